@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gspc_trio.core.ids import Count, RifId, Seconds
+from gspc_trio.core.ids import Count, JobId, RifId, Seconds
 
 WALLTIME_S = 600.0
 """Seconds that a task is taken for which states neither a time limit nor an estimate."""
@@ -41,3 +41,27 @@ class RunningGroup(Struct, frozen=True):
     cores: Count = 1
     nodes: Count = 0
     count: Count = 1
+
+
+class TaskDemand(Struct, frozen=True):
+    """Job to RTS: what its tasks that wait would need, and what runs where.
+
+    It replaces what the job has said before.
+    """
+
+    job: JobId
+    groups: tuple[TaskGroup, ...] = ()
+    running: tuple[RunningGroup, ...] = ()
+
+
+class DemandWanted(Struct, frozen=True):
+    """RTS to job: whether to say, whenever it changes, what tasks that wait would need."""
+
+    wanted: bool
+
+
+class GroupRefused(Struct, frozen=True):
+    """RTS to job: tasks of this group can never run, for this reason."""
+
+    group: TaskGroup
+    reason: str

@@ -37,6 +37,7 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Finished
+from gspc_trio.core.demand import DemandWanted, GroupRefused
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.net import NetStatus
@@ -291,6 +292,8 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         Withheld,
         Restored,
         Watched,
+        DemandWanted,
+        GroupRefused,
         Tick,
     )
     def _pass_on(self, event: OutsideEvent) -> None:

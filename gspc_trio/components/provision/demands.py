@@ -9,10 +9,9 @@ from typing import TypeAlias
 from attrs import define, field
 
 from gspc_trio.components.provision.planner import RunningTasks, refusal
-from gspc_trio.components.provision.site_events import DemandSaid
 from gspc_trio.components.provision.site_settings import SiteSettings
 from gspc_trio.components.provision.waiting import Group, Taken
-from gspc_trio.core.demand import RunningGroup, TaskGroup
+from gspc_trio.core.demand import RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.ids import JobId, RifId
 
 WALLTIME_MIN_S = 0.001
@@ -26,7 +25,7 @@ Likeness: TypeAlias = tuple[float, int, int]
 class _Job:
     """What one job has said, and when; ``refused`` of its groups was told to it."""
 
-    said: DemandSaid
+    said: TaskDemand
     at: float
     refused: set[TaskGroup] = field(factory=set)
 
@@ -38,7 +37,7 @@ class Demands:
         self._jobs: dict[JobId, _Job] = {}
         self._left: Counter[Likeness] = Counter()
 
-    def say(self, said: DemandSaid, now: float) -> None:
+    def say(self, said: TaskDemand, now: float) -> None:
         """Take what a job says; one that needs nothing, and runs nothing, is forgotten."""
         self._jobs.pop(said.job, None)
         if said.groups or said.running:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.score import SiteOutcome
 from gspc_trio.components.provision.site_settings import SiteSettings
-from gspc_trio.core.demand import RunningGroup, TaskGroup
+from gspc_trio.core.demand import GroupRefused, TaskDemand
 from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.core.machine import Tick
 from gspc_trio.records.facts import BlockChanged, SiteChanged
@@ -58,14 +58,6 @@ class SitesStopped(Struct, frozen=True):
 
 
 # Jobs say ---------------------------------------------------------------------------------------------------
-
-
-class DemandSaid(Struct, frozen=True):
-    """What a job's tasks that wait would need, and what runs where; it replaces what the job said before."""
-
-    job: JobId
-    groups: tuple[TaskGroup, ...] = ()
-    running: tuple[RunningGroup, ...] = ()
 
 
 class HostsThere(Struct, frozen=True):
@@ -141,7 +133,7 @@ SitesEvent: TypeAlias = (
     | SiteRemoved
     | BlockUnwanted
     | SitesStopped
-    | DemandSaid
+    | TaskDemand
     | HostsThere
     | BatchAnswered
     | BatchMoved
@@ -196,11 +188,10 @@ class CancelBlock(Struct, frozen=True):
 
 
 class RefuseDemand(Struct, frozen=True):
-    """No site can ever run these tasks of a job, and no other host is there."""
+    """No site can ever run these tasks of a job, and no other host is there: tell it."""
 
     job: JobId
-    group: TaskGroup
-    reason: str
+    refused: GroupRefused
 
 
 SitesAction: TypeAlias = (

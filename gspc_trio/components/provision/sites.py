@@ -27,7 +27,6 @@ from gspc_trio.components.provision.site_events import (
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
-    DemandSaid,
     HostsThere,
     NodeEnded,
     NodeServes,
@@ -46,6 +45,7 @@ from gspc_trio.components.provision.site_events import (
 )
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock, SiteLimits
 from gspc_trio.components.provision.throttle import Limit, ThrottleGate, ThrottleKind
+from gspc_trio.core.demand import GroupRefused, TaskDemand
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.similar import did_you_mean
@@ -217,8 +217,8 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
 
     # Jobs say -----------------------------------------------------------------------------------------------
 
-    @handles(DemandSaid)
-    def _demand(self, event: DemandSaid) -> None:
+    @handles(TaskDemand)
+    def _demand(self, event: TaskDemand) -> None:
         self._demands.say(event, self.now)
         self._plan_soon()
 
@@ -424,7 +424,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
                 reasons.append(f"site {site.name}: {reason}")
             else:
                 self._demands.refuse(job, group)
-                self.actions.append(RefuseDemand(job, group, "; ".join(reasons)))
+                self.actions.append(RefuseDemand(job, GroupRefused(group, "; ".join(reasons))))
 
     def _fill(self, site: KnownSite) -> tuple[list[BlockView], BlockPlan]:
         """Put tasks that wait into the blocks of a site; return these as they are planned, and the plan."""

@@ -121,6 +121,7 @@ from gspc_trio.components.worker.messages import (
     TakeBack,
     ToTask,
 )
+from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.messages import Done
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import DropFile, FileList, FilePiece, ListFiles, ReadFile, WriteFile
@@ -190,6 +191,7 @@ WIRE_TYPES: tuple[type, ...] = (
     Lend, FromTask, ToTask,
     StartIml, StopIml, StartServer, StopServer, MemoryServer, ServerEnded,
     OpenEndpoint, Endpoint,
+    TaskDemand, DemandWanted, GroupRefused,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -20,7 +20,6 @@ from gspc_trio.components.provision.site_events import (
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
-    DemandSaid,
     HostsThere,
     NodeEnded,
     NodeServes,
@@ -39,7 +38,7 @@ from gspc_trio.components.provision.site_events import (
 )
 from gspc_trio.components.provision.site_settings import site_settings
 from gspc_trio.components.provision.sites import Sites
-from gspc_trio.core.demand import RunningGroup, TaskGroup
+from gspc_trio.core.demand import RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.records.facts import BlockChanged, SiteChanged
 
@@ -74,7 +73,7 @@ class Bench:
 
     def demand(self, *groups: TaskGroup, running: Sequence[RunningGroup] = ()) -> list[SitesAction]:
         """A job says what it needs; return what follows within a second."""
-        return self.do(DemandSaid("j1", groups, tuple(running))) + self.until(self.now + 1)
+        return self.do(TaskDemand("j1", groups, tuple(running))) + self.until(self.now + 1)
 
     def state(self, block_id: str) -> str:
         return self.sites.blocks[block_id].shown[0]
@@ -136,7 +135,7 @@ def test_nothing_is_asked_for_without_a_site_or_without_demand() -> None:
     bench = Bench()
     assert bench.demand(TaskGroup(1.0)) == []
     bench.do(SiteAdded(1, "a", site_settings("a", FOUR_CORES)))
-    assert bench.do(DemandSaid("j1")) == []
+    assert bench.do(TaskDemand("j1")) == []
     assert of(SubmitBlock, bench.until(1000)) == []
 
 
@@ -156,7 +155,7 @@ def test_never_more_than_one_plan_a_second() -> None:
     bench.demand(TaskGroup(100.0, count=10_000))
     first = len(bench.sites.blocks)
     for count in range(20):
-        bench.do(DemandSaid("j1", (TaskGroup(100.0, count=10_000 + count),)))
+        bench.do(TaskDemand("j1", (TaskGroup(100.0, count=10_000 + count),)))
         bench.until(1.0 + count / 100)
     assert first == 2
     assert len(bench.sites.blocks) <= 4
@@ -185,11 +184,11 @@ def test_what_no_site_can_run_is_refused_at_once_with_both_numbers() -> None:
     bench = Bench(a=ONE_SLOT)
     long, wide, fits = TaskGroup(9000.0), TaskGroup(10.0, cores=9), TaskGroup(10.0, cores=0, nodes=2)
     refused = of(RefuseDemand, bench.demand(long, wide, fits))
-    assert [action.group for action in refused] == [long, wide]
-    assert "9000 s" in refused[0].reason
-    assert "7140 s" in refused[0].reason
-    assert "9 cores" in refused[1].reason
-    assert "at most 8" in refused[1].reason
+    assert [action.refused.group for action in refused] == [long, wide]
+    assert "9000 s" in refused[0].refused.reason
+    assert "7140 s" in refused[0].refused.reason
+    assert "9 cores" in refused[1].refused.reason
+    assert "at most 8" in refused[1].refused.reason
     assert len(bench.sites.blocks) == 1, "what fits is waited for"
     assert of(RefuseDemand, bench.until(100)) == []
 
@@ -360,7 +359,7 @@ def test_a_lost_node_leaves_the_block_and_what_has_lost_all_is_not_counted_on() 
 
 def test_nothing_is_asked_for_when_the_run_time_system_stops() -> None:
     bench = Bench(a=ONE_SLOT)
-    bench.do(DemandSaid("j1", (TaskGroup(100.0),)))
+    bench.do(TaskDemand("j1", (TaskGroup(100.0),)))
     bench.do(SitesStopped())
     assert bench.until(1000) == []
 
@@ -409,7 +408,7 @@ class SitesAgainstModel(RuleBasedStateMachine):
     @rule(count=st.integers(0, 500), walltime_s=st.sampled_from([1.0, 600.0, 7000.0]))
     def demand(self, count: int, walltime_s: float) -> None:
         self.wanted = count
-        self.do(DemandSaid("j1", (TaskGroup(walltime_s, count=count),) if count else ()))
+        self.do(TaskDemand("j1", (TaskGroup(walltime_s, count=count),) if count else ()))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 35.0, 301.0]))
     def pass_time(self, seconds: float) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submit, TakeBack
+from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -186,6 +187,8 @@ OutsideEvent: TypeAlias = (
     | Lapsed
     | Finished
     | Begun
+    | DemandWanted
+    | GroupRefused
     | Tick
 )
 """What a scheduler is told from outside of its job."""
@@ -201,6 +204,7 @@ SchedulerAction: TypeAlias = (
     | Hold
     | Claims
     | GivenUp
+    | TaskDemand
     | TaskDone
     | AttemptPrinted
     | Stopped

@@ -8,7 +8,7 @@ from random import Random
 
 from msgspec import Struct
 
-from gspc_trio.components.job.scheduler import grants, tasks
+from gspc_trio.components.job.scheduler import demand, grants, tasks
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
@@ -49,6 +49,7 @@ from gspc_trio.components.job.scheduler.state import (
 )
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
+from gspc_trio.core.demand import DemandWanted, GroupRefused
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId, host_name
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.core.task import Task, TaskState
@@ -125,7 +126,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
 
     def deadline(self) -> float | None:
         """Return when the next delayed task wakes or the next patrol is due, or None."""
-        due, patrol_s = tasks.next_timer(self._state), self._state.patrol_s
+        state = self._state
+        due, patrol_s = tasks.next_timer(state), state.patrol_s
+        if state.demand is not None and state.demand.due_at is not None:
+            due = state.demand.due_at if due is None else min(due, state.demand.due_at)
         if due is None or patrol_s is None:
             return patrol_s if due is None else due
         return min(due, patrol_s)
@@ -133,6 +137,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     def check(self) -> None:
         """Assert every invariant of the state."""
         check_state(self._state)
+        demand.check(self._state)
 
     def status(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state."""
@@ -321,16 +326,27 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         entries = state.tasks.values() if event.on else None
         state.actions += _counted(state, state.now, entries)
 
+    @handles(DemandWanted)
+    def _demand_wanted(self, event: DemandWanted) -> None:
+        demand.wanted(self._state, event)
+
+    @handles(GroupRefused)
+    def _group_refused(self, event: GroupRefused) -> None:
+        demand.refused(self._state, event)
+
     @handles(Tick)
     def _tick(self, _event: Tick) -> None:
         tasks.wake(self._state)
         patrol(self._state)
+        demand.tell(self._state)
 
     def settle(self) -> None:
         """After an event: follow what runs, give back, submit, ask for more."""
         state = self._state
         if state.sums.first_s is None:
             state.sums.first_s = state.now
+        if state.demand is not None:
+            state.demand.changed(state.now)
         if state.again:
             tasks.flush(state)
         for held in list(state.touched):

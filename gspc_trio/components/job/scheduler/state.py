@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from itertools import islice
@@ -18,7 +18,8 @@ from gspc_trio.components.job.scheduler.interface import (
     SchedulerAction,
     WorkAheadPolicy,
 )
-from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.demand import TaskGroup
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.machine import Turn
 from gspc_trio.core.task import Shape, Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
@@ -420,6 +421,40 @@ class ShapeQueue:
         return self.waiting.size + len(self.elsewhere) + self.delayed + self.sent
 
 
+DEMAND_S = 1.0
+"""Seconds between two demands at least."""
+
+RunsUntil: TypeAlias = tuple[RifId, int, int, int]
+"""A host, the time at which the walltime of a task there is over, and the cores and nodes that it has."""
+
+
+@define(eq=False)
+class DemandTeller:
+    """What was said last of tasks that wait and run, and when there is more to say.
+
+    Attributes:
+        due_at: when to say it, None as long as nothing has changed.
+        told_at: when it was looked at last.
+        groups, running: what was said.
+        step_s: walltimes were rounded up to multiples of this; 0: they were not.
+        is_quiet: the event that is being handled changes nothing.
+    """
+
+    due_at: float | None = None
+    told_at: float | None = None
+    groups: tuple[TaskGroup, ...] = ()
+    running: Counter[RunsUntil] = field(factory=Counter)
+    step_s: float = 0.0
+    is_quiet: bool = False
+
+    def changed(self, now: float) -> None:
+        """Something may have changed."""
+        if self.is_quiet:
+            self.is_quiet = False
+        elif self.due_at is None:
+            self.due_at = now if self.told_at is None else max(now, self.told_at + DEMAND_S)
+
+
 @define(eq=False)
 class SchedulerState(Turn[SchedulerAction]):
     """Everything one scheduler knows, and the actions of the event it is handling.
@@ -443,6 +478,7 @@ class SchedulerState(Turn[SchedulerAction]):
         draining: what is at a worker may run to its end.
         recording: whether what becomes of single tasks is recorded.
         sums: what is known of those that have ended.
+        demand: what is said to whoever asks batch systems for hosts, None if nobody does.
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
         again: tasks that go back to the front of their queue when the event is done.
         touched, turned: grants and queues that the event has changed.
@@ -483,6 +519,7 @@ class SchedulerState(Turn[SchedulerAction]):
     taken_back: int = 0
     recording: bool = True
     sums: Sums = field(factory=Sums)
+    demand: DemandTeller | None = None
     now: float = 0.0
     actions: list[SchedulerAction] = field(factory=list)
     again: list[TaskEntry] = field(factory=list)

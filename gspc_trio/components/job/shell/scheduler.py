@@ -51,6 +51,7 @@ from gspc_trio.components.worker.messages import (
     Submit,
     TakeBack,
 )
+from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.held import describe_held
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
@@ -72,9 +73,9 @@ ASK_TIMEOUT_S = 3.0
 
 SentTo: TypeAlias = Callable[[Sequence[ResourceId]], list[tuple[ResourceId, TaskId, Attempt]]]
 
-_FROM_RM = (Grant, Recall, Refuse, Lapsed)
+_FROM_RTS = (Grant, Recall, Refuse, Lapsed, DemandWanted, GroupRefused)
 _REPORTS = (Finished, Begun)
-_TO_RM = (Demand, Release, Interrupt)
+_TO_RTS = (Demand, Release, Interrupt, TaskDemand)
 
 
 @define(eq=False)
@@ -231,7 +232,7 @@ class SchedulerRoutes:
             for link in self._links.values():
                 if not link.is_up:
                     self._withhold(link, link.resource_ids, message.grant_ids)
-        if isinstance(message, _FROM_RM):
+        if isinstance(message, _FROM_RTS):
             self._put(message)
         elif isinstance(message, RifUp):
             self._rif_up(message)
@@ -260,7 +261,7 @@ class SchedulerRoutes:
         """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""
         if isinstance(action, Submit):
             self._submit(action)
-        elif isinstance(action, _TO_RM):
+        elif isinstance(action, _TO_RTS):
             self.rts.post(action)
         elif isinstance(action, Claims):
             self.rts = self._contact.peer
