@@ -23,7 +23,12 @@ from gspc_trio.cli.arguments import describe_usage_error
 from gspc_trio.core.frames import is_ours, user_frames
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
-from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
+from gspc_trio.nursery.connections.errors import (
+    AuthenticationFailed,
+    ConnectFailed,
+    ConnectionProblem,
+    WrongRole,
+)
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.protocol.address import WebSocketAddress
 from gspc_trio.protocol.json_values import json_text
@@ -84,12 +89,28 @@ def flatten(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+SERVICES = {
+    "rts": ("run-time system", "gspc-rts start"),
+    "rm": ("resource manager", "gspc-rts rm"),
+    "iml": ("memory layer", "gspc-iml start"),
+}
+"""Role -> what it is called, and what starts one: of all that have a connection file."""
+
+
 def explain(error: BaseException) -> str:
     """Return what to tell the user of an error: its message, and advice where there is any."""
-    if isinstance(error, ConnectFailed):
-        return f"{error}: is the run-time system running? start one with: gspc-rts start"
-    if isinstance(error, AuthenticationFailed):
-        return f"{error}: the connection file is not the one of the run-time system that answers there"
+    if isinstance(error, ConnectionProblem):
+        what, start = SERVICES.get(error.wanted, SERVICES["rts"])
+        if isinstance(error, ConnectFailed):
+            return f"{error}: is the {what} running? start one with: {start}"
+        if isinstance(error, WrongRole):
+            found = next((name for role, (name, _) in SERVICES.items() if f"is {role!r}" in str(error)), "")
+            return (
+                f"the connection file is that of a {found or 'service of another kind'} "
+                f"({error.address}), and that of a {what} is needed"
+            )
+        if isinstance(error, AuthenticationFailed):
+            return f"{error}: the connection file is not the one of the {what} that answers there"
     if isinstance(error, OSError) and error.strerror is not None:
         where = "standard output" if error.filename is None and _stays_unwritten() else error.filename
         return error.strerror if where is None else f"{where}: {error.strerror}"

@@ -44,7 +44,6 @@ from gspc_trio.nursery.connections.connection_file import (
     read_connection_file,
     remove_connection_file,
 )
-from gspc_trio.nursery.connections.errors import ConnectFailed
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.plain import to_plain
@@ -218,9 +217,6 @@ class _Plainly:
         for each in flatten(error):
             if isinstance(each, ImlError):
                 raise CommandError(str(each)) from error
-            if isinstance(each, ConnectFailed):
-                text = f"{each}: is the memory layer running? start one with: gspc-iml start"
-                raise CommandError(text) from error
 
 
 @asynccontextmanager

@@ -199,12 +199,12 @@ async def manage(
     """
     set_up_logging(verbose, log_json)
     path = connection_file or connection_path(None).with_name("rm.json")
-    _refuse_second(await find_live_connection(path), path, "resource manager", "gspc-rts stop --rm")
+    _refuse_second(await find_live_connection(path), path, "resource manager", "--rm")
     settings = RtsSettings(port=port, listen=listen, tls=tls, state=state, placement=placement)
     with tuned_collector():
         async with open_rm(settings.checked(), tls_folder=path.parent) as started:
             again = await claim_connection_file(path, started.info)
-            _refuse_second(again, path, "resource manager", "gspc-rts stop --rm")
+            _refuse_second(again, path, "resource manager", "--rm")
             try:
                 print(f"resource manager at {started.info.address}, process {os.getpid()}", flush=True)
                 print(f"connection file {path}", flush=True)
@@ -214,12 +214,12 @@ async def manage(
 
 
 def _refuse_second(
-    alive: ConnectionInfo | None, path: Path, what: str = "run-time system", stop: str = "gspc-rts stop"
+    alive: ConnectionInfo | None, path: Path, what: str = "run-time system", option: str = "--rts"
 ) -> None:
     if alive is not None:
         raise CommandError(
             f"a {what} runs already (process {alive.pid}, {alive.address}, {path}); "
-            f"stop it with {stop}, or use another --connection-file"
+            f"stop it with gspc-rts stop {option} {path}, or use another --connection-file"
         )
 
 

@@ -9,7 +9,10 @@ class ConnectionProblem(OSError):
     Attributes:
         address: where it was tried.
         reason: the message, one line.
+        wanted: the role that was looked for, "" if any would do.
     """
+
+    wanted = ""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(reason)
@@ -34,6 +37,10 @@ class TlsFailed(ConnectionProblem):
 
 class AuthenticationFailed(ConnectionProblem):
     """Whoever listens there has another token or another role."""
+
+
+class WrongRole(AuthenticationFailed):
+    """Whoever listens there is something else than what was looked for."""
 
 
 class VersionMismatch(ConnectionProblem):

@@ -24,6 +24,7 @@ from gspc_trio.nursery.connections.errors import (
     ConnectionProblem,
     HandshakeCut,
     VersionMismatch,
+    WrongRole,
 )
 from gspc_trio.nursery.connections.memory import memory_pair
 from gspc_trio.nursery.connections.pending import PendingConnections
@@ -219,14 +220,14 @@ class Network:
 
         async with AsyncExitStack() as stack:
             for pause_s in (*AGAIN_AFTER_S, None):
-                stream = await self._dial(where)
                 identity = self.identity(role, name, dialer=True, expect=expect)
                 dialer = Dialer(identity, self.codec, str(where), where.authority, tls)
                 try:
-                    opened = await stack.enter_async_context(connect(stream, dialer))
+                    opened = await stack.enter_async_context(connect(await self._dial(where), dialer))
                     break
-                except HandshakeCut:
-                    if pause_s is None:
+                except ConnectionProblem as error:
+                    error.wanted = expect
+                    if pause_s is None or not isinstance(error, HandshakeCut):
                         raise
                     await trio.sleep(pause_s)
             yield opened
@@ -274,7 +275,7 @@ class Network:
             raise ConnectFailed(str(where), f"nothing listens at {where}")
         if expect and expect != listener.role:
             reason = f"the dialer looks for the role {expect!r}, the listener is {listener.role!r}"
-            raise AuthenticationFailed(str(where), f"{where}: {reason}")
+            raise WrongRole(str(where), f"{where}: {reason}")
         here, there = memory_pair(role, name, listener.role, listener.name, limits=self.limits)
         here.remote = there.remote = str(where)
         listener.nursery.start_soon(handle_until_gone, listener.handler, there)

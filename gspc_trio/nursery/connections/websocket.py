@@ -33,6 +33,7 @@ from gspc_trio.nursery.connections.errors import (
     HandshakeCut,
     TlsFailed,
     VersionMismatch,
+    WrongRole,
 )
 from gspc_trio.nursery.connections.link import WebSocketLink
 from gspc_trio.nursery.connections.pending import LimitedStream, PendingConnections
@@ -56,7 +57,7 @@ TLS_MESSAGES = 2
 _PROBLEMS: dict[str, type[ConnectionProblem]] = {
     "version": VersionMismatch,
     "token": AuthenticationFailed,
-    "role": AuthenticationFailed,
+    "role": WrongRole,
     "lost": HandshakeCut,
 }
 
