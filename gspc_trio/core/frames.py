@@ -37,6 +37,23 @@ def user_stack(error: BaseException) -> str:
     return "" if frames is None else "".join(traceback.format_tb(frames)).rstrip()
 
 
+def innermost_line(error: BaseException) -> str:
+    """Return where in the user's own files an error came from: ``FILE:LINE, in FUNCTION``, or "".
+
+    What was raised in a library counts for the line that called that.
+    """
+    import sysconfig
+
+    libraries = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
+    frames, found = user_frames(error), ""
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        if not (is_ours(code.co_filename) or code.co_filename.startswith((*libraries, "<"))):
+            found = f"{code.co_filename}:{frames.tb_lineno}, in {code.co_name}"
+        frames = frames.tb_next
+    return found
+
+
 def describe_crash(printed: str) -> str:
     """Return in one line what ``faulthandler`` printed when a process crashed, or "" if it did not.
 

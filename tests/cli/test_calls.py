@@ -9,7 +9,7 @@ from gspc_trio import JobSettings, farm, open_job, open_rts
 from gspc_trio.cli.calls import call, parse_arguments
 from gspc_trio.cli.common import CommandError
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
-from tests.components.tasks.plain import nap
+from tests.components.tasks.plain import fall, nap
 
 HANG_S = 60.0
 
@@ -42,9 +42,15 @@ async def test_a_call_says_what_went_wrong_in_the_function_and_on_the_way(tmp_pa
                 ) as job:
                     job.serve("look_up", {}.__getitem__)
                     job.serve("never", never)
+                    job.serve("fall", fall)
                     with pytest.raises(CommandError, match=r"^look_up of job j1 raised KeyError: 'x'$"):
                         await call(job.job_id, "look_up", ["x"], rts=file)
-                    with pytest.raises(RemoteError, match="does not serve 'y'; it serves look_up, never"):
+                    where = rf"tests/components/tasks/plain.py:{fall.__code__.co_firstlineno + 2}, in fall\)$"
+                    with pytest.raises(CommandError, match=rf"ValueError: 2 is not welcome \(.*/{where}"):
+                        await call(job.job_id, "fall", ["2"], rts=file)
+                    with pytest.raises(
+                        RemoteError, match="does not serve 'y'; it serves fall, look_up"
+                    ):
                         await call(job.job_id, "y", rts=file)
                     nursery.start_soon(call_until_lost, job.job_id)
                     await asked.wait()

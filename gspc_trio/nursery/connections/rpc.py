@@ -108,8 +108,12 @@ class IncomingCall:
         """
         self._answer(AnswerCall(self._call_id, self.peer.prepare(message)))
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, where: str = "") -> None:
         """Refuse: the caller gets a :class:`RemoteError` with the type and the first line of the error.
+
+        Args:
+            error: why.
+            where: it came from, said after the line; "": that is not said.
 
         Raises:
             RuntimeError: it was answered before.
@@ -119,7 +123,7 @@ class IncomingCall:
             message = next(iter(str(error).splitlines()), "") or kind
         except Exception:  # an exception of the user's may not be able to say what it means
             message = kind
-        self._answer(RefuseCall(self._call_id, kind, message))
+        self._answer(RefuseCall(self._call_id, kind, f"{message} ({where})" if where else message))
 
     def _answer(self, event: AnswerCall | RefuseCall) -> None:
         if self._answered:

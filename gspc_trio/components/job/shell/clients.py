@@ -34,6 +34,7 @@ from gspc_trio.components.job.messages import (
 )
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import OutputFollower
+from gspc_trio.core.frames import innermost_line
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
@@ -223,7 +224,7 @@ class JobClients:
                 value = await value
             call.reply(ApplicationReply(dumps(value)))
         except RAISED_BY_USERS as error:
-            call.fail(error)
+            call.fail(error, innermost_line(error))
 
 
 def _json_of(state: dict[str, Plain]) -> bytes:
