@@ -157,7 +157,12 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
         print(describe_job(ended))
         if ended.summary.report_error:
             print(ended.summary.report_error)
-    return 0 if ended.state == "finished" and not ended.summary.report_error else 1
+    return exit_status(ended)
+
+
+def exit_status(job: EndedJob) -> int:
+    """Return with what a command ends that was asked for a job that is over: 0 if all of it went well."""
+    return 0 if job.state == "finished" and not job.summary.report_error else 1
 
 
 async def _wait_for_end(connection_file: Path, job: JobId) -> EndedJob:
@@ -269,10 +274,10 @@ def print_log(job: EndedJob, task: int | None) -> None:
         print(line.text, file=sys.stderr if line.stderr else sys.stdout)
 
 
-async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -> None:
+async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
     """Print the results of a job that is over: what its report has printed, or its output values.
 
-    Of many or large values the first are kept; gspc-jobserver run --output FILE writes all of them.
+    The exit status is 1 if the job failed or was stopped, or if its report failed. Of many or large values the first are kept; gspc-jobserver run --output FILE writes all of them.
     """
     async with join_rts(running_connection(rts)) as system:
         ended = await system.ended_job(job)
@@ -280,6 +285,7 @@ async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -
         print_json(plain_results(ended))
     else:
         print_results(ended)
+    return exit_status(ended)
 
 
 def print_results(job: EndedJob) -> None:

@@ -48,9 +48,7 @@ async def test_a_call_says_what_went_wrong_in_the_function_and_on_the_way(tmp_pa
                     where = rf"tests/components/tasks/plain.py:{fall.__code__.co_firstlineno + 2}, in fall\)$"
                     with pytest.raises(CommandError, match=rf"ValueError: 2 is not welcome \(.*/{where}"):
                         await call(job.job_id, "fall", ["2"], rts=file)
-                    with pytest.raises(
-                        RemoteError, match="does not serve 'y'; it serves fall, look_up"
-                    ):
+                    with pytest.raises(RemoteError, match="does not serve 'y'; it serves fall, look_up"):
                         await call(job.job_id, "y", rts=file)
                     nursery.start_soon(call_until_lost, job.job_id)
                     await asked.wait()

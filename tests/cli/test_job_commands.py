@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gspc_trio.cli.common import CommandError
-from gspc_trio.cli.job_commands import describe_end, plain_results, print_log, print_results, row_of_ended
+from gspc_trio.cli.job_commands import (
+    describe_end,
+    exit_status,
+    plain_results,
+    print_log,
+    print_results,
+    row_of_ended,
+)
 from gspc_trio.components.rts.messages import EndedJob, FailedTask, JobSummary, PortOutputs
 from gspc_trio.core.messages import OutputLine
 from gspc_trio.core.task import TaskState
@@ -86,6 +94,14 @@ def test_the_results(capsys: pytest.CaptureFixture[str]) -> None:
         "elapsed_s": 1.5,
         "left_out": {"results": 5},
     }
+
+
+def test_the_exit_status() -> None:
+    done = EndedJob("j1", "one", "finished")
+    assert exit_status(done) == 0
+    assert exit_status(replace(done, state="failed")) == 1
+    assert exit_status(replace(done, state="stopped")) == 1
+    assert exit_status(replace(done, summary=JobSummary(report_error="the report failed: oh"))) == 1
 
 
 def test_a_report_and_what_was_wrong_with_it(capsys: pytest.CaptureFixture[str]) -> None:

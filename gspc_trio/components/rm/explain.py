@@ -162,9 +162,13 @@ def explain(state: ManagerState, job: str) -> list[ExplainedRequest]:
 
 def _explain(state: ManagerState, want: Want) -> ExplainedRequest:
     queues = list(want.form.counts)
+    only = _only(state, want)
     holders = []
     for holding in state.grants.values():
-        if any(_concerns(vertex, queues) for vertex in holding.vertices):
+        if any(
+            _concerns(vertex, queues) and (only is None or _overlaps(vertex, only))
+            for vertex in holding.vertices
+        ):
             holders.append(holding)
             if len(holders) == HOLDERS_NAMED:
                 break
@@ -174,7 +178,7 @@ def _explain(state: ManagerState, want: Want) -> ExplainedRequest:
     blocking = None
     for queue in queues:
         if blocking is None and queue.free < want.form.counts[queue]:
-            blocking = _blocking(state, want, queue)
+            blocking = _blocking(state, want, queue, only)
     needs = {
         queue.name: ClassNeed(count, queue.total, queue.free) for queue, count in want.form.counts.items()
     }
@@ -198,6 +202,21 @@ def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
     return not concerned.isdisjoint(queues)
 
 
+def _only(state: ManagerState, want: Want) -> list[Vertex] | None:
+    """Return what there is of the resources that it insists on; None if it takes others, too."""
+    if not all(need.hard for need in want.form.needs):
+        return None
+    return [vertex for need in want.form.needs for vertex in preferred(state.pool, need)]
+
+
+def _overlaps(vertex: Vertex, others: list[Vertex]) -> bool:
+    """Whether the resource is one of these, or above or below one of them."""
+    return any(
+        vertex is other or vertex in other.place.ancestors or other in vertex.place.ancestors
+        for other in others
+    )
+
+
 def _place(state: ManagerState, want: Want) -> int:
     """Return its place among those who wait for one of the same classes: 1 is served next."""
     mine = want.turn
@@ -208,13 +227,18 @@ def _place(state: ManagerState, want: Want) -> int:
     )
 
 
-def _blocking(state: ManagerState, want: Want, queue: ClassQueue) -> Blocking | None:
-    """Return a resource that would do, the relative (or itself) that is held, and by whom."""
+def _blocking(
+    state: ManagerState, want: Want, queue: ClassQueue, only: list[Vertex] | None
+) -> Blocking | None:
+    """Return a resource that would do, the relative (or itself) that is held, and by whom.
+
+    ``only``: what there is of the resources that it insists on.
+    """
     reservation = state.reservation
     tops: list[Vertex] = [vertex for need in want.form.needs for vertex in preferred(state.pool, need)]
     if reservation is not None and reservation.want is want:
         tops = reservation.targets
-    if not tops:
+    if not tops and only is None:
         tops = [root for host in islice(state.pool.hosts.values(), 16) for root in host.roots]
     for top in tops:
         for vertex in islice(of_class_below(state.pool, top, queue), 64):

@@ -100,6 +100,19 @@ def test_hard_preferences_and_the_oldest_first() -> None:
     assert entries[0].blocking == Blocking("r1.core1", relative="r1.core1", job="a", grant=(1, 2))
 
 
+def test_who_holds_what_would_not_do_is_not_named() -> None:
+    driver = Driver(*host("r1"), *host("r2"), reserve_after_s=1000)
+    driver.take("a", any_of("core", "r1.core0"))
+    driver.take("a", any_of("core", "r2.core0"))
+    elsewhere = any_of("core", "a host that stays for 500 s", hard=True).requirements
+    driver.demand("b", 1, Shape(elsewhere, wait=True))
+    driver.demand("b", 1, any_of("core", "r2.core0", hard=True))
+    nowhere, there = driver.rm.explain("b")
+    assert (nowhere.held_by, nowhere.blocking) == ((), None)
+    assert nowhere.reason == "needs one of a host that stays for 500 s"
+    assert there.held_by == (GrantHolder("a", (1, 2), ("r2.core0",)),)
+
+
 def test_nothing_waits_nothing_is_explained() -> None:
     driver = Driver(*cores(1))
     driver.take("a")
