@@ -277,7 +277,8 @@ def print_log(job: EndedJob, task: int | None) -> None:
 async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
     """Print the results of a job that is over: what its report has printed, or its output values.
 
-    The exit status is 1 if the job failed or was stopped, or if its report failed. Of many or large values the first are kept; gspc-jobserver run --output FILE writes all of them.
+    The exit status is 1 if the job failed or was stopped, or if its report failed. Of many or large
+    values the first are kept; gspc-jobserver run --output FILE writes all of them.
     """
     async with join_rts(running_connection(rts)) as system:
         ended = await system.ended_job(job)
