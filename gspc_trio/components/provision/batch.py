@@ -116,22 +116,27 @@ class CommandResult:
 class Provider(Protocol):
     """What differs from batch system to batch system: command lines, and what their output means (SWF-1).
 
-    It runs nothing itself, so that its commands can be run anywhere, here or on a login node.
+    It runs nothing itself, so that its commands can be run anywhere, here or on a login node. What it
+    inherits is for a batch system that counts in seconds and reads its script on standard input, and that
+    cannot be asked what could run.
     """
 
     name: str
     """Of the batch system."""
 
-    time_unit_s: int
+    time_unit_s: int = 1
     """Seconds of the unit in which the batch system counts the time of a job."""
 
-    restart_variable: str
+    restart_variable: str = ""
     """Environment variable of a batch job: how often it was started before; "" if there is none."""
 
-    secret_path: str
+    secret_path: str = ""
     """File in which nodes find the secret of a request, which the batch system carries; "" if it does not."""
 
-    options: tuple[str, ...]
+    is_here: bool = False
+    """Whether all nodes are this host, or the one where the commands run."""
+
+    options: tuple[str, ...] = ()
     """Names of the options that it knows besides those of all providers."""
 
     def submit(self, request: BatchRequest) -> Command:
@@ -144,7 +149,7 @@ class Provider(Protocol):
 
     def submit_input(self, request: BatchRequest) -> str:
         """Return what the commands of ``submit`` and ``check`` read on standard input, secrets among it."""
-        ...
+        return request.script
 
     def submitted(self, result: CommandResult) -> str | None:
         """Return the id of the job that was submitted, or None if that is not clear.
@@ -160,7 +165,8 @@ class Provider(Protocol):
         Raises:
             BadRequest: this batch system has no such job.
         """
-        ...
+        self.submit(request)
+        return None
 
     def checked(self, result: CommandResult) -> str:
         """Return why such a job can never run, in the batch system's words; "" if it can.
@@ -168,7 +174,7 @@ class Provider(Protocol):
         Raises:
             QueryFailed: it did not say.
         """
-        ...
+        raise QueryFailed(result.words)
 
     def launch(self, request: BatchRequest, command: str) -> str:
         """Return lines of a script of ``/bin/sh`` that run a command once on each node of the job.
@@ -200,7 +206,8 @@ class Provider(Protocol):
 
     def output(self, name: str) -> Command | None:
         """Return the command that prints what a job has printed; None: ``BatchRequest.output`` has it."""
-        ...
+        del name
+        return None
 
 
 def on_node(command: str, node: str, batch_id: str, restarts: str = "0") -> str:
@@ -218,6 +225,11 @@ def on_node(command: str, node: str, batch_id: str, restarts: str = "0") -> str:
 def time_units(request: BatchRequest, unit_s: int) -> int:
     """Return the time of a request in units of so many seconds, rounded up."""
     return -(-request.time_s // unit_s)
+
+
+def clock_time(time_s: int) -> str:
+    """Return a time in hours, minutes and seconds, as batch systems read it."""
+    return f"{time_s // 3600}:{time_s // 60 % 60:02}:{time_s % 60:02}"
 
 
 def request_of(name: str, cores: int, options: Mapping[str, str]) -> BatchRequest:

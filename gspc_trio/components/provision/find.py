@@ -18,6 +18,11 @@ ENTRY_POINTS = "gspc_trio.providers"
 
 BUILT_IN = {
     "slurm": ("gspc_trio.components.provision.providers.slurm", "SlurmProvider"),
+    "pbs": ("gspc_trio.components.provision.providers.pbs", "PbsProvider"),
+    "oar": ("gspc_trio.components.provision.providers.oar", "OarProvider"),
+    "mpi": ("gspc_trio.components.provision.providers.mpi", "MpiProvider"),
+    "local": ("gspc_trio.components.provision.providers.local", "LocalProvider"),
+    "kubernetes": ("gspc_trio.components.provision.providers.kubernetes", "KubernetesProvider"),
 }
 """Name of a provider -> its module and class."""
 

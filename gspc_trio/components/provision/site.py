@@ -299,8 +299,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         job.asking = False
         if event.jobs is None:
             self._see_later(job)
-        elif event.jobs:
-            self._there(job, event.jobs[0])
+        elif there := [told for told in event.jobs if told.name in ("", job.name)]:
+            self._there(job, there[0])
         elif job.unwanted:
             self._over(job, "ended", job.reason or "it was cancelled")
         else:

@@ -12,6 +12,7 @@ from gspc_trio.components.provision.batch import (
     BatchState,
     Command,
     CommandResult,
+    Provider,
     QueryFailed,
     on_node,
     time_units,
@@ -47,14 +48,12 @@ _HOPELESS = {
 """What a job waits for in vain: as it was asked for, it can never run."""
 
 
-class SlurmProvider:
+class SlurmProvider(Provider):
     """Slurm."""
 
     name = "slurm"
     time_unit_s = 60
     restart_variable = "SLURM_RESTART_COUNT"
-    secret_path = ""
-    options: tuple[str, ...] = ()
 
     def submit(self, request: BatchRequest) -> Command:
         """See Provider."""
@@ -70,10 +69,6 @@ class SlurmProvider:
         if request.account:
             command.append(f"--account={request.account}")
         return (*command, *request.arguments)
-
-    def submit_input(self, request: BatchRequest) -> str:
-        """See Provider."""
-        return request.script
 
     def check(self, request: BatchRequest) -> Command:
         """See Provider."""
@@ -128,9 +123,6 @@ class SlurmProvider:
     def cancel(self, job_id: str, name: str) -> Command:
         """See Provider."""
         return ("scancel", job_id) if job_id else ("scancel", "--me", f"--name={name}")
-
-    def output(self, name: str) -> None:
-        """See Provider."""
 
 
 def _job(job_id: str, state: str, name: str, reason: str) -> BatchJob:

@@ -118,16 +118,19 @@ class BatchStrategy(Performer[SiteAction]):
 
     async def run(self, order: RifOrder) -> str:
         """Submit the job, and wait until it is over; when cancelled, cancel it."""
-        check_options(order, *BATCH_OPTIONS, *RIF_OPTIONS)
-        check_reachable(order)
+        own = self._provider.options
+        check_options(order, *BATCH_OPTIONS, *own, *RIF_OPTIONS)
+        if not self._provider.is_here:
+            check_reachable(order)
         name = f"gspc-{order.rif_id}-{order.incarnation}-{secrets.token_hex(4)}"
         try:
             wanted = request_of(name, order.cores, order.options)
         except ValueError as error:
             raise StrategyError(str(error)) from error
         with self._folders_in(order.options.get("shared", "")).lent() as folder:
-            request = evolve(wanted, output=f"{folder}/output", folder=folder)
-            run = _Run(evolve(request, script=self._script(order, request)), order)
+            options = {option: order.options[option] for option in own if option in order.options}
+            request = evolve(wanted, output=f"{folder}/output", folder=folder, options=options)
+            run = _Run(self._scripted(order, request), order)
             over = await self._run(name, run)
             order.said.extend(_last_lines(request.output))
         if over.how == "refused":
@@ -151,6 +154,8 @@ class BatchStrategy(Performer[SiteAction]):
                 finally:
                     if run.over is None:
                         await self._stop(name, run)
+                    elif self._provider.secret_path:
+                        await self._cancel(CancelJob(name, ""))  # it keeps the secret else
                     served.cancel()
         finally:
             del self._runs[name]
@@ -177,19 +182,21 @@ class BatchStrategy(Performer[SiteAction]):
                 self._provider.name, STOP_S, name,
             )  # fmt: skip
 
-    def _script(self, order: RifOrder, request: BatchRequest) -> str:
-        """Write what the RIF is told, and the script that starts the RIF with it; return the script."""
-        told = os.path.join(request.folder, "order")
-        _write(told, order_line(order))
+    def _scripted(self, order: RifOrder, request: BatchRequest) -> BatchRequest:
+        """Write what the RIF is told, and the script that starts it so; return the whole request."""
+        provider, told = self._provider, order_line(order)
+        path = provider.secret_path or os.path.join(request.folder, "order")
         lines = ["#!/bin/sh", f"# RIF {order.rif_id} of gspc-trio"]
-        if self._provider.restart_variable:
-            again = f'[ "${{{self._provider.restart_variable}:-0}}" = 0 ]'
+        if provider.restart_variable:
+            again = f'[ "${{{provider.restart_variable}:-0}}" = 0 ]'
             lines.append(f"{again} || {{ echo 'the job was requeued: another takes its place'; exit 1; }}")
-        command = f"{remote_command(order.options)} < {shlex.quote(told)}"
-        lines.append(self._provider.launch(request, command))
+        lines.append(provider.launch(request, f"{remote_command(order.options)} < {shlex.quote(path)}"))
         script = "\n".join(lines) + "\n"
         _write(os.path.join(request.folder, "script"), script.encode())
-        return script
+        if provider.secret_path:
+            return evolve(request, script=script, secret=told.decode())
+        _write(path, told)
+        return evolve(request, script=script)
 
     def _folders_in(self, shared: str) -> Folders:
         """Return the directories for jobs in one that the nodes see, too."""

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
@@ -224,6 +224,13 @@ async def open_system(
                 nursery.cancel_scope.cancel()
 
 
+BATCH_STRATEGIES = {
+    **{name: name for name in ("kubernetes", "mpi", "oar", "pbs", "slurm")},
+    "local-batch": "local",
+}
+"""Strategies whose RIFs are batch jobs -> the provider that knows their batch system."""
+
+
 class _Late:
     """A strategy that is loaded when it is first used."""
 
@@ -245,11 +252,11 @@ def _load_ssh() -> Strategy:
     return SshStrategy()
 
 
-def _load_slurm() -> Strategy:
-    from gspc_trio.components.provision.providers.slurm import SlurmProvider
+def _load_batch(provider: str) -> Strategy:
+    from gspc_trio.components.provision.find import find_provider
     from gspc_trio.components.provision.shell.batch import BatchStrategy
 
-    return BatchStrategy(SlurmProvider())
+    return BatchStrategy(find_provider(provider))
 
 
 class StartedRm(NamedTuple):
@@ -310,7 +317,10 @@ def published_manager(path: Path, instance: str = "", role: str = "rts") -> Conn
 def _usual(searched: bool) -> dict[str, Strategy]:
     """Return the usual strategies; those of installed packages take a while to find."""
     known: dict[str, Strategy] = find_strategies() if searched else {"local": LocalStrategy()}
-    return {**known, "ssh": _Late(_load_ssh), "slurm": _Late(_load_slurm, math.inf)}
+    batch = {
+        name: _Late(partial(_load_batch, provider), math.inf) for name, provider in BATCH_STRATEGIES.items()
+    }
+    return {**known, "ssh": _Late(_load_ssh), **batch}
 
 
 async def _start_first(

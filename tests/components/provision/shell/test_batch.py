@@ -17,6 +17,7 @@ from gspc_trio.components.provision.batch import (
     BatchState,
     Command,
     CommandResult,
+    Provider,
     on_node,
 )
 from gspc_trio.components.provision.shell.batch import BatchStrategy
@@ -36,14 +37,11 @@ echo "the last word" >&2
 """
 
 
-class FolderSystem:
+class FolderSystem(Provider):
     """A batch system of shell commands: a job is a file that says where it is, its script another."""
 
     name = "folder"
-    time_unit_s = 60
     restart_variable = "RESTARTS"
-    secret_path = ""
-    options = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,21 +53,9 @@ class FolderSystem:
         script = f"cat > {self.folder}/script; echo 17 running > {self.folder}/job"
         return ("sh", "-c", f"{script}; echo {self.answer}; exit {self.submit_status}")
 
-    def submit_input(self, request: BatchRequest) -> str:
-        return request.script
-
-    def check(self, request: BatchRequest) -> None:
-        pass
-
-    def checked(self, result: CommandResult) -> str:
-        raise AssertionError(result)
-
     def launch(self, request: BatchRequest, command: str) -> str:
         assert request.nodes == 1
         return on_node(command, "0", "17")
-
-    def output(self, name: str) -> None:
-        pass
 
     def submitted(self, result: CommandResult) -> str | None:
         return result.output.strip() or None
