@@ -28,6 +28,9 @@ PATH_BYTES_MAX = 4000
 CHUNK_BYTES = 1 << 17
 """Files travel in pieces of so many bytes."""
 
+FIRST_BYTES = 1 << 14
+"""The first piece of a file that is written has no more bytes; the others wait until there is room there."""
+
 FETCHED_AHEAD = 12
 STORED_AHEAD = 4
 """So many pieces of one file are under way at a time.

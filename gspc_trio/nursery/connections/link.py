@@ -52,6 +52,9 @@ class WebSocketLink:
         self._outbox: list[bytes] = []
         self._large: deque[bytes] = deque()
         self._outbox_bytes = 0
+        self._begun = (0, 0)
+        self._sent = (0, 0)
+        self._progress: trio.Event | None = None
         self._wake: trio.Event | None = None
         self._sending = False
         self._drained: trio.Event | None = None
@@ -101,6 +104,20 @@ class WebSocketLink:
         self._over.set()
         if self._drained is not None:
             self._drained.set()
+        self._tell_progress()
+
+    async def sent(self) -> None:
+        """Wait until what is queued now has been sent, or the connection is over."""
+        messages, large = self._begun[0] + len(self._outbox), self._begun[1] + len(self._large)
+        while (self._sent[0] < messages or self._sent[1] < large) and not self._over.is_set():
+            if self._progress is None:
+                self._progress = trio.Event()
+            await self._progress.wait()
+
+    def _tell_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None
 
     def fills(self) -> tuple[Fill, ...]:
         """Return what waits for the writer and for the receiver."""
@@ -156,6 +173,8 @@ class WebSocketLink:
             # Whatever happens, the socket goes; trio_websocket's own reader ends with it.
             self._outbox.clear()
             self._large.clear()
+            self._over.set()
+            self._tell_progress()
             self.peer.drop()
             await trio.aclose_forcefully(self._limited)
 
@@ -167,7 +186,10 @@ class WebSocketLink:
                 self._wake = trio.Event()
                 await self._wake.wait()
                 self._wake = None
+            large = len(self._large)
             items, size_bytes = self._next_items()
+            large -= len(self._large)
+            self._begun = (self._begun[0] + len(items) - large, self._begun[1] + large)
             self._sending = True
             try:
                 await self._connection.send_message(self._codec.frame(items))
@@ -176,6 +198,8 @@ class WebSocketLink:
                 self._closed_by(closed)
                 return
             self._sending = False
+            self._sent = self._begun
+            self._tell_progress()
             self._outbox_bytes -= size_bytes
             self.peer.handle(Sent())
 

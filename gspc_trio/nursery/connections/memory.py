@@ -38,6 +38,9 @@ class _MemoryLink:
     def cut(self, reason: str) -> None:
         self.other.handle(Lost(CLOSED_THERE if reason == CLOSED_HERE else reason))
 
+    async def sent(self) -> None:
+        await trio.lowlevel.checkpoint()
+
     async def flush(self) -> None:
         await trio.lowlevel.checkpoint()
 

@@ -18,6 +18,7 @@ from attrs import define
 from msgspec import Struct
 
 from gspc_trio.nursery.connections.acceptor import Acceptor, asks_for_encryption, asks_for_websocket
+from gspc_trio.nursery.connections.buffers import TransferBuffers
 from gspc_trio.nursery.connections.errors import (
     AuthenticationFailed,
     ConnectFailed,
@@ -100,6 +101,10 @@ class Network:
         hosts: further names by which dialers may call our listeners (the Host header).
         origins: web pages that may connect (the Origin header).
         credentials: for TLS, see ``nursery.connections.tls``; without them there is no ``wss:``.
+        buffers: of all transfers of this process; None: its own.
+
+    Attributes:
+        buffers: see above.
     """
 
     def __init__(
@@ -113,7 +118,9 @@ class Network:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         credentials: str = "",
+        buffers: TransferBuffers | None = None,
     ) -> None:
+        self.buffers = buffers or TransferBuffers()
         self._make_codec = make_codec
         self.token = token
         self.limits = limits

@@ -75,6 +75,10 @@ class Link(Protocol):
         """End the connection at once; what is queued is lost."""
         ...
 
+    async def sent(self) -> None:
+        """Wait until what is queued now has been sent, or the connection is over."""
+        ...
+
     async def flush(self) -> None:
         """Wait until what is queued has been sent, and say goodbye."""
         ...
@@ -188,6 +192,11 @@ class Peer:
         """
         if not self.reason:
             self._link.put(message)
+
+    async def sent(self) -> None:
+        """Wait until all that was queued before has been sent, or the connection is over."""
+        if not self.reason:
+            await self._link.sent()
 
     @overload
     async def call(self, message: Question[AnswerT], timeout_s: float | None = None) -> AnswerT: ...

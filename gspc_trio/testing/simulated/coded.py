@@ -52,6 +52,10 @@ class CodedLink:
         """End the other one, too."""
         self.other.handle(Lost(CLOSED_THERE if reason == CLOSED_HERE else reason))
 
+    async def sent(self) -> None:
+        """Everything has been delivered."""
+        await trio.lowlevel.checkpoint()
+
     async def flush(self) -> None:
         """Everything has been delivered."""
         await trio.lowlevel.checkpoint()

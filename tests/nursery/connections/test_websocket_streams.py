@@ -13,6 +13,7 @@ from trio.testing import MockClock, memory_stream_pair
 from gspc_trio.components.rm.messages import Release
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done
+from gspc_trio.core.staging import FilePiece
 from gspc_trio.nursery.connections.link import LARGE_BYTES
 from gspc_trio.nursery.connections.network import ConnectFailed, Network
 from gspc_trio.nursery.connections.pending import LimitedStream, PendingConnections
@@ -88,6 +89,28 @@ async def test_calls_and_messages_go_over_any_stream(autojump_clock: MockClock) 
         assert await peer.call(Done()) == Done()
         peer.post(Release("j1", (1, 1)))
         assert await peer.receive() == [Release("j1", (1, 1))]
+
+
+async def test_what_was_queued_has_been_sent_when_a_peer_says_so(autojump_clock: MockClock) -> None:
+    """Messages and large answers, which go in an order of their own."""
+    told: list[str] = []
+
+    async def answer(peer: Peer) -> None:
+        calls = [call for call in await peer.receive() if isinstance(call, IncomingCall)]
+        there.mute()
+        for call in calls:
+            call.reply(FilePiece(1, "", bytes(LARGE_BYTES)))
+        peer.post(Release("j1", (1, 1)))
+        await peer.sent()
+        told.append("sent")
+
+    async with pair(answer) as (peer, _, there), trio.open_nursery() as nursery:
+        nursery.start_soon(peer.call, Done())
+        await trio.sleep(1)
+        assert told == []
+        there.speaking.set()
+        await trio.sleep(1)
+        assert told == ["sent"]
 
 
 async def test_what_has_gathered_travels_in_one_frame(autojump_clock: MockClock) -> None:

@@ -17,6 +17,7 @@ from gspc_trio.core.file_sets import fills, is_directory, matches
 from gspc_trio.core.messages import Done
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
+    STORED_AHEAD,
     DropFile,
     FileList,
     FilePatterns,
@@ -28,6 +29,7 @@ from gspc_trio.core.staging import (
     parts_of,
     pattern_parts,
 )
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 
 TRANSFERS_MAX = 1000
@@ -48,6 +50,8 @@ class _Transfer:
         self.descriptor = descriptor
         self.own_name = own_name
         self.size_bytes = 0
+        self.buffers: Budget | None = None
+        self.held_bytes = 0
 
 
 class JobFiles:
@@ -57,9 +61,11 @@ class JobFiles:
         directory: of the files; "" for the working directory.
         limits: no file that is written gets larger, and no pattern stands for more files.
         patterns: of the files that tasks of the job fetch and store.
+        buffers: what this process has for transfers that others ask it for.
     """
 
-    def __init__(self, directory: str, limits: StageLimits, patterns: FilePatterns) -> None:
+    def __init__(self, directory: str, limits: StageLimits, patterns: FilePatterns, buffers: Budget) -> None:
+        self._buffers = buffers
         self._directory = directory or "."
         self._file_bytes_max = limits.file_bytes_max
         self._files_max = limits.files_max
@@ -100,7 +106,9 @@ class JobFiles:
         body = call.body
         try:
             if isinstance(body, ReadFile):
-                call.reply(await trio.to_thread.run_sync(self._read, body))
+                async with self._buffers.hold(max(0, min(body.size_bytes, CHUNK_BYTES))):
+                    call.reply(await trio.to_thread.run_sync(self._read, body))
+                    await call.peer.sent()
             elif isinstance(body, ListFiles):
                 call.reply(await trio.to_thread.run_sync(self._list, body))
             elif isinstance(body, WriteFile):
@@ -169,6 +177,9 @@ class JobFiles:
                 raise ValueError("a piece of a file that does not go behind the last one")
             if piece.offset + len(piece.data) > self._file_bytes_max:
                 raise ValueError(f"the file has more bytes than it may have ({self._file_bytes_max})")
+            if not transfer.held_bytes and not piece.last:
+                transfer.held_bytes = await self._buffers.take(STORED_AHEAD * CHUNK_BYTES)
+                transfer.buffers = self._buffers
             transfer.size_bytes += len(piece.data)
             await trio.to_thread.run_sync(_append, transfer, piece)
         except BaseException:
@@ -230,6 +241,9 @@ def _append(transfer: _Transfer, piece: WriteFile) -> None:
 
 def _forget(transfer: _Transfer) -> None:
     """Close what a transfer has open; nothing of it is seen unless it has got its name."""
+    if transfer.buffers is not None:
+        transfer.buffers.give_back(transfer.held_bytes)
+        transfer.buffers = None
     if transfer.descriptor < 0:
         return
     if transfer.own_name:

@@ -47,6 +47,7 @@ from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.network import ProcessInfo, address_towards
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
@@ -390,7 +391,7 @@ class _JobServer:
             nursery,
             job.records.append,
             machine.scheduler.sent_to,
-            JobFiles(settings.directory or here.directory, settings.stage, self.patterns),
+            self._files(settings.directory or here.directory, rts.network.buffers.served),
             None if takeover is None else takeover.report,
         )
         routes.nested = self.nested or NestedHub(registered.job, nursery, self._beside(rts), routes.post)
@@ -408,6 +409,9 @@ class _JobServer:
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job
+
+    def _files(self, directory: str, buffers: Budget) -> JobFiles:
+        return JobFiles(directory, self.settings.stage, self.patterns, buffers)
 
     def _takeover(self, adopts: JobId, rifs: tuple[RifId, ...]) -> Takeover:
         from gspc_trio.components.job.shell.journal import Takeover  # only here: few jobs go on for others

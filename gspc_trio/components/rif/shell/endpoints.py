@@ -109,7 +109,13 @@ class Endpoints:
         token = b""
         if isinstance(self._where, WebSocketAddress):
             token = secrets.token_bytes(32)
-            network = Network(wire_codec, token, credentials=network.credentials, limits=network.limits)
+            network = Network(
+                wire_codec,
+                token,
+                credentials=network.credentials,
+                limits=network.limits,
+                buffers=network.buffers,
+            )
             where = str(WebSocketAddress(self._where.host, 0, self._where.secure))
         else:
             assert isinstance(self._where, MemoryAddress)

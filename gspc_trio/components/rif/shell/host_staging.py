@@ -20,6 +20,7 @@ from gspc_trio.components.worker.shell.worker import JobCode
 from gspc_trio.compute.folders import Folders
 from gspc_trio.core.messages import Done
 from gspc_trio.iml.errors import ImlError
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
@@ -34,6 +35,7 @@ class HostStaging:
 
     Args:
         staging: stages for jobs without memory layer; None: what stages files.
+        buffers: what this process has for transfers that it asks for.
 
     Attributes:
         make_layers: makes what finds or starts memory servers, when a job wants the first.
@@ -41,8 +43,9 @@ class HostStaging:
 
     make_layers: Callable[[], HostLayers]
 
-    def __init__(self, staging: Staging | None) -> None:
+    def __init__(self, staging: Staging | None, buffers: Budget) -> None:
         self._staging = staging
+        self._buffers = buffers
         self._folders = Folders()
         self._layers: HostLayers | None = None
 
@@ -54,7 +57,7 @@ class HostStaging:
             server: returns the connection to its job server, None if there is none now.
         """
         if opening.data is None:
-            staging = self._staging or JobStaging(None, self._folders, opening.stage, server)
+            staging = self._staging or JobStaging(None, self._folders, opening.stage, server, self._buffers)
             return JobCode(opening, staging=staging)
         from gspc_trio.components.worker.shell.iml_staging import DataStaging
 
@@ -62,7 +65,8 @@ class HostStaging:
             self._layers = self.make_layers()
         layers = self._layers
         layers.prepare(opening.data)
-        staging = JobStaging(DataStaging(opening.data, layers), self._folders, opening.stage, server)
+        data = DataStaging(opening.data, layers)
+        staging = JobStaging(data, self._folders, opening.stage, server, self._buffers)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
 
     def close(self) -> None:

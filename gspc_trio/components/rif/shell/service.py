@@ -141,7 +141,7 @@ class RifService(Performer[HostAction]):
         self.host = host
         self._network = network
         self._backend = backend
-        self._staging = HostStaging(staging)
+        self._staging = HostStaging(staging, network.buffers.asked)
         self._clock = clock
         self._report_load = report_load
         self._inbox: Inbox[HostEvent] = Inbox()

@@ -174,7 +174,9 @@ async def open_worker(
     endpoint = await rts.peer.call(asked)
     network = rts.network
     if not endpoint.address.startswith("memory:"):
-        network = Network(wire_codec, endpoint.token, credentials=network.credentials)
+        network = Network(
+            wire_codec, endpoint.token, credentials=network.credentials, buffers=network.buffers
+        )
     connection = network.connect(endpoint.address, role="job", name="direct", expect="worker")
     async with connection as peer, open_scope() as nursery:
         peer.post(OpenJob(endpoint.job, tuple(filter(None, sys.path)), os.getcwd()))

@@ -22,6 +22,7 @@ from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import FilePlan, StageLimits, split_plan
 from gspc_trio.core.task import Outcome
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
@@ -48,6 +49,7 @@ class JobStaging:
         folders: of this host.
         limits: of the job.
         server: returns the connection to its job server, None if there is none now.
+        buffers: what this process has for transfers that it asks for.
     """
 
     def __init__(
@@ -56,11 +58,12 @@ class JobStaging:
         folders: Folders,
         limits: StageLimits,
         server: Callable[[], Peer | None],
+        buffers: Budget,
     ) -> None:
         self._data = data
         self._folders = folders
         self._limits = limits
-        self._transfer = FileTransfer(server)
+        self._transfer = FileTransfer(server, buffers)
         self._works: dict[tuple[ResourceId, AttemptKey], _Work] = {}
 
     async def stage_in(self, resource: Resource, job: JobId, submission: Submission) -> StagedInput | None:

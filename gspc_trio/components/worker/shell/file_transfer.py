@@ -14,6 +14,7 @@ from gspc_trio.core.messages import Done
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
     FETCHED_AHEAD,
+    FIRST_BYTES,
     STORED_AHEAD,
     BadFileName,
     DropFile,
@@ -24,6 +25,7 @@ from gspc_trio.core.staging import (
     WriteFile,
     parts_of,
 )
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.nursery.scopes.scope import leaves
 
@@ -56,10 +58,12 @@ class FileTransfer:
 
     Args:
         server: returns the connection to its job server, None if there is none now.
+        buffers: what this process has for transfers that it asks for.
     """
 
-    def __init__(self, server: Callable[[], Peer | None]) -> None:
+    def __init__(self, server: Callable[[], Peer | None], buffers: Budget) -> None:
         self._server = server
+        self._buffers = buffers
         self._transfer = 0
 
     async def find(self, pattern: str, files_max: int) -> tuple[list[str], str]:
@@ -86,23 +90,28 @@ class FileTransfer:
             StagingError: it is not to be had, too large, or has changed.
         """
         checked_parts(path)
-        first = await self._ask(ReadFile(path, 0, CHUNK_BYTES), FilePiece)
-        size_bytes = first.size_bytes
-        room.take(size_bytes)
-        await trio.to_thread.run_sync(write_all, target, first.data, 0)
-        offsets = range(len(first.data), size_bytes, CHUNK_BYTES)
+        async with self._buffers.hold(CHUNK_BYTES):
+            first = await self._ask(ReadFile(path, 0, CHUNK_BYTES), FilePiece)
+            size_bytes, mark = first.size_bytes, first.mark
+            room.take(size_bytes)
+            await trio.to_thread.run_sync(write_all, target, first.data, 0)
+            begun = len(first.data)
+            del first
+        offsets = range(begun, size_bytes, CHUNK_BYTES)
         left = iter(offsets)
-        if len(first.data) < min(CHUNK_BYTES, size_bytes):
+        if begun < min(CHUNK_BYTES, size_bytes):
             raise StagingError(f"the file {path} has become shorter while it was fetched")
 
         async def fetch_pieces() -> None:
             for offset in left:
-                piece = await self._ask(ReadFile(path, offset, CHUNK_BYTES), FilePiece)
-                if piece.mark != first.mark:
-                    raise StagingError(f"the file {path} has changed while it was fetched")
-                if len(piece.data) != min(CHUNK_BYTES, size_bytes - offset):
-                    raise StagingError(f"the file {path} has become shorter while it was fetched")
-                await trio.to_thread.run_sync(write_all, target, piece.data, offset)
+                async with self._buffers.hold(CHUNK_BYTES):
+                    piece = await self._ask(ReadFile(path, offset, CHUNK_BYTES), FilePiece)
+                    if piece.mark != mark:
+                        raise StagingError(f"the file {path} has changed while it was fetched")
+                    if len(piece.data) != min(CHUNK_BYTES, size_bytes - offset):
+                        raise StagingError(f"the file {path} has become shorter while it was fetched")
+                    await trio.to_thread.run_sync(write_all, target, piece.data, offset)
+                    del piece
 
         await _side_by_side(min(FETCHED_AHEAD, len(offsets)), fetch_pieces)
 
@@ -115,23 +124,28 @@ class FileTransfer:
         checked_parts(path)
         self._transfer += 1
         transfer, reading = self._transfer, trio.Lock()
-        offsets = range(0, max(1, size_bytes), CHUNK_BYTES)
+        offsets = range(FIRST_BYTES, size_bytes, CHUNK_BYTES)
         left = iter(offsets)
 
-        async def send_pieces() -> None:
-            while True:
-                async with reading:
-                    offset = next(left, None)
-                    if offset is None:
-                        return
-                    count = min(CHUNK_BYTES, size_bytes - offset)
-                    data = await trio.to_thread.run_sync(read_exactly, source, offset, count)
-                # From here to the call nothing waits: the pieces go out in their order.
-                is_last = offset + count >= size_bytes
-                await self._ask(WriteFile(transfer, path, offset, is_last, data), Done)
+        async def send_piece(offset: int, size_max: int) -> None:
+            async with reading:
+                count = min(size_max, size_bytes - offset)
+                data = await trio.to_thread.run_sync(read_exactly, source, offset, count)
+            # From here to the call nothing waits: the pieces go out in their order.
+            is_last = offset + count >= size_bytes
+            await self._ask(WriteFile(transfer, path, offset, is_last, data), Done)
 
+        async def send_pieces() -> None:
+            for offset in left:
+                await send_piece(offset, CHUNK_BYTES)
+
+        ahead = min(STORED_AHEAD, len(offsets))
         try:
-            await _side_by_side(min(STORED_AHEAD, len(offsets)), send_pieces)
+            # Room for all that is under way is taken at once, here before there: so nobody who has some of it
+            # waits for others who have the rest.
+            async with self._buffers.hold(max(FIRST_BYTES, ahead * CHUNK_BYTES)):
+                await send_piece(0, FIRST_BYTES)
+                await _side_by_side(ahead, send_pieces)
         except BaseException:
             server = self._server()
             if server is not None:

@@ -24,6 +24,7 @@ from gspc_trio.core.staging import (
     StageLimits,
     WriteFile,
 )
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
 
@@ -34,7 +35,7 @@ Ask = Callable[[Any], Awaitable[Any]]
 @asynccontextmanager
 async def asking(directory: Path, file_bytes_max: int = 1 << 20) -> AsyncIterator[tuple[Ask, Peer, JobFiles]]:
     """Connect to what serves the files of a directory, as a RIF does."""
-    files = JobFiles(str(directory), StageLimits(3000, file_bytes_max), PATTERNS)
+    files = JobFiles(str(directory), StageLimits(3000, file_bytes_max), PATTERNS, Budget(1 << 20))
     network = Network(wire_codec, b"x" * 32)
     async with trio.open_nursery() as nursery:
 

@@ -21,6 +21,7 @@ from gspc_trio.components.worker.shell.staging import StagingError
 from gspc_trio.compute.folders import Folder, Folders
 from gspc_trio.core.code import Program
 from gspc_trio.core.staging import Data, FilePatterns, StageLimits, optional, split_plan
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.values import dumps, loads
@@ -48,7 +49,7 @@ class Task:
         self.folder = folder
         self.first = first
         self.path = Path(folder.path)
-        self.transfer = FileTransfer(lambda: peer)
+        self.transfer = FileTransfer(lambda: peer, Budget(1 << 20))
         self.given: frozenset[str] = frozenset()
 
     async def stage_in(self) -> list[str]:
@@ -86,7 +87,7 @@ async def staging(
     engine = WorkflowEngine(net, values, dumps=dumps, loads=loads)
     task_id = engine.next()
     assert task_id is not None
-    files = JobFiles(str(directory), LIMITS, FilePatterns.of([transition.stage]))
+    files = JobFiles(str(directory), LIMITS, FilePatterns.of([transition.stage]), Budget(1 << 20))
     network = Network(wire_codec, b"x" * 32)
     folders = Folders(str(directory.parent))
     async with trio.open_nursery() as nursery:
