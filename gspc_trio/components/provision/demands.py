@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -23,10 +23,11 @@ Likeness: TypeAlias = tuple[float, int, int]
 
 @define(eq=False)
 class _Job:
-    """What one job has said, and when; ``refused`` of its groups was told to it."""
+    """What one job has said, and when; what runs, by host; ``refused`` of its groups was told to it."""
 
     said: TaskDemand
     at: float
+    running: dict[RifId, list[RunningGroup]]
     refused: set[TaskGroup] = field(factory=set)
 
 
@@ -41,7 +42,10 @@ class Demands:
         """Take what a job says; one that needs nothing, and runs nothing, is forgotten."""
         self._jobs.pop(said.job, None)
         if said.groups or said.running:
-            self._jobs[said.job] = _Job(said, now)
+            by_host: defaultdict[RifId, list[RunningGroup]] = defaultdict(list)
+            for group in said.running:
+                by_host[group.rif_id].append(group)
+            self._jobs[said.job] = _Job(said, now, dict(by_host))
 
     # What waits ---------------------------------------------------------------------------------------------
 
@@ -90,19 +94,23 @@ class Demands:
 
     def running(self, rif_ids: Iterable[RifId], settings: SiteSettings, now: float) -> list[RunningTasks]:
         """Return what runs on some hosts, as the site plans it."""
-        names, per_node = set(rif_ids), settings.blocks.cores_per_node
+        per_node = settings.blocks.cores_per_node
         return [
             RunningTasks(_cores(group, per_node), max(0.0, group.rest_s - (now - job.at)), group.count)
-            for job in self._jobs.values()
-            for group in job.said.running
-            if group.rif_id in names and group.count
+            for job, group in self._running_on(rif_ids)
         ]
 
     def running_at(self, rif_ids: Iterable[RifId]) -> int:
         """Return how many tasks run on some hosts."""
-        names = set(rif_ids)
-        jobs = self._jobs.values()
-        return sum(group.count for job in jobs for group in job.said.running if group.rif_id in names)
+        return sum(group.count for _, group in self._running_on(rif_ids))
+
+    def _running_on(self, rif_ids: Iterable[RifId]) -> Iterator[tuple[_Job, RunningGroup]]:
+        """Yield what runs on some hosts, and whose it is."""
+        for rif_id in rif_ids:
+            for job in self._jobs.values():
+                for group in job.running.get(rif_id, ()):
+                    if group.count:
+                        yield job, group
 
 
 def as_planned(group: TaskGroup, settings: SiteSettings) -> Group:
