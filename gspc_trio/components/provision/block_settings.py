@@ -6,21 +6,12 @@ The names are those of Swift/Coasters, section 0.5; units come last.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import TypeAlias
 
 from attrs import field, fields, frozen
 
-from gspc_trio.components.provision.strategy import parse_time
-
-DEFAULT_WALLTIME_S = 600.0
-"""Of a task that states neither a time limit nor an estimate, seconds."""
-
 TOLERANCE = 1e-9
 """Sums and quotients of floating-point numbers are compared with this relative tolerance."""
-
-OptionValue: TypeAlias = str | int | float
 
 
 class BadBlockSettings(ValueError):
@@ -134,49 +125,3 @@ class BlockSettings:
 
 _POSITIVE = {"max_time_s", "allocation_step", "time_unit_s"}
 _WHOLE = {"max_nodes", "cores_per_node", "slots", "node_granularity"}
-_TIMES = {"max_time_s", "reserve_s", "idle_suspend_s", "idle_end_s", "time_unit_s"}
-
-
-def block_options() -> tuple[str, ...]:
-    """Return the names that ``parse_block_settings`` knows; the unit of a time need not be in its name."""
-    return tuple(one.name.removesuffix("_s") for one in fields(BlockSettings) if one.name != "time_unit_s")
-
-
-def parse_block_settings(options: Mapping[str, OptionValue], time_unit_s: float = 1.0) -> BlockSettings:
-    """Return the settings that a user wrote.
-
-    Args:
-        options: name -> value; times like ``90s`` or ``2h``, a number is in seconds. ``max_time_s`` and
-            ``max_time`` are the same.
-        time_unit_s: the batch system counts time in this unit, seconds.
-
-    Raises:
-        BadBlockSettings: a name is not known, a value cannot be read or used, or one is missing.
-    """
-    known = {one.name: one for one in fields(BlockSettings) if one.name != "time_unit_s"}
-    found: dict[str, float] = {"time_unit_s": time_unit_s}
-    for given, value in options.items():
-        name = given if given in known else f"{given}_s"
-        if name not in known:
-            there = ", ".join(block_options())
-            raise BadBlockSettings(f"there is no setting {given!r}; there are: {there}")
-        found[name] = _number(given, name, value)
-    for name in ("max_time_s", "max_nodes", "cores_per_node"):
-        if name not in found:
-            missing = name.removesuffix("_s")
-            raise BadBlockSettings(f"{missing} is missing: no block can be planned without it")
-    return BlockSettings(**found)
-
-
-def _number(given: str, name: str, value: OptionValue) -> float:
-    try:
-        if name in _TIMES:
-            return parse_time(str(value))
-        if name in _WHOLE:
-            return int(str(value))
-        return float(value)
-    except ValueError as error:
-        if name in _TIMES:
-            raise BadBlockSettings(f"{given}: {error}") from None
-        wanted = "a whole number" if name in _WHOLE else "a number"
-        raise BadBlockSettings(f"{given} is to be {wanted}, not {value!r}") from None

@@ -256,10 +256,9 @@ def reuses(walltime_s: float, settings: BlockSettings) -> int:
     return max(1, math.floor(min(wanted + 0.5 + TOLERANCE, possible)))
 
 
-def nodes_for(share: float, widest: int, height_s: float, settings: BlockSettings) -> int:
-    """Return how many nodes a block of this height needs for its share and its widest task."""
+def nodes_for(cores: float, settings: BlockSettings) -> int:
+    """Return how many nodes so many cores are: a multiple of the granularity, within max_nodes."""
     step = settings.node_granularity
-    cores = max(share / math.pow(height_s, settings.parallelism), widest)
     steps = math.ceil(cores / (step * settings.cores_per_node) * (1 - TOLERANCE))
     return min(max(1, steps) * step, settings.nodes_max)
 
@@ -273,29 +272,31 @@ def _new_blocks(waiting: WaitingTasks, number: int, settings: BlockSettings) -> 
     for share in shares(total, number, settings):
         if not waiting.count:
             break
-        block, size = _new_block(waiting, min(share, left), settings)
+        block, size = _new_block(waiting, min(share, left), total, settings)
         found.append(block)
         left = max(0.0, left - size)
     return tuple(found)
 
 
-def _new_block(waiting: WaitingTasks, share: float, settings: BlockSettings) -> tuple[NewBlock, float]:
+def _new_block(
+    waiting: WaitingTasks, share: float, total: float, settings: BlockSettings
+) -> tuple[NewBlock, float]:
     """Return the block for the shortest tasks that wait, and the size of what is committed to it."""
     longest_s, widest, tasks = _share_tasks(waiting, share)
     times = reuses(longest_s, settings)
     height_s = longest_s * times
-    nodes = nodes_for(share, widest, height_s, settings)
+    needed = max(share / math.pow(height_s, settings.parallelism), widest)
+    nodes = nodes_for(needed, settings)
     cores = nodes * settings.cores_per_node
     taken, size = _commit(waiting, cores, height_s, settings.parallelism)
-    walltime_s = settings.walltime_s(height_s)
+    most = "" if needed <= cores * (1 + TOLERANCE) else ", more are not allowed"
     why = (
-        f"{_tasks(tasks)} of up to {longest_s:g} s and {_number(widest, 'core')} "
-        f"{'makes' if tasks == 1 else 'make'} up its share of {share:.6g}; {_number(times, 'such task')} one "
-        f"after the other {'takes' if times == 1 else 'take'} {height_s:g} s; the share needs "
-        f"{_number(nodes, 'node')} of {_number(settings.cores_per_node, 'core')}; "
-        f"{settings.reserve_s:g} s in reserve"
+        f"its share of {share / total:.3g} of what waits is {_tasks(tasks)} of up to {longest_s:g} s and "
+        f"{_number(widest, 'core')}; {_number(times, 'task')} one after the other {_take(times)} "
+        f"{height_s:g} s; it needs {_number(math.ceil(needed * (1 - TOLERANCE)), 'core')}: "
+        f"{_number(nodes, 'node')} of {settings.cores_per_node}{most}; {settings.reserve_s:g} s in reserve"
     )
-    return NewBlock(nodes, cores, height_s, walltime_s, tuple(taken), why), size
+    return NewBlock(nodes, cores, height_s, settings.walltime_s(height_s), tuple(taken), why), size
 
 
 def _share_tasks(waiting: WaitingTasks, share: float) -> tuple[float, int, int]:
@@ -340,6 +341,10 @@ def _number(count: int, noun: str) -> str:
 
 def _tasks(count: int) -> str:
     return _number(count, "task")
+
+
+def _take(count: int) -> str:
+    return "takes" if count == 1 else "take"
 
 
 def _why(wanted: int, unplaced: int, may: int, used: int, new: int, settings: BlockSettings) -> str:

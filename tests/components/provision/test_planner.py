@@ -93,27 +93,33 @@ def test_so_many_only_as_the_longest_block_has_time_for() -> None:
 
 
 def test_the_width_is_a_multiple_of_the_granularity() -> None:
-    wide = evolve(SETTINGS, parallelism=0.0, max_nodes=7)
-    assert [nodes_for(share, 1, 60, wide) for share in (1, 16, 16.5, 1000)] == [1, 1, 2, 7]
+    wide = evolve(SETTINGS, max_nodes=7)
+    assert [nodes_for(cores, wide) for cores in (1, 16, 16.5, 1000)] == [1, 1, 2, 7]
     even = evolve(wide, node_granularity=2)
-    assert [nodes_for(share, 1, 60, even) for share in (1, 32, 33, 1000)] == [2, 2, 4, 6]
-    assert nodes_for(1, 40, 60, wide) == 3
+    assert [nodes_for(cores, even) for cores in (1, 32, 33, 1000)] == [2, 2, 4, 6]
+    assert nodes_for(16 * (1 + 1e-12), wide) == 1
+
+
+def test_a_block_is_wide_enough_for_its_widest_task() -> None:
+    found = plan([Group(60, 1, 3), Group(70, 40)], [], evolve(TIGHT, slots=1), 0)
+    assert [(one.nodes, one.tasks) for one in found.new_blocks] == [(3, (Taken(0, 3), Taken(1, 1)))]
 
 
 def test_two_blocks_for_a_thousand_tasks() -> None:
     found = plan([Group(60, 1, 1000)], [], TIGHT, 0)
-    # T = 60,000 core-seconds; 3,000 and 57,000. Ten tasks one after the other (9 * exp(-0.06) + 1 = 9.48,
-    # so 9): 540 s. 3,000 / 540 = 5.6 cores: 1 node of 16, which has room for 144 tasks.
+    # T = 60,000 core-seconds: 3,000 and 57,000. 9 * exp(-0.06) + 1 = 9.48, so 9 tasks one after the other:
+    # 540 s. 3,000 / 540 = 5.6 cores: 1 node of 16, which has room for 144 tasks. 51,360 / 540 = 95.1 cores.
     small, large = found.new_blocks
     assert (small.nodes, small.height_s, small.walltime_s) == (1, 540, 600)
     assert small.tasks == (Taken(0, 144),)
     assert (large.nodes, large.height_s, large.walltime_s) == (4, 540, 600)
     assert large.tasks == (Taken(0, 576),)
     assert (found.unplaced, found.left_over) == (1000, 280)
+    assert "it needs 96 cores: 4 nodes of 16, more are not allowed" in large.why
     assert found.why == "1,000 tasks without room in a block; 0 of 20 slots used, so 2 new blocks at most"
     assert small.why == (
-        "50 tasks of up to 60 s and 1 core make up its share of 3000; 9 such tasks one after the other take "
-        "540 s; the share needs 1 node of 16 cores; 60 s in reserve"
+        "its share of 0.05 of what waits is 50 tasks of up to 60 s and 1 core; 9 tasks one after the other "
+        "take 540 s; it needs 6 cores: 1 node of 16; 60 s in reserve"
     )
 
 
@@ -143,6 +149,15 @@ def test_what_runs_takes_room_for_its_rest() -> None:
     # 2 cores * 1000 s - 2 * 250 s - 0 s that are over
     found = plan(group, [block("b", 2, 1000, RunningTasks(1, 250, 2), RunningTasks(1, -5))], TIGHT, 1000)
     assert found.given == {"b": (Taken(0, 15),)}
+
+
+def test_sums_of_what_is_no_binary_fraction_are_compared_with_a_tolerance() -> None:
+    assert 4 * 60**0.01 - 3 * 60**0.01 < 60**0.01  # what floating-point numbers say
+    found = plan([Group(60, 1, 9)], [block("b", 4, 60, RunningTasks(1, 60, 3))], SETTINGS, 1000)
+    assert found.given == {"b": (Taken(0, 1),)}
+    equal = evolve(SETTINGS, spread=0.0, slots=3, allocation_step=1.0, cores_per_node=1, max_nodes=99)
+    found = plan([Group(600, 1, 21)], [], equal, 1000)
+    assert found.new_blocks[0].why.startswith("its share of 0.333 of what waits is 7 tasks of")
 
 
 def test_longest_tasks_go_first_and_wide_ones_only_where_they_fit() -> None:
