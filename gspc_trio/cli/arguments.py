@@ -138,3 +138,19 @@ def describe_usage_error(error: CycloptsError) -> str:
             value = f"{value[:SHOWN_MAX]}..."
         return f"{name} {value}: {problem}"
     return " ".join(str(error).split())
+
+
+SitesFile = Annotated[
+    Path | None,
+    Parameter(
+        help="File of batch systems that are asked for hosts as tasks need them. "
+        "Then this host offers nothing, unless you say how many cores."
+    ),
+]
+ImlFile = Annotated[
+    Path | None,
+    Parameter(
+        help="Connection file of a running memory layer that keeps large values; "
+        "tasks run where their data is."
+    ),
+]

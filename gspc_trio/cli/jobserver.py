@@ -16,12 +16,14 @@ from gspc_trio.cli.arguments import (
     Detach,
     DetachedFrom,
     Directory,
+    ImlFile,
     LogJson,
     MaybeDirectory,
     PolicyName,
     Priority,
     ResultsFile,
     Settings,
+    SitesFile,
     Verbose,
     Weight,
 )
@@ -68,6 +70,7 @@ from gspc_trio.components.job.shell.workflow_file import (
     blame_file,
     load_workflow_file,
 )
+from gspc_trio.components.rts.shell.system import RtsOptions
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
@@ -112,7 +115,8 @@ async def run(
     settings: Settings = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
-    iml: Path | None = None,
+    iml: ImlFile = None,
+    sites: SitesFile = None,
     records: RecordsFile = None,
     journal: MaybeDirectory = None,
     from_dump: Path | None = None,
@@ -141,8 +145,6 @@ async def run(
         name=value for a parameter of workflow(); repeat it to set several.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
-    iml
-        Connection file of a running memory layer that keeps large values; tasks run where their data is.
     journal
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     from_dump
@@ -174,7 +176,7 @@ async def run(
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             return await _run_loaded(
-                loaded, cached, kept, rts, cores, records, to, output, top, task_output, detached
+                loaded, cached, kept, rts, cores, records, to, output, top, task_output, detached, sites
             )
 
 
@@ -193,6 +195,19 @@ def _layer_option(iml: Path | None) -> dict[str, DataLayer]:
     if iml is None:
         return {}
     return {"data": published_layer(iml)}
+
+
+def _running(rts: Path | None, cores: int, sites: Path | None) -> Path | None:
+    """Return the connection file of the run-time system that runs already, None if one is to be started."""
+    if rts is not None and cores:
+        raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
+    if rts is not None and sites is not None:
+        raise UsageError("--sites cannot be used with --rts: add them there with gspc-rts site add")
+    return running_connection(rts) if rts is not None else None
+
+
+def _sites_option(sites: Path | None) -> RtsOptions:
+    return {} if sites is None else {"sites": sites}
 
 
 @app.command
@@ -268,13 +283,12 @@ async def _run_loaded(
     top: bool = False,
     output: OutputMode | None = None,
     detached: Detached | None = None,
+    sites: Path | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:
         check_results_file(kept)
-    if rts is not None and cores:
-        raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
-    rts_file = running_connection(rts) if rts is not None else None
+    rts_file = _running(rts, cores, sites)
     settings = JobSettings(**options, modules=loaded.modules)
     failure = None
     quiet = json_file is not None or detached is not None
@@ -304,6 +318,7 @@ async def _run_loaded(
                     output,
                     wait_for,
                     quiet=quiet,
+                    sites=sites,
                 )
 
             async def is_back() -> bool:
@@ -340,11 +355,12 @@ async def _run(
     wait_for: Callable[[Job], Awaitable[JobResult]],
     *,
     quiet: bool,
+    sites: Path | None,
 ) -> JobResult:
     async with AsyncExitStack() as stack:
         stack.enter_context(tuned_collector())
         rts = await stack.enter_async_context(
-            open_rts(cores=cores, connection_file=rts_file, publish=publish)
+            open_rts(cores=cores, connection_file=rts_file, publish=publish, **_sites_option(sites))
         )
         job = await stack.enter_async_context(
             open_job(

@@ -21,6 +21,7 @@ from gspc_trio.cli.arguments import (
     Port,
     RemovePolicy,
     Settings,
+    SitesFile,
     Size,
     Verbose,
 )
@@ -36,6 +37,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.describe import describe_status
+from gspc_trio.cli.sites import app as site_app
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.rif.messages import MemoryServer
@@ -61,6 +63,7 @@ from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
+app.command(site_app)
 
 FILE_NAMES = ["--connection-file", "--rts"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
@@ -91,6 +94,7 @@ async def start(
     spill: Size = "",
     spill_directory: str = "",
     rm: Path | None = None,
+    sites: SitesFile = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -138,8 +142,8 @@ async def start(
     _refuse_second(await find_live_connection(path), path)
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
-    told = replace(told, directory=directory, memory_bytes=parse_size(memory or "0"))
-    told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory, rm=rm)
+    told = replace(told, directory=directory, memory_bytes=parse_size(memory or "0"), rm=rm, sites=sites)
+    told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory)
     with tuned_collector():
         await _run(told, path)
 

@@ -33,7 +33,7 @@ from gspc_trio.nursery.connections.connection_file import (
     remove_connection_file,
     write_connection_file,
 )
-from gspc_trio.nursery.connections.network import Network, address_towards
+from gspc_trio.nursery.connections.network import LOOPBACK, Network, address_towards, outward_address
 from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting
@@ -101,7 +101,12 @@ async def open_rts(
     refuse_in_imports_of_tasks()
     here = host or socket.gethostname()
     wanted = RtsSettings(cores=checked_cores(cores), spill_bytes=spill_bytes, spill_directory=spill_directory)
-    wanted = replace(wanted, **({"hosts": (here,), "strategy": EMBEDDED} | settings))
+    sites = settings.get("sites")
+    first = () if sites is not None and not cores else (here,)  # nothing is computed here unless it is said
+    wanted = replace(wanted, **({"hosts": first, "strategy": EMBEDDED} | settings))
+    if sites is not None and "listen" not in settings:
+        address = outward_address()
+        wanted = replace(wanted, listen=address, tls=wanted.tls or address != LOOPBACK)
     host = host or (wanted.hosts[0] if wanted.strategy == EMBEDDED and wanted.hosts else here)
     quota = Quota(data_bytes, spill_bytes, spill_directory)
     with real_time():
@@ -135,26 +140,41 @@ async def _own_rts(
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system in this process for as long as the block runs."""
     settings.checked()
-    if settings.tls and publish is None and settings.state is None:
+    if settings.tls and publish is None and settings.state is None and settings.sites is None:
         why = "certificates are kept beside the file to publish, or in the state: give one of them"
         raise BadSetting("tls", True, why)
     listens = listens or publish is not None or settings.strategy != EMBEDDED
-    listens = listens or bool(settings.port or settings.tls or settings.state)
+    listens = listens or bool(settings.port or settings.tls or settings.state or settings.sites)
     async with open_process_backend() as backend:
         backend.prepare()
-        async with open_system(
-            settings,
-            tls_folder=Path(publish or ".").parent,
-            listen=(RTS_ADDRESS,),
-            only=not listens,
-            strategies=lambda network: {EMBEDDED: EmbeddedStrategy(network, backend), **strategies},
-        ) as started:
-            network, outside = started.network, started.info.address if listens else ""
-            connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
-            async with connection as peer:
-                with published(publish, started.info):
-                    is_published = publish is not None
-                    yield RunTimeSystem(network, RTS_ADDRESS, peer, published=is_published, outside=outside)
+        with _certificates(settings, publish) as folder:
+            async with open_system(
+                settings,
+                tls_folder=folder,
+                listen=(RTS_ADDRESS,),
+                only=not listens,
+                strategies=lambda network: {EMBEDDED: EmbeddedStrategy(network, backend), **strategies},
+            ) as started:
+                network, outside = started.network, started.info.address if listens else ""
+                connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
+                async with connection as peer:
+                    with published(publish, started.info):
+                        is_published = publish is not None
+                        yield RunTimeSystem(
+                            network, RTS_ADDRESS, peer, published=is_published, outside=outside
+                        )
+
+
+@contextmanager
+def _certificates(settings: RtsSettings, publish: Path | str | None) -> Iterator[Path]:
+    """Name the directory of certificates: that of the file to publish, or one that nobody needs later."""
+    if publish is not None or settings.sites is None:
+        yield Path(publish or ".").parent
+        return
+    from tempfile import TemporaryDirectory  # only here: few have sites
+
+    with TemporaryDirectory(prefix="gspc-trio-") as folder:
+        yield Path(folder)
 
 
 @asynccontextmanager

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
+    from gspc_trio.components.rts.shell.system import SitesGiven
     from gspc_trio.executor.loop import RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
@@ -80,6 +81,8 @@ class Executor(ExecutorInterface):
             travel with their tasks; None: 65,536.
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
             one that an installed package offers.
+        sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
+            address such as ``dask://host:8786``. Nothing is computed here then, unless cores are stated.
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
@@ -115,6 +118,7 @@ class Executor(ExecutorInterface):
         priority: int = 0,
         policy: SchedulingPolicy | str = "default",
         large_bytes_min: SupportsIndex | None = None,
+        sites: SitesGiven | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         # Not at the top: each compute process imports the program, which imports this module.
@@ -146,6 +150,12 @@ class Executor(ExecutorInterface):
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
         opening: RtsOptions = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
+        if sites is not None:
+            if is_running:
+                raise ValueError(
+                    "sites have no meaning beside a running run-time system: add them with gspc-rts site add"
+                )
+            opening["sites"] = sites
         mode = output or ("show" if _is_watched() else "keep")
         if mode not in get_args(OutputMode):
             offered = ", ".join(map(repr, get_args(OutputMode)))

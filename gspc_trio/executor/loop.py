@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import trio
 
@@ -22,6 +22,7 @@ from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.task import Shape, TaskError, TaskState
 from gspc_trio.executor.codes import CodeTable
@@ -60,6 +61,7 @@ class RtsOptions(TypedDict):
     cores: int
     connection_file: Path | str | None
     data_bytes: int
+    sites: NotRequired[SitesGiven]
 
 
 @asynccontextmanager

@@ -45,7 +45,7 @@ from gspc_trio.components.provision.site_events import (
 )
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock, SiteLimits
 from gspc_trio.components.provision.throttle import Limit, ThrottleGate, ThrottleKind
-from gspc_trio.core.demand import GroupRefused, TaskDemand
+from gspc_trio.core.demand import WALLTIME_S, GroupRefused, TaskDemand
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.similar import did_you_mean
@@ -278,6 +278,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             self.sites[block.site].without_rif = 0
             self.scores.count(block.site, SiteOutcome.SUCCESS, self.now)
         block.up[event.node], block.was_up = event.rif_id, True
+        block.state, block.reason, block.held_at = BatchState.RUNNING, "", None
         if event.ends_at is not None:
             block.ends_at = event.ends_at
         elif block.ends_at is None:
@@ -320,7 +321,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             return
         site = self.sites[block.site]
         self._forget(block, event.reason)
-        if block.was_up or block.ending:
+        if block.was_up or block.ending or self._stopped:
             return
         outcome = event.outcome or SiteOutcome.BLOCK_WITHOUT_RIF
         self.scores.count(site.name, outcome, self.now)
@@ -424,6 +425,10 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
                 reasons.append(f"site {site.name}: {reason}")
             else:
                 self._demands.refuse(job, group)
+                if group.walltime_s == WALLTIME_S:
+                    reasons.append(
+                        f"a task that states no timeout_s or estimate_s is taken for {WALLTIME_S:g} s"
+                    )
                 self.actions.append(RefuseDemand(job, GroupRefused(group, "; ".join(reasons))))
 
     def _fill(self, site: KnownSite) -> tuple[list[BlockView], BlockPlan]:

@@ -171,6 +171,11 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         return tuple(self._lives.rifs.values())
 
     @property
+    def strategies(self) -> frozenset[str]:
+        """Names of the strategies there are."""
+        return self._lives.strategies
+
+    @property
     def named(self) -> tuple[int, int]:
         """Numbers of RIFs and of jobs that were ever named, and so the last parts of the newest names."""
         return self._lives.names.last, self._jobs.names.last

@@ -470,3 +470,98 @@ class NewWeight(Struct, frozen=True):
     """RTS to job: its weight was changed to this, which it says of itself from now on when it comes back."""
 
     weight: float
+
+
+# Sites ------------------------------------------------------------------------------------------------------
+
+
+class BlockStatus(Struct, frozen=True):
+    """A block of a site.
+
+    Attributes:
+        block_id, state, detail: what it is called, where it is, and why; states as in BlockChanged.
+        nodes, cores: how many, and cores of all nodes together.
+        walltime_s: seconds for which it was asked.
+        up: nodes with a RIF that is up.
+        batch_id: what the batch system calls its job; "" as long as that is not known.
+        ends_in_s: seconds until the batch system ends it, None as long as it has not begun.
+        why: why it was asked for.
+    """
+
+    block_id: str
+    state: str
+    detail: str
+    nodes: Count
+    cores: Count
+    walltime_s: Seconds
+    up: Count
+    batch_id: str
+    ends_in_s: Seconds | None
+    why: str
+
+
+class SiteStatus(Struct, frozen=True):
+    """A site.
+
+    Attributes:
+        site, state, detail: what it is called, how it is, and why; states as in SiteChanged.
+        provider: name of its batch system.
+        slots: the most blocks at a time.
+        max_nodes, cores_per_node, max_time_s: the largest block that it may ask for.
+        retry_in_s: seconds until it asks again after a refusal, or None.
+        blocks: those that are not over, oldest first.
+    """
+
+    site: str
+    state: str
+    detail: str
+    provider: str
+    slots: Count
+    max_nodes: Count
+    cores_per_node: Count
+    max_time_s: Seconds
+    retry_in_s: Seconds | None
+    blocks: tuple[BlockStatus, ...]
+
+
+class SiteList(Struct, frozen=True):
+    """All sites, in the order in which they were added."""
+
+    sites: tuple[SiteStatus, ...]
+
+
+class ListSites(Question[SiteList], frozen=True):
+    """RTS: how the sites are. Answered by a SiteList."""
+
+
+class AddSite(Question[Done], frozen=True):
+    """RTS: ask for blocks at this site from now on. Answered by Done.
+
+    Attributes:
+        site: its name.
+        settings: key -> value, as in a file of sites.
+    """
+
+    site: str
+    settings: dict[str, str]
+
+
+class SiteChange(StrEnum):
+    """What can be done with a site."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    REMOVE = "remove"
+
+
+class ChangeSite(Question[Done], frozen=True):
+    """RTS: pause, resume or remove a site. Answered by Done."""
+
+    site: str
+    change: SiteChange
+
+
+class EndBlock(Question[Done], frozen=True):
+    """RTS: end this block, whatever runs there. Answered by Done."""
+
+    block_id: str

@@ -77,9 +77,12 @@ from gspc_trio.components.rm.messages import (
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.components.rts.messages import (
     AddDag,
+    AddSite,
     Await,
     Bootstrap,
     BootstrapReport,
+    ChangeSite,
+    EndBlock,
     EndedJob,
     Explain,
     Explanation,
@@ -93,6 +96,7 @@ from gspc_trio.components.rts.messages import (
     LeaveJob,
     Lend,
     ListJobs,
+    ListSites,
     NewWeight,
     RegisterJob,
     RemoveDag,
@@ -101,6 +105,7 @@ from gspc_trio.components.rts.messages import (
     RifUp,
     RtsStatus,
     SetWeight,
+    SiteList,
     StartIml,
     StopIml,
     StopRts,
@@ -192,6 +197,7 @@ WIRE_TYPES: tuple[type, ...] = (
     StartIml, StopIml, StartServer, StopServer, MemoryServer, ServerEnded,
     OpenEndpoint, Endpoint,
     TaskDemand, DemandWanted, GroupRefused,
+    ListSites, SiteList, AddSite, ChangeSite, EndBlock,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

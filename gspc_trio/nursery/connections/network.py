@@ -402,6 +402,22 @@ def address_towards(other: str) -> str:
         return str(WebSocketAddress(probe.getsockname()[0], 0, where.secure))
 
 
+LOOPBACK = "127.0.0.1"
+
+_ANYWHERE = "192.0.2.1"
+"""An address that belongs to nobody, in any other network."""
+
+
+def outward_address() -> str:
+    """Return an address of this host that others can reach; LOOPBACK if it has none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((_ANYWHERE, 9))
+        except OSError:
+            return LOOPBACK
+        return str(probe.getsockname()[0])
+
+
 def _endpoint(stream: trio.SocketStream) -> str:
     """Return the other end's address, for people."""
     try:

@@ -75,6 +75,7 @@ class RemoteManager:
 
     Attributes:
         peers: job -> its connection.
+        record: takes a record; whoever replaces it passes on what it takes.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class RemoteManager:
         self._connect = connect
         self._name = name
         self._tell_rts = tell_rts
-        self._record = record
+        self.record = record
         self._ledger = Ledger(epoch)
         self._link: Peer | None = None
         self._status = _UNKNOWN
@@ -233,7 +234,7 @@ class RemoteManager:
         now = trio.current_time()
         for record in batch.records:
             if isinstance(record, GrantChanged | ResourceChanged) and getattr(record, "job", "") != ENDING:
-                self._record(replace(record, at_s=now))
+                self.record(replace(record, at_s=now))
 
 
 def _on_our_clock(found: Explained) -> list[ExplainedRequest]:

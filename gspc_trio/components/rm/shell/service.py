@@ -49,6 +49,10 @@ class RmShell(Performer[RmAction | ToRts]):
         machine: the resource manager.
         tell_rts: takes an event for the RTS machine.
         record: takes a record.
+
+    Attributes:
+        peers: job -> its connection.
+        record: takes a record; whoever replaces it passes on what it takes.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class RmShell(Performer[RmAction | ToRts]):
         self.inbox: Inbox[RmEvent] = Inbox()
         self.peers: dict[JobId, Peer] = {}
         self._tell_rts = tell_rts
-        self._record = record
+        self.record = record
         self._answering = AnsweringManager(machine)
         tell_rts(GrantsAhead(self._answering.ahead.newest))
 
@@ -103,7 +107,7 @@ class RmShell(Performer[RmAction | ToRts]):
 
     @performs(GrantChanged, ResourceChanged)
     def _note(self, record: GrantChanged | ResourceChanged) -> None:
-        self._record(record)
+        self.record(record)
 
     def _refused(self, event: RmEvent, error: IllegalEvent) -> None:
         """The RTS has said what cannot be, which has changed nothing: tell it."""

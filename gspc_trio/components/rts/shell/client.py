@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,11 @@ from gspc_trio.components.job.messages import ApplicationCall, ApplicationReply
 from gspc_trio.components.rif.messages import DagReport, MemoryServer
 from gspc_trio.components.rts.messages import (
     AddDag,
+    AddSite,
     Bootstrap,
     BootstrapReport,
+    ChangeSite,
+    EndBlock,
     EndedJob,
     Explain,
     GetEndedJob,
@@ -24,9 +27,12 @@ from gspc_trio.components.rts.messages import (
     JobEntry,
     JobList,
     ListJobs,
+    ListSites,
     RemoveDag,
     RequestExplanation,
     RtsStatus,
+    SiteChange,
+    SiteStatus,
     StartIml,
     StopIml,
     StopRts,
@@ -140,6 +146,38 @@ class RunTimeSystem:
         """Stop these RIFs and return the ids of those that were taken down."""
         report: TeardownReport = await self.peer.call(Teardown(tuple(rif_ids)))
         return report.stopped
+
+    async def sites(self) -> tuple[SiteStatus, ...]:
+        """Return how the sites are, and their blocks."""
+        return (await self.peer.call(ListSites())).sites
+
+    async def add_site(self, name: str, settings: Mapping[str, object]) -> None:
+        """Ask for blocks at this site from now on, as tasks need them.
+
+        Args:
+            name: of the site.
+            settings: key -> value, as in a file of sites.
+
+        Raises:
+            RemoteError: there is such a site already, or it cannot be had like this.
+        """
+        await self.peer.call(AddSite(name, {key: _as_text(value) for key, value in settings.items()}))
+
+    async def change_site(self, name: str, change: SiteChange) -> None:
+        """Pause, resume or remove a site.
+
+        Raises:
+            RemoteError: there is no such site, or one to be removed has blocks.
+        """
+        await self.peer.call(ChangeSite(name, change))
+
+    async def end_block(self, block_id: str) -> None:
+        """End a block, whatever runs there.
+
+        Raises:
+            RemoteError: there is no such block.
+        """
+        await self.peer.call(EndBlock(block_id))
 
     async def start_iml(self, rif_id: RifId, *, memory_bytes: int = 0, spill_bytes: int = 0) -> MemoryServer:
         """Run a memory server on the host of a RIF, until :meth:`stop_iml` or the end of the RIF (RIF-1).
@@ -256,6 +294,10 @@ class RunTimeSystem:
             call = ApplicationCall(name, dumps([list(arguments), named]))
             answer: ApplicationReply = await peer.call(call)
             return loads(answer.value)
+
+
+def _as_text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 @asynccontextmanager

@@ -56,6 +56,8 @@ from gspc_trio.components.rts.messages import (
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.memory_servers import MemoryServers
+from gspc_trio.components.rts.shell.site_desk import SITE_QUESTIONS, SiteDesk
+from gspc_trio.core.demand import TaskDemand
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.messages import Done
@@ -112,6 +114,7 @@ class Service(Protocol):
     records: RecordStream
     rm: RmShell | RemoteManager
     machine: Rts
+    sites: SiteDesk
     stopped: trio.Event
 
     def ask(
@@ -285,7 +288,9 @@ class PeerServer:
                     lend = events.LendAsked(job, message.resource_id, message.count)
                     self._service.inbox.put(lend, peer)
                     continue
-                if isinstance(message, IncomingCall) and isinstance(message.body, LeaveJob):
+                if isinstance(message, TaskDemand):
+                    self._service.sites.demand(peer, job, message)
+                elif isinstance(message, IncomingCall) and isinstance(message.body, LeaveJob):
                     message.reply(Done())
                     if not message.body.adopted:
                         return message.body.end
@@ -315,6 +320,7 @@ class PeerServer:
         grace_s = self._service.machine.limits.grace_s
         if grace_s:
             joining.peer.post(Await(grace_s))
+        self._service.sites.greet(joining.peer)
         joining.answered.set()
 
     def refuse_job(self, link: int, reason: str) -> None:
@@ -359,6 +365,10 @@ class PeerServer:
                                 nursery.start_soon(self.servers.answer, message, message.body)
                             elif isinstance(message, IncomingCall) and isinstance(message.body, OpenEndpoint):
                                 nursery.start_soon(self.servers.open_endpoint, message, message.body)
+                            elif isinstance(message, IncomingCall) and isinstance(
+                                message.body, SITE_QUESTIONS
+                            ):
+                                self._service.sites.answer(message, message.body)
                             elif isinstance(message, IncomingCall):
                                 if isinstance(self._service.rm, RemoteManager):
                                     nursery.start_soon(self._look_and_answer, message, self._service.rm)

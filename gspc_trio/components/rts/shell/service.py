@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ from gspc_trio.components.rts.messages import (
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
+from gspc_trio.components.rts.shell.site_desk import SiteDesk, SiteRunner
 from gspc_trio.components.rts.state import Limits, ManagedJob, ManagedRif
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
@@ -51,9 +52,6 @@ log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
-
-
-log = logging.getLogger(__name__)
 
 
 class StrategyRuns:
@@ -151,6 +149,7 @@ class RtsService(Performer[actions.RtsAction]):
             here = network.process_info()
             name = f"process {here.pid} on {here.host}"
             self.rm = RemoteManager(manager, name, epoch, self.inbox.put, self.records.append)
+        self.sites = SiteDesk(self._load_sites)
         self.peers = PeerServer(self)
         self._network = network
         self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put)
@@ -285,6 +284,15 @@ class RtsService(Performer[actions.RtsAction]):
         self._answers[ask] = answered
         self.inbox.put(event(ask))
 
+    def _load_sites(self, throttles: Mapping[str, int | None]) -> SiteRunner:
+        from gspc_trio.components.rts.shell.sites import SiteRuns  # only here: few have sites
+
+        return SiteRuns(self, throttles)
+
+    def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
+        """Run a task for as long as this is there."""
+        self._nursery.start_soon(task)
+
     async def _asked(self, event: Callable[[int], Any]) -> Any:
         done = trio.Event()
         answers: list[actions.Answer | actions.QuestionRefused] = []
@@ -339,6 +347,7 @@ class RtsService(Performer[actions.RtsAction]):
 
     async def stop(self) -> None:
         """Let jobs go, take RIFs down in good order, and return when nothing is left of them."""
+        self.sites.stop()
         await self.peers.dismiss_jobs("the run-time system was stopped")
         self.inbox.put(events.Stop())
         await self._over.wait()
@@ -430,6 +439,8 @@ class RtsService(Performer[actions.RtsAction]):
     def _record_job(self, record: JobChanged) -> None:
         self.records.append(record)
         self.peers.tell_end(record.job)
+        if record.state != "running":
+            self.sites.job_gone(record.job)
 
     @performs(RifChanged)
     def _record_rif(self, record: RifChanged) -> None:
@@ -443,6 +454,7 @@ class RtsService(Performer[actions.RtsAction]):
             record.detail and f": {record.detail}",
         )
         self.records.append(record)
+        self.sites.rif_changed(record)
 
 
 @asynccontextmanager

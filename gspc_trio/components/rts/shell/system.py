@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import ExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 import trio
 from msgspec import Struct, field
@@ -46,6 +46,12 @@ from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.listening import BadSetting, listen_address
 from gspc_trio.version import VERSION
 
+if TYPE_CHECKING:
+    from gspc_trio.components.provision.site_settings import SitesFile
+
+SitesGiven: TypeAlias = Path | str | Mapping[str, Mapping[str, object]]
+"""Sites as a user gives them: a file, an address, or name -> key -> value."""
+
 COME_BACK_S = 1.0
 """How long a run-time system that was started again looks for its RIFs before it says that it is there."""
 
@@ -64,6 +70,7 @@ class RtsOptions(TypedDict, total=False):
     directory: str
     memory_bytes: int
     rm: Path | str | None
+    sites: SitesGiven | None
 
 
 class RtsSettings(Struct, frozen=True):
@@ -84,6 +91,9 @@ class RtsSettings(Struct, frozen=True):
         spill_bytes: disk that it may use when that is full; 0: none.
         spill_directory: for data on disk; "" for the system's directory for temporary files.
         rm: connection file of a resource manager that runs elsewhere (``gspc-rts rm``); None: begin one.
+        sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
+            address such as ``dask://host:8786``; None: none. With sites there is no host at the beginning
+            unless ``hosts`` names some or ``cores`` says how many cores this one offers.
     """
 
     hosts: Sequence[str] = ()
@@ -100,6 +110,7 @@ class RtsSettings(Struct, frozen=True):
     spill_bytes: int = 0
     spill_directory: str = ""
     rm: Path | str | None = None
+    sites: SitesGiven | None = None
 
     def checked(self) -> RtsSettings:
         """Return the settings.
@@ -121,6 +132,8 @@ class RtsSettings(Struct, frozen=True):
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)
         listen_address(self.listen, self.port, self.tls)
+        if self.sites is not None:
+            _given_sites(self.sites)
         return self
 
     def rating(self) -> Placement | None:
@@ -214,6 +227,7 @@ async def open_system(
             info = ConnectionInfo.create(service.addresses[-1], network.token, VERSION, issue("client"))
             if claim is not None:
                 await claim(info)
+            await _add_sites(settings, service)
             async with open_scope() as nursery:
                 if keeper is not None:
                     nursery.start_soon(keeper.follow, service)
@@ -314,6 +328,33 @@ def published_manager(path: Path, instance: str = "", role: str = "rts") -> Conn
     return connect
 
 
+def _given_sites(given: SitesGiven) -> SitesFile:
+    """Return the sites that a user means.
+
+    Raises:
+        BadSetting: there can be no such sites.
+    """
+    from gspc_trio.components.provision.site_settings import BadSite, given_sites  # only here: few have sites
+
+    try:
+        return given_sites(given)
+    except BadSite as error:
+        named = given if isinstance(given, Path | str) else "..."
+        raise BadSetting("sites", str(named), str(error).removeprefix(f"{named}: ")) from error
+
+
+async def _add_sites(settings: RtsSettings, service: RtsService) -> None:
+    """Add the sites of the settings.
+
+    Raises:
+        BadSetting: one of them cannot be had.
+    """
+    if settings.sites is not None:
+        given = _given_sites(settings.sites)
+        if refusal := await service.sites.add(given):
+            raise BadSetting("sites", ", ".join(given.sites), refusal)
+
+
 def _usual(searched: bool) -> dict[str, Strategy]:
     """Return the usual strategies; those of installed packages take a while to find."""
     known: dict[str, Strategy] = find_strategies() if searched else {"local": LocalStrategy()}
@@ -330,7 +371,8 @@ async def _start_first(
     saved = keeper.hosts_to_start if keeper is not None else ()
     there = {rif.host for rif in service.machine.rifs}
     first = SavedHost("", settings.strategy, settings.cores, settings.host_options())
-    orders = starting_hosts(settings.hosts, first, saved, there)
+    alone = settings.sites is not None and not (settings.hosts or settings.cores or saved)
+    orders = [] if alone else starting_hosts(settings.hosts, first, saved, there)
     failed: dict[str, str] = {}
 
     async def start(hosts: list[str], order: SavedHost) -> None:

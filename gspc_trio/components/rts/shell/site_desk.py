@@ -1,0 +1,148 @@
+"""Where a run-time system hears of sites: nothing of them is loaded before the first one is added."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import trio
+
+from gspc_trio.components.rm.shell.remote import RemoteManager
+from gspc_trio.components.rm.shell.service import RmShell
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import AddSite, ChangeSite, EndBlock, ListSites, SiteList
+from gspc_trio.core.demand import DemandWanted, TaskDemand
+from gspc_trio.core.ids import JobId
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
+from gspc_trio.nursery.scopes.drive import Inbox
+from gspc_trio.records.facts import RifChanged
+from gspc_trio.records.shell.stream import RecordStream
+
+if TYPE_CHECKING:
+    from gspc_trio.components.provision.site_settings import SiteSettings, SitesFile
+
+SiteQuestion: TypeAlias = ListSites | AddSite | ChangeSite | EndBlock
+"""What clients may ask about sites."""
+
+SITE_QUESTIONS = (ListSites, AddSite, ChangeSite, EndBlock)
+"""The same, as kinds."""
+
+
+class SiteHost(Protocol):
+    """What a run-time system does for its sites."""
+
+    addresses: tuple[str, ...]
+    records: RecordStream
+    machine: Rts
+    inbox: Inbox[events.RtsEvent]
+    rm: RmShell | RemoteManager
+
+    def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
+        """Run a task for as long as the run-time system is there."""
+        ...
+
+    def ask(
+        self,
+        event: Callable[[int], events.RtsEvent],
+        answered: Callable[[actions.Answer | actions.QuestionRefused], None],
+    ) -> None:
+        """Put a question to the machine, whose answer comes later."""
+        ...
+
+
+class SiteRunner(Protocol):
+    """What serves the sites of a run-time system."""
+
+    def start(self) -> None:
+        """Begin, and have all jobs say what they need."""
+        ...
+
+    def add(self, name: str, settings: SiteSettings, answered: Callable[[str], None]) -> None:
+        """Add a site; ``answered`` is told "", or why not."""
+        ...
+
+    def answer(self, call: IncomingCall, question: SiteQuestion) -> None:
+        """Answer a client."""
+        ...
+
+    def demand(self, said: TaskDemand, peer: Peer | None = None) -> None:
+        """A job says what its tasks need."""
+        ...
+
+    def rif_changed(self, record: RifChanged) -> None:
+        """A RIF has changed."""
+        ...
+
+    def stop(self) -> None:
+        """Ask for nothing any more."""
+        ...
+
+
+class SiteDesk:
+    """Takes what clients, jobs and RIFs say that concerns sites.
+
+    Args:
+        load: returns what serves sites, given the throttles of all together; called for the first one.
+    """
+
+    def __init__(self, load: Callable[[Mapping[str, int | None]], SiteRunner]) -> None:
+        self._load = load
+        self._runs: SiteRunner | None = None
+
+    def open(self, throttles: Mapping[str, int | None] = MappingProxyType({})) -> SiteRunner:
+        """Return what serves the sites; ``throttles`` of all together count if these are the first."""
+        if self._runs is None:
+            self._runs = self._load(throttles)
+            self._runs.start()
+        return self._runs
+
+    async def add(self, given: SitesFile) -> str:
+        """Add sites; return why one of them cannot be had, or ""."""
+        runs, refusals = self.open(given.throttles), list[str]()
+        done = trio.Event()
+
+        def answered(refusal: str) -> None:
+            refusals.append(refusal)
+            if len(refusals) == len(given.sites):
+                done.set()
+
+        for name, settings in given.sites.items():
+            runs.add(name, settings, answered)
+        await done.wait()
+        return "; ".join(filter(None, refusals))
+
+    def answer(self, call: IncomingCall, question: SiteQuestion) -> None:
+        """Answer a client, now or when it is done."""
+        if isinstance(question, ListSites) and self._runs is None:
+            call.reply(SiteList(()))
+        else:
+            self.open().answer(call, question)
+
+    def greet(self, peer: Peer) -> None:
+        """A job has joined."""
+        if self._runs is not None:
+            peer.post(DemandWanted(True))
+
+    def demand(self, peer: Peer, job: JobId, said: TaskDemand) -> None:
+        """A job says what its tasks need."""
+        if said.job != job:
+            drop_offender(peer, f"job {job} sent TaskDemand in the name of {said.job}")
+        elif self._runs is not None:
+            self._runs.demand(said, peer)
+
+    def job_gone(self, job: JobId) -> None:
+        """A job needs nothing any more."""
+        if self._runs is not None:
+            self._runs.demand(TaskDemand(job))
+
+    def rif_changed(self, record: RifChanged) -> None:
+        """A RIF has changed."""
+        if self._runs is not None:
+            self._runs.rif_changed(record)
+
+    def stop(self) -> None:
+        """Ask for nothing any more: the run-time system stops."""
+        if self._runs is not None:
+            self._runs.stop()

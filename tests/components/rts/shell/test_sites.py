@@ -1,0 +1,182 @@
+"""Sites of a run-time system: blocks come and go as tasks wait, among RIFs and jobs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
+from gspc_trio.components.rts.messages import (
+    AddSite,
+    ChangeSite,
+    EndBlock,
+    ListSites,
+    RifUp,
+    SiteChange,
+    SiteList,
+)
+from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.core.demand import DemandWanted, GroupRefused, RunningGroup, TaskDemand, TaskGroup
+from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.task import CORE, Requirement, Shape
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from tests.components.rts.shell.support import RTS, Cluster, FakeRifs, JobServer, lost, one
+
+# The clock of a test is found among its own arguments, so each names ``autojump_clock``.
+# ruff: noqa: ARG001
+
+SMALL = {"provider": "slurm", "max_time": "1h", "cores_per_node": "2", "slots": "1"}
+
+
+@pytest.fixture(autouse=True)
+def checked(monkeypatch):
+    monkeypatch.setenv("GSPC_CHECK", "1")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    network = Network(wire_codec)
+    rifs = FakeRifs(network)
+    async with open_rts_service(network, listen=(RTS,), strategies={"slurm": rifs}, epoch=3) as service:
+        yield Cluster(network, rifs, service)
+
+
+def demand(job: JobServer, credit: int, shape: Shape = CORE) -> Demand:
+    return Demand(job.job, shape, credit, NO_GRANT)
+
+
+def waiting(job: JobServer, count: int, walltime_s: float = 100.0) -> TaskDemand:
+    return TaskDemand(job.job, (TaskGroup(walltime_s, count=count),) if count else ())
+
+
+async def blocks(client: Peer) -> dict[str, str]:
+    listed: SiteList = await client.call(ListSites())
+    return {block.block_id: block.state for site in listed.sites for block in site.blocks}
+
+
+async def test_a_block_comes_when_tasks_wait_and_goes_when_none_do(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        assert await client.call(ListSites()) == SiteList(())
+        await client.call(AddSite("hpc", SMALL))
+        assert await one(job, DemandWanted) == DemandWanted(True)
+        job.peer.post(demand(job, 2))
+        job.peer.post(waiting(job, 2))
+        up = await one(job, RifUp)
+        assert isinstance(up, RifUp)
+        assert (up.host, len(up.resources)) == ("hpc/b1.0", 3)
+        grants = [await one(job, Grant), await one(job, Grant)]
+        (order,) = cluster.rifs.orders
+        assert (order.cores, order.options) == (2, {"time": "960s"})
+        job.peer.post(TaskDemand(job.job, (), (RunningGroup("r1", 100.0, count=2),)))
+        await trio.sleep(20)
+        assert await blocks(client) == {"hpc/b1": "running"}
+        for grant in grants:
+            assert isinstance(grant, Grant)
+            job.peer.post(Release(job.job, grant.grant_id))
+        job.peer.post(TaskDemand(job.job))
+        await trio.sleep(29)
+        assert await blocks(client) == {"hpc/b1": "running"}
+        await trio.sleep(5)
+        assert await blocks(client) == {}
+        assert cluster.rifs.ended == ["r1"]
+        assert cluster.service.status().rifs == ()
+
+
+async def test_what_a_site_could_bring_is_waited_for_and_other_things_are_refused(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        job.peer.post(demand(job, 1))
+        assert isinstance(await one(job, Refuse), Refuse), "nobody could ever give it"
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(demand(job, 1, Shape((Requirement("gpu"),))))
+        job.peer.post(demand(job, 1))
+        refused = await one(job, Refuse)
+        assert isinstance(refused, Refuse)
+        assert str(refused.shape) == "gpu"
+        await trio.sleep(100)
+        assert not any(isinstance(message, Refuse) for message in job.heard)
+        await client.call(ChangeSite("hpc", SiteChange.REMOVE))
+        assert isinstance(await one(job, Refuse), Refuse), "the site that could is gone"
+
+
+async def test_tasks_that_no_block_can_run_are_refused_with_both_numbers(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2, 9000.0))
+        refused = await one(job, GroupRefused)
+        assert isinstance(refused, GroupRefused)
+        assert "9000 s" in refused.reason
+        assert "3540 s" in refused.reason
+        assert await blocks(client) == {}
+
+
+async def test_a_block_that_is_lost_is_not_started_again_but_another_is_asked_for(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2))
+        await one(job, RifUp)
+        cluster.rifs.scopes["r1"].cancel()
+        up = await one(job, RifUp)
+        assert isinstance(up, RifUp)
+        assert up.host == "hpc/b2.0"
+        await trio.sleep(60)
+        assert await blocks(client) == {"hpc/b2": "running"}
+        assert [order.host for order in cluster.rifs.orders] == ["hpc/b1.0", "hpc/b2.0"]
+
+
+async def test_a_site_that_refuses_is_asked_again_and_a_block_is_ended_on_request(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        cluster.rifs.broken["hpc/b1.0"] = "invalid partition"
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2))
+        up = await one(job, RifUp)
+        assert isinstance(up, RifUp)
+        assert up.host == "hpc/b2.0"
+        await client.call(ChangeSite("hpc", SiteChange.PAUSE))
+        with pytest.raises(RemoteError, match=r"site hpc has a block: hpc/b2 \(running\); pause it"):
+            await client.call(ChangeSite("hpc", SiteChange.REMOVE))
+        await client.call(EndBlock("hpc/b2"))
+        await trio.sleep(30)
+        assert await blocks(client) == {}
+        listed: SiteList = await client.call(ListSites())
+        assert [(site.site, site.state) for site in listed.sites] == [("hpc", "paused")]
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (AddSite("hpc", SMALL | {"provider": "slrum"}), "there is no provider 'slrum'"),
+        (AddSite("hpc", SMALL | {"max_nods": "2"}), "did you mean 'max_nodes'?"),
+        (AddSite("a.b", SMALL), "a name has letters"),
+        (ChangeSite("hpc", SiteChange.PAUSE), "there is no site 'hpc'; there are: none"),
+        (EndBlock("hpc/b1"), "there is no block hpc/b1; there are: none"),
+    ],
+)
+async def test_what_cannot_be_is_one_line_and_changes_nothing(cluster, autojump_clock, question, words):
+    async with cluster.client() as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.call(question)
+        assert words in str(caught.value)
+        assert caught.value.kind == "RtsError"
+        assert await client.call(ListSites()) == SiteList(())
+
+
+async def test_who_tells_the_demand_of_another_job_is_dropped(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(TaskDemand("j7", (TaskGroup(1.0),)))
+        await lost(job.peer)
+        assert await blocks(client) == {}
+
+
+async def test_a_job_that_ends_needs_nothing_any_more(cluster, autojump_clock):
+    async with cluster.client() as client:
+        await client.call(AddSite("hpc", SMALL))
+        async with cluster.job() as job:
+            job.peer.post(waiting(job, 2))
+            await one(job, RifUp)
+        await trio.sleep(40)
+        assert await blocks(client) == {}
