@@ -270,27 +270,33 @@ async def bootstrap(
     *,
     strategy: str = "local",
     cores: Cores = 0,
+    nodes: int = 0,
     settings: Settings = None,
     connection_file: RunningFile = None,
     json: Json = False,
 ) -> int:
-    """Start a RIF on each of these hosts.
+    """Start a RIF on each of these hosts, or blocks of RIFs with --nodes.
 
     Parameters
     ----------
     hosts
         Names of hosts; for the strategies local and slurm, any names.
     strategy
-        How a RIF is started: local, ssh, slurm (each in a batch job of one node), or one that an installed
-        package offers.
+        How a RIF is started: local, ssh, slurm (in batch jobs), or one that an installed package offers.
     cores
         Cores that each host offers; 0 for all.
+    nodes
+        Each name is that of a block: one batch job of so many nodes, with a RIF on each (NAME.0, NAME.1,
+        ...). A node that is lost is not started again, the others go on. 0: each name is that of a host, in a
+        batch job of one node, which is submitted again when it is lost.
     settings
         name=value, an option of the strategy; repeat it to set several. For ssh: python (the interpreter
         there), config (in place of ~/.ssh/config). For slurm: queue, account, arguments (for sbatch), shared
         (a directory that the nodes see, too), python. For all: directory, memory, spill, spill_directory (as
         for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no task that takes longer.
     """
+    if nodes < 0:
+        raise UsageError(f"--nodes {nodes}: a number of nodes is not negative")
     options = dict(parse_option(text) for text in settings or [])
     for name, parse in (("memory", parse_size), ("spill", parse_size), ("time", parse_time)):
         try:
@@ -300,7 +306,7 @@ async def bootstrap(
             raise UsageError(f"--set {name}={options[name]}: {error}") from error
     async with join_rts(running_connection(connection_file)) as rts:
         try:
-            report = await rts.bootstrap(hosts, strategy, cores=cores, options=options)
+            report = await rts.bootstrap(hosts, strategy, cores=cores, options=options, nodes=nodes)
         except RemoteError as error:
             if error.message.startswith(NO_STRATEGY):
                 raise UsageError(f"--strategy {strategy}: {error.message}") from error

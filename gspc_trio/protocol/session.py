@@ -7,6 +7,7 @@ shell. What a peer sends can be wrong in any way: that ends in :class:`Dead`, ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from attrs import field, frozen
@@ -83,6 +84,7 @@ class Identity:
         dialer: whether it dials; the other side listens.
         expect: role that the other side must have, or "" for any.
         version_min, version_max: what it speaks.
+        token_of: role and name of a dialer -> the secret that it has to know; None for the shared one.
     """
 
     role: str
@@ -94,6 +96,7 @@ class Identity:
     expect: str = ""
     version_min: int = PROTOCOL_VERSION_MIN
     version_max: int = PROTOCOL_VERSION
+    token_of: Callable[[str, str], bytes | None] | None = field(default=None, repr=False, eq=False)
 
 
 class Session(MachineBase[SessionEvent, SessionAction]):
@@ -119,6 +122,7 @@ class Session(MachineBase[SessionEvent, SessionAction]):
         self.peer_name = ""
         self.peer_instance = ""
         self.version = 0
+        self._token = identity.token
         self._hello = b""
         self._welcome_signed = b""
         self._deadline_s = 0.0
@@ -221,6 +225,9 @@ class Session(MachineBase[SessionEvent, SessionAction]):
         if not hello.role or len(hello.nonce) != shake.NONCE_BYTES:
             self._refuse("protocol", "the dialer gave no role or a nonce of a wrong length")
             return
+        if me.token_of is not None:
+            own = me.token_of(hello.role, hello.name)
+            self._token = me.token if own is None else own
         self._hello = data
         self.version = version
         self._remember(hello.role, hello.name, hello.instance, hello.call_credit)
@@ -228,7 +235,7 @@ class Session(MachineBase[SessionEvent, SessionAction]):
             version, me.role, me.name, me.nonce, me.instance, self.limits.calls_max
         )
         self._move(Phase.WELCOME_SENT)
-        proof = shake.prove(me.token, shake.LISTENER_LABEL, data, self._welcome_signed)
+        proof = shake.prove(self._token, shake.LISTENER_LABEL, data, self._welcome_signed)
         self.actions.append(SendHandshake(shake.encode_welcome(self._welcome_signed, proof)))
 
     def _take_welcome(self, welcome: shake.Welcome) -> None:
@@ -253,7 +260,7 @@ class Session(MachineBase[SessionEvent, SessionAction]):
 
     def _take_proof(self, proof: shake.Proof) -> None:
         if not shake.proof_holds(
-            self.identity.token, shake.DIALER_LABEL, self._hello, self._welcome_signed, proof.proof
+            self._token, shake.DIALER_LABEL, self._hello, self._welcome_signed, proof.proof
         ):
             self._refuse("token", "dialer and listener have different tokens")
             return

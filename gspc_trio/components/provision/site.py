@@ -8,16 +8,14 @@ missing from a list is asked for by its id, and given up when nothing is heard o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from attrs import frozen
 from msgspec import Struct
 
 from gspc_trio.components.provision.batch import BatchJob, BatchState
+from gspc_trio.components.provision.blocks import Over
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
-
-Over: TypeAlias = Literal["ended", "refused", "missing"]
-"""How it is over with a batch job: it has ended; there is none; nobody knows."""
 
 
 @frozen
@@ -44,6 +42,27 @@ class JobWanted(Struct, frozen=True):
     """A job is to be submitted by this name, which no other has."""
 
     name: str
+
+
+class JobAdopted(Struct, frozen=True):
+    """An earlier run-time system has submitted a job by this name; its id is "" if that was not known yet."""
+
+    name: str
+    job_id: str
+
+
+class JobRuns(Struct, frozen=True):
+    """One of the job's own processes has said that it runs, under this id, or "" if it did not say."""
+
+    name: str
+    job_id: str
+
+
+class JobContact(Struct, frozen=True):
+    """So many of the job's own processes are connected: while there are any it is alive."""
+
+    name: str
+    count: int
 
 
 class JobUnwanted(Struct, frozen=True):
@@ -93,6 +112,9 @@ class CancelAnswered(Struct, frozen=True):
 
 SiteEvent: TypeAlias = (
     JobWanted
+    | JobAdopted
+    | JobRuns
+    | JobContact
     | JobUnwanted
     | JobForgotten
     | SubmitAnswered
@@ -129,10 +151,22 @@ class CancelJob(Struct, frozen=True):
 
 
 class JobMoved(Struct, frozen=True):
-    """Where a job is now; ``text`` is for people."""
+    """Where a job is now.
+
+    Attributes:
+        name, job_id: what we and the batch system call it; "" while that is not known.
+        state: where it is; None: nobody knows whether there is such a job.
+        reason: why it waits.
+        is_hopeless: it waits for what will never be, and is cancelled.
+        text: all of this, for people.
+    """
 
     name: str
     text: str
+    job_id: str = ""
+    state: BatchState | None = None
+    reason: str = ""
+    is_hopeless: bool = False
 
 
 class JobOver(Struct, frozen=True):
@@ -157,6 +191,9 @@ class _Job:
         asking: a question about it is under way.
         ask_at: when to see whether it is gone, and ``ask_s`` how long after the last time.
         missing_since: since when the batch system does not know it, or lists do not have it.
+        connected: number of its own processes that are connected.
+        answered: the submission was answered.
+        state, why, is_hopeless: where it is, and why it waits, as far as that is known.
     """
 
     def __init__(self, name: str) -> None:
@@ -170,6 +207,11 @@ class _Job:
         self.ask_at: float | None = None
         self.ask_s = 0.0
         self.missing_since: float | None = None
+        self.connected = 0
+        self.answered = False
+        self.state: BatchState | None = None
+        self.why = ""
+        self.is_hopeless = False
 
     @property
     def is_unclear(self) -> bool:
@@ -215,7 +257,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         for job in self._jobs.values():
             if job.ask_at is not None:
                 yield job.ask_at
-            if job.missing_since is not None and job.job_id:
+            if job.missing_since is not None and job.job_id and not job.connected:
                 yield job.missing_since + self._times.missing_s
 
     # What is wanted -----------------------------------------------------------------------------------------
@@ -226,6 +268,45 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             raise IllegalEvent(f"there is a job {event.name} already")
         self._jobs[event.name] = _Job(event.name)
         self.actions.append(SubmitJob(event.name))
+
+    @handles(JobAdopted)
+    def _adopted(self, event: JobAdopted) -> None:
+        if event.name in self._jobs:
+            raise IllegalEvent(f"there is a job {event.name} already")
+        job = self._jobs[event.name] = _Job(event.name)
+        job.submitted_at, job.answered, job.job_id = self.now, True, event.job_id
+        # The list of a site that has just come is asked for at once.
+        self._is_changed, self._list_s = True, self._times.list_s
+        if self._listed_from is None:
+            self._list_at = self.now
+
+    @handles(JobRuns)
+    def _runs(self, event: JobRuns) -> None:
+        job = self._jobs.get(event.name)
+        if job is None:
+            return
+        job.missing_since = None
+        if job.submitted_at is None:
+            job.submitted_at = self.now
+            self._list_soon()
+        if event.job_id and not job.job_id:
+            job.job_id = event.job_id
+            job.state = BatchState.RUNNING
+            self._say(job, f"{self._system} job {job.job_id} is running")
+            if job.unwanted:
+                self.actions.append(CancelJob(job.name, job.job_id))
+
+    @handles(JobContact)
+    def _connected(self, event: JobContact) -> None:
+        job = self._jobs.get(event.name)
+        if job is None or job.connected == event.count:
+            return
+        job.connected = event.count
+        if event.count:
+            job.missing_since = None
+        elif job.job_id and job.submitted_at is not None:
+            self._ask(job)
+            self._list_soon()
 
     @handles(JobUnwanted)
     def _unwanted(self, event: JobUnwanted) -> None:
@@ -257,7 +338,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if event.job_id is None:
             self._say(job, f"{self._system} did not say whether it has taken the job")
         else:
-            job.job_id = event.job_id
+            job.job_id, job.state = event.job_id, BatchState.QUEUED
             self._say(job, f"{self._system} job {job.job_id} is queued")
         if job.unwanted:
             self.actions.append(CancelJob(job.name, job.job_id))
@@ -303,7 +384,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._there(job, there[0])
         elif job.unwanted:
             self._over(job, "ended", job.reason or "it was cancelled")
-        else:
+        elif not job.connected:
             if job.missing_since is None:
                 job.missing_since = self.now
                 self._say(job, f"{self._system} does not know job {job.job_id} any more")
@@ -319,12 +400,16 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         """The batch system knows the job."""
         job.job_id, job.missing_since = told.job_id, None
         if told.state in (BatchState.ENDED, BatchState.LOST):
+            if job.connected and not job.unwanted:
+                return  # whatever the batch system says; it is asked again when nobody is connected any more
             how: Over = "ended" if told.state is BatchState.ENDED else "missing"
             self._over(job, how, job.reason or f"{self._system} job {told.job_id} ended: {told.reason}")
             return
         if told.state is BatchState.UNKNOWN:
             return
-        why = f": {told.reason}" if told.reason and told.reason != "None" else ""
+        job.state, job.is_hopeless = told.state, told.is_hopeless
+        job.why = "" if told.reason == "None" else told.reason
+        why = f": {job.why}" if job.why else ""
         self._say(job, f"{self._system} job {told.job_id} is {told.state}{why}")
         if told.is_hopeless and not job.unwanted:
             words = f"{self._system} job {told.job_id} can never run as it was asked for: {told.reason}"
@@ -336,7 +421,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         """Tell where the job is, unless it was told before."""
         if text != job.text:
             job.text, self._is_changed = text, True
-            self.actions.append(JobMoved(job.name, text))
+            self.actions.append(JobMoved(job.name, text, job.job_id, job.state, job.why, job.is_hopeless))
 
     def _see_later(self, job: _Job) -> None:
         """Cancel it once more, and ask again, unless it is wanted."""
@@ -345,6 +430,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self.actions.append(CancelJob(job.name, job.job_id))
 
     def _not_submitted(self, job: _Job, began: float) -> None:
+        if job.connected:
+            return
         if job.missing_since is None:
             job.missing_since = began
         elif began - job.missing_since >= self._times.unclear_s:
@@ -353,7 +440,12 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
 
     def _give_up(self, job: _Job) -> None:
         since = job.missing_since
-        if since is not None and job.job_id and self.now - since >= self._times.missing_s:
+        if (
+            since is not None
+            and job.job_id
+            and not job.connected
+            and self.now - since >= self._times.missing_s
+        ):
             reason = f"nothing was heard of {self._system} job {job.job_id} for {self._times.missing_s:g} s"
             self._over(job, "missing", reason)
 
@@ -371,11 +463,14 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._list_at = None
 
     def _submitting(self, name: str) -> _Job | None:
-        """Return the job whose submission has been answered, or None if it was forgotten meanwhile."""
+        """Return the job whose submission is answered; None if it was forgotten or has run meanwhile."""
         job = self._jobs.get(name)
-        if job is not None and job.submitted_at is not None:
+        if job is None:
+            return None
+        if job.answered:
             raise IllegalEvent(f"the submission of {name} was answered before")
-        return job
+        job.answered = True
+        return job if job.submitted_at is None else None
 
     def _has_submitted(self) -> bool:
         return any(job.submitted_at is not None for job in self._jobs.values())

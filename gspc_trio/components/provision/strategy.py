@@ -9,6 +9,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
+from gspc_trio.components.provision.blocks import BlockDesk
 from gspc_trio.core.ids import RifId
 
 EMBEDDED = "embedded"
@@ -25,6 +26,10 @@ class StrategyError(Exception):
     """A RIF cannot be started this way; the message is one line for people."""
 
 
+class StartedAgain(StrategyError):
+    """It is over with the RIF, and another process has come in its place, which waits for an order."""
+
+
 class OutOfSight(StrategyError):
     """The RIF came up, and cannot be seen any more; whether it runs is not known."""
 
@@ -35,6 +40,10 @@ def _last_lines() -> deque[str]:
 
 def _nobody(text: str) -> None:
     del text
+
+
+def _nothing() -> None:
+    pass
 
 
 @frozen
@@ -52,6 +61,11 @@ class RifOrder:
         grace_s: how long the RIF is to wait for its RTS when it cannot hear it; 0: it ends at once.
         said: the last lines that the RIF printed; the strategy appends, the RTS tells them if it fails.
         tell: takes what a RIF that is not up yet waits for, in one line for people.
+        ordered: called when the RIF has got its order, for strategies where that may take long.
+        block, node, nodes: the block of which it is, which of its nodes it has, and how many there are;
+            "": it is of none.
+        taken: the RIF has its order already, from an earlier run-time system.
+        desk: where RIFs of blocks enrol.
     """
 
     rif_id: RifId
@@ -65,6 +79,12 @@ class RifOrder:
     said: deque[str] = field(factory=_last_lines, eq=False)
     grace_s: float = 0.0
     tell: Callable[[str], None] = field(default=_nobody, eq=False, repr=False)
+    ordered: Callable[[], None] = field(default=_nothing, eq=False, repr=False)
+    block: str = ""
+    node: int = 0
+    nodes: int = 1
+    taken: bool = False
+    desk: BlockDesk | None = field(default=None, eq=False, repr=False)
 
     def rts_address(self, scheme: str) -> str:
         """Return the first address of the RTS that begins with ``scheme``; ``ws:`` stands for ``wss:`` too.

@@ -17,7 +17,13 @@ from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 
 
 class StartRif(Struct, frozen=True):
-    """Have the strategy start this incarnation; ``RifEnded`` comes when it has ended, whatever the cause."""
+    """Have the strategy start this incarnation; ``RifEnded`` comes when it has ended, whatever the cause.
+
+    Attributes:
+        rif_id, incarnation, host, strategy, cores, options: what, where and how.
+        block, node, nodes: the block of which it is, "" for none, and which of its nodes.
+        taken: it has its order already, from an earlier run-time system.
+    """
 
     rif_id: RifId
     incarnation: int
@@ -25,6 +31,20 @@ class StartRif(Struct, frozen=True):
     strategy: str
     cores: int
     options: dict[str, str]
+    block: str = ""
+    node: int = 0
+    nodes: int = 1
+    taken: bool = False
+
+
+class TellStrategy(Struct, frozen=True):
+    """Tell whoever keeps a block whether the RIF of a node is connected, or why it is over (``lost``)."""
+
+    block: str
+    node: int
+    incarnation: int
+    is_connected: bool
+    lost: str = ""
 
 
 class KillRif(Struct, frozen=True):
@@ -153,6 +173,7 @@ HostToResource: TypeAlias = dict[str, tuple[ResourceId, ...]]
 RtsAction: TypeAlias = (
     StartRif
     | KillRif
+    | TellStrategy
     | AskRif
     | TellRif
     | CloseJobAt

@@ -30,6 +30,7 @@ class BootstrapAsked(Struct, frozen=True):
         strategy: how the RIFs are started.
         cores: number of cores each is to offer, 0 for what its hardware has.
         options: of the strategy.
+        nodes: each name is that of a block of so many nodes, with a RIF on each; 0: of a host.
     """
 
     ask: int
@@ -37,15 +38,25 @@ class BootstrapAsked(Struct, frozen=True):
     strategy: str = "local"
     cores: int = 0
     options: dict[str, str] = field(default_factory=dict)
+    nodes: int = 0
+
+    def places(self, has_blocks: bool) -> list[tuple[str, str, int]]:
+        """Return host, block and node of each RIF; where there are blocks, a host is one, too."""
+        if not self.nodes:
+            return [(host, host if has_blocks else "", 0) for host in self.hosts]
+        return [(f"{block}.{node}", block, node) for block in self.hosts for node in range(self.nodes)]
 
 
-def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rifs_max: int) -> str:
+def refusal_of(
+    event: BootstrapAsked, strategies: frozenset[str], rifs: int, rifs_max: int, has_blocks: bool = False
+) -> str:
     """Return why a bootstrap cannot be, or "".
 
     Args:
         event: what is asked for.
         strategies: names of those there are.
         rifs, rifs_max: number of RIFs there are, and may be.
+        has_blocks: whether the strategy starts blocks.
     """
     if event.strategy not in strategies:
         there = ", ".join(sorted(strategies)) or "none"
@@ -59,8 +70,13 @@ def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rif
         return f"the number of cores is {event.cores}; it must not be negative"
     if event.cores > CORES_MAX:
         return f"a host offers at most {CORES_MAX} cores, not {event.cores}: each has a process of its own"
-    if rifs + len(event.hosts) > rifs_max:
-        return f"there may be {rifs_max} RIFs; there are {rifs}, {len(event.hosts)} more were asked for"
+    if event.nodes < 0:
+        return f"the number of nodes is {event.nodes}; it must not be negative"
+    if event.nodes and not has_blocks:
+        return f"the strategy {event.strategy} starts hosts, and no blocks of {event.nodes} nodes"
+    more = len(event.hosts) * max(1, event.nodes)
+    if rifs + more > rifs_max:
+        return f"there may be {rifs_max} RIFs; there are {rifs}, {more} more were asked for"
     return ""
 
 
@@ -131,6 +147,7 @@ class RifRestored(Struct, frozen=True):
         rif_id, incarnation, host, strategy, cores, options: of its newest incarnation.
         gone: it is known to have ended; if not, it is awaited.
         fresh: it was not known to be up yet.
+        block, node, nodes, once: of a block, see ManagedRif.
     """
 
     rif_id: RifId
@@ -141,6 +158,10 @@ class RifRestored(Struct, frozen=True):
     options: dict[str, str]
     gone: bool = False
     fresh: bool = False
+    block: str = ""
+    node: int = 0
+    nodes: int = 1
+    once: bool = False
 
 
 class RifLost(Struct, frozen=True):
@@ -148,6 +169,13 @@ class RifLost(Struct, frozen=True):
 
     link: int
     reason: str
+
+
+class RifOrdered(Struct, frozen=True):
+    """The process of a RIF of a block has got its order."""
+
+    rif_id: RifId
+    incarnation: int
 
 
 class RifWaits(Struct, frozen=True):
@@ -165,12 +193,14 @@ class RifEnded(Struct, frozen=True):
 
     Attributes:
         adrift: the strategy cannot see it any more, and does not know whether it runs.
+        again: another process has come in its place, and waits for an order.
     """
 
     rif_id: RifId
     incarnation: int
     reason: str = ""
     adrift: bool = False
+    again: bool = False
 
 
 class RifAnswered(Struct, frozen=True):
@@ -268,6 +298,7 @@ RtsEvent: TypeAlias = (
     | RifRestored
     | RifLost
     | RifWaits
+    | RifOrdered
     | RifEnded
     | RifUnfit
     | RifAnswered

@@ -5,16 +5,13 @@ While one is up it revokes what it is told to, and rests for a while when its ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from attrs import define, field
+import math
+from collections.abc import Mapping
 
 from gspc_trio.components.rif.messages import StopRif
-from gspc_trio.components.rm.events import Added, Awaited, Coming, Removed, Rested, Resumed, Settled
+from gspc_trio.components.rm.events import Added, Awaited, Removed, Rested, Resumed
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rts.actions import (
-    Answer,
-    Bootstrapped,
     DropLink,
     KillRif,
     QuestionRefused,
@@ -23,13 +20,16 @@ from gspc_trio.components.rts.actions import (
     TellJobs,
     TellRif,
     TellRm,
-    TornDown,
+    TellStrategy,
 )
+from gspc_trio.components.rts.awaiting import ComingRifs, Questions
 from gspc_trio.components.rts.events import (
     BootstrapAsked,
     RifConnected,
     RifEnded,
     RifLost,
+    RifOrdered,
+    RifRestored,
     RifUnfit,
     TeardownAsked,
     refusal_of,
@@ -47,69 +47,10 @@ from gspc_trio.components.rts.state import (
 )
 from gspc_trio.core.ids import Counter, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Turn
-from gspc_trio.core.resources import MEMORY_CLASS, BadResources, Resource
+from gspc_trio.core.resources import MEMORY_CLASS, BadResources
 from gspc_trio.records.facts import RifChanged
 
 UNCONFIRMED = "it did not say in time that revoked work has ended"
-
-
-@define(eq=False)
-class _Batch:
-    """A bootstrap whose answer is not complete."""
-
-    waiting: set[RifId]
-    started: dict[str, RifId] = field(factory=dict)
-    failed: dict[str, str] = field(factory=dict)
-
-
-@define(eq=False)
-class _Teardown:
-    """A teardown whose answer is not complete."""
-
-    rif_ids: tuple[RifId, ...]
-    waiting: set[RifId]
-
-
-class _Coming:
-    """RIFs on their way, for the first time or again, and what they will bring: the RM waits for them.
-
-    It is kept up to date at the cost of what changed.
-    """
-
-    def __init__(self) -> None:
-        self._changed: dict[RifId, ManagedRif] = {}
-        self._told: dict[RifId, tuple[Resource, ...] | None] = {}
-
-    def changed(self, rif: ManagedRif) -> None:
-        """What this RIF will bring may be something else from now on."""
-        self._changed[rif.rif_id] = rif
-
-    def news(self) -> list[TellRm]:
-        """Return what the RM is to be told of what comes, as far as that has changed."""
-        news: list[TellRm] = []
-        for rif_id, rif in self._changed.items():
-            told = rif_id in self._told
-            if not self.brings(rif):
-                if told:
-                    del self._told[rif_id]
-                    news.append(TellRm(Settled(rif_id)))
-            elif not told or self._told[rif_id] != rif.wanted:
-                self._told[rif_id] = rif.wanted
-                news.append(TellRm(Coming(rif_id, rif.wanted, rif.host)))
-        self._changed.clear()
-        return news
-
-    def brings(self, rif: ManagedRif) -> bool:
-        """Return whether this RIF is on its way, for the first time or again."""
-        if rif.state is RifState.LOST:
-            return not rif.is_first_try
-        return rif.state is RifState.STARTING or (rif.state is RifState.AWAY and not rif.resources)
-
-    def check(self, rifs: Iterable[ManagedRif]) -> None:
-        """Assert that the RM was told of just those RIFs that are on their way."""
-        assert not self._changed, self._changed
-        coming = {rif.rif_id: rif.wanted for rif in rifs if self.brings(rif)}
-        assert self._told == coming, (self._told, coming)
 
 
 class LifeCycle(Turn[RtsAction]):
@@ -132,20 +73,30 @@ class LifeCycle(Turn[RtsAction]):
         self.names = Counter("r")
         self.grants_ahead: GrantsAhead | None = None
         self._hosts: dict[str, ManagedRif] = {}
-        self._batches: dict[int, _Batch] = {}
-        self._teardowns: dict[int, _Teardown] = {}
-        self._coming = _Coming()
+        self._questions = Questions()
+        self._coming = ComingRifs()
+
+    def add_strategy(self, name: str, come_up_s: float | None) -> None:
+        """See Rts."""
+        self.strategies |= {name}
+        if come_up_s is not None:
+            self.limits.come_up_s[name] = come_up_s
 
     # Bootstrap ----------------------------------------------------------------------------------------------
 
     def bootstrap(self, event: BootstrapAsked) -> None:
         """Start a RIF on each host, or say at once why not."""
-        reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max)
+        has_blocks = self._has_blocks(event.strategy)
+        reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max, has_blocks)
         if reason:
             self.actions.append(QuestionRefused(event.ask, reason))
             return
-        batch = self._batches[event.ask] = _Batch(set())
-        for host in event.hosts:
+        batch = self._questions.begin_bootstrap(event.ask)
+        taken = {rif.block for rif in self.rifs.values() if rif.once} if has_blocks else set()
+        for host, block, node in event.places(has_blocks):
+            if block in taken or (event.nodes and block in self._hosts):
+                batch.failed[host] = f"there is a block {block} already"
+                continue
             there = self._hosts.get(host)
             if there is not None and there.is_to_come_again and not there.end_s(self.limits):
                 self._try_now(there, event)
@@ -159,10 +110,11 @@ class LifeCycle(Turn[RtsAction]):
             rif = ManagedRif(
                 self.names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
             )
+            rif.block, rif.node, rif.nodes, rif.once = block, node, event.nodes or 1, event.nodes > 0
             self.rifs[rif.rif_id] = self._hosts[host] = rif
             batch.waiting.add(rif.rif_id)
             self._start(rif)
-        self._answer_batch(event.ask)
+        self.actions += self._questions.answer_bootstrap(event.ask)
 
     def _try_now(self, rif: ManagedRif, event: BootstrapAsked) -> None:
         """A person, who may have mended the host, does not wait for the next try of a lost RIF."""
@@ -173,17 +125,33 @@ class LifeCycle(Turn[RtsAction]):
         self._start(rif)
 
     def _start(self, rif: ManagedRif) -> None:
-        if rif.incarnation:
+        if rif.state is not RifState.STARTING:
             rif.move(RifState.STARTING)
         rif.incarnation += 1
         rif.running, rif.reason = True, ""
-        rif.killed = rif.adrift = rif.fresh = rif.doubled = False
+        rif.killed = rif.adrift = rif.fresh = rif.doubled = rif.ordered = False
         rif.until_s = None
         rif.timer_at = self.now + self._come_up_s(rif)
-        self.actions.append(
-            StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
-        )
+        self.actions.append(start_of(rif))
         self._record(rif)
+
+    def _has_blocks(self, strategy: str) -> bool:
+        """Return whether a strategy starts batch jobs, which wait in a queue for as long as it takes."""
+        return self.limits.come_up_s.get(strategy) == math.inf
+
+    def ordered(self, event: RifOrdered) -> None:
+        """A RIF of a block has its order: from now on it is to come up as soon as any."""
+        rif = self.rifs.get(event.rif_id)
+        if rif is None or rif.incarnation != event.incarnation or rif.link is not None:
+            return
+        if rif.state is RifState.STARTING:
+            rif.ordered, rif.timer_at = True, self.now + self.limits.bootstrap_timeout_s
+
+    def _tell_strategy(self, rif: ManagedRif, lost: str = "") -> None:
+        """Whoever keeps the block of a RIF hears whether that is connected."""
+        if rif.block:
+            is_connected = rif.link is not None and not lost
+            self.actions.append(TellStrategy(rif.block, rif.node, rif.incarnation, is_connected, lost))
 
     def _come_up_s(self, rif: ManagedRif) -> float:
         return self.limits.come_up_s.get(rif.strategy, self.limits.bootstrap_timeout_s)
@@ -216,6 +184,7 @@ class LifeCycle(Turn[RtsAction]):
             rif.timer_at = self.now + self.limits.bootstrap_timeout_s
         self.note_end(rif, hello.ends_in_s)
         self.by_link[event.link] = rif
+        self._tell_strategy(rif)
         if self.grants_ahead is not None:
             self.actions.append(TellRif(event.link, self.grants_ahead))
         try:
@@ -265,6 +234,7 @@ class LifeCycle(Turn[RtsAction]):
         if rif is None:
             return
         rif.link = None
+        self._tell_strategy(rif)
         if rif.state is not RifState.STOPPING:
             self.part(rif, event.reason)
         elif rif.adrift:
@@ -285,10 +255,21 @@ class LifeCycle(Turn[RtsAction]):
         self.rifs[rif.rif_id] = self._hosts[rif.host] = rif
         self._coming.changed(rif)
 
+    def adopt_node(self, rif: ManagedRif, event: RifRestored) -> None:
+        """Take in a RIF of a block, whose batch job goes on to run, or to wait in the queue."""
+        self.adopt(rif)
+        if event.fresh:
+            self._start(rif)
+            return
+        rif.state, rif.running = RifState.AWAY, True
+        rif.timer_at = self.now + (0.0 if event.gone else rif.awaited_s(self.limits))
+        self.actions.append(start_of(rif, taken=True))
+
     def come_back(self, rif: ManagedRif, link: int) -> None:
         """A RIF that was away can be heard again."""
         rif.link = link
         self.by_link[link] = rif
+        self._tell_strategy(rif)
         if self.grants_ahead is not None:
             self.actions.append(TellRif(link, self.grants_ahead))
         rif.move(RifState.UP)
@@ -303,7 +284,9 @@ class LifeCycle(Turn[RtsAction]):
         if rif is None or not rif.running or rif.incarnation != event.incarnation:
             raise IllegalEvent(f"{event.rif_id} incarnation {event.incarnation} does not run")
         rif.running = False
-        if event.adrift and self.limits.grace_s and rif.state in (RifState.UP, RifState.AWAY):
+        if rif.once and rif.state is not RifState.STOPPING and not event.adrift:
+            self._node_ended(rif, event)
+        elif event.adrift and self.limits.grace_s and rif.state in (RifState.UP, RifState.AWAY):
             rif.adrift = True
         elif rif.state is RifState.STOPPING and rif.doubled:
             rif.adrift, rif.killed, rif.timer_at = True, False, self.now + self.limits.last_end_s
@@ -315,6 +298,17 @@ class LifeCycle(Turn[RtsAction]):
             self._settle(rif)
         else:
             self.lose(rif, event.reason or "it ended")
+
+    def _node_ended(self, rif: ManagedRif, event: RifEnded) -> None:
+        """It is over with the block of a RIF, or another process has come in place of this one."""
+        if rif.state is not RifState.LOST:
+            self.lose(rif, event.reason or "it ended")
+        if event.again:
+            rif.wanted = None
+            self._start(rif)
+        else:
+            rif.reason = event.reason or rif.reason
+            self._forget(rif)
 
     def lose(self, rif: ManagedRif, reason: str) -> None:
         """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
@@ -332,7 +326,13 @@ class LifeCycle(Turn[RtsAction]):
         if was_up:
             self._withdraw(rif, reason)
         self._refuse_requests(rif, f"{rif.rif_id} was lost: {reason}")
-        if rif.running:
+        if rif.once:  # forgotten with its block, unless the batch system puts another in its place
+            rif.until_s = None
+            self._tell_strategy(rif, reason or "it was lost")
+            self._conclude(rif, reason)
+            if rif.adrift:
+                self._forget(rif)
+        elif rif.running:
             self._kill(rif)
         else:
             self._settle(rif)
@@ -457,10 +457,10 @@ class LifeCycle(Turn[RtsAction]):
             )
             return
         rif_ids = tuple(dict.fromkeys(event.rif_ids))
-        self._teardowns[event.ask] = _Teardown(rif_ids, set(rif_ids))
+        self._questions.begin_teardown(event.ask, rif_ids)
         for rif_id in rif_ids:
             self.stop(self.rifs[rif_id])
-        self._answer_teardowns("")
+        self.actions += self._questions.answer_teardowns("")
 
     def stop(self, rif: ManagedRif, reason: str = "it was taken down") -> None:
         """Take one RIF down: ask it if it can be asked, end it if not."""
@@ -494,7 +494,7 @@ class LifeCycle(Turn[RtsAction]):
             rif.move(RifState.STOPPING)
         self._coming.changed(rif)
         self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, "down", rif.reason))
-        self._answer_teardowns(rif.rif_id)
+        self.actions += self._questions.answer_teardowns(rif.rif_id)
 
     # Time ---------------------------------------------------------------------------------------------------
 
@@ -516,7 +516,8 @@ class LifeCycle(Turn[RtsAction]):
         ]:
             if rif.state is RifState.STARTING:
                 done = "add its first resources" if rif.link is not None else "come up"
-                within_s = self.limits.bootstrap_timeout_s if rif.link is not None else self._come_up_s(rif)
+                is_quick = rif.link is not None or rif.ordered
+                within_s = self.limits.bootstrap_timeout_s if is_quick else self._come_up_s(rif)
                 self.lose(rif, f"it did not {done} within {within_s:g} s")
             elif rif.state is RifState.LOST:
                 self._start(rif)
@@ -540,31 +541,7 @@ class LifeCycle(Turn[RtsAction]):
     # Answers ------------------------------------------------------------------------------------------------
 
     def _conclude(self, rif: ManagedRif, failure: str) -> None:
-        """Enter how a bootstrap ended into its answer."""
-        ask, rif.ask = rif.ask, None
-        if ask is None:
-            return
-        batch = self._batches[ask]
-        batch.waiting.discard(rif.rif_id)
-        if failure:
-            batch.failed[rif.host] = failure
-        else:
-            rif.proven = True
-            batch.started[rif.host] = rif.rif_id
-        self._answer_batch(ask)
-
-    def _answer_batch(self, ask: int) -> None:
-        batch = self._batches[ask]
-        if not batch.waiting:
-            del self._batches[ask]
-            self.actions.append(Answer(ask, Bootstrapped(batch.started, batch.failed)))
-
-    def _answer_teardowns(self, rif_id: RifId) -> None:
-        for ask, teardown in list(self._teardowns.items()):
-            teardown.waiting.discard(rif_id)
-            if not teardown.waiting:
-                del self._teardowns[ask]
-                self.actions.append(Answer(ask, TornDown(teardown.rif_ids)))
+        self.actions += self._questions.conclude(rif, failure)
 
     def _record(self, rif: ManagedRif) -> None:
         self._coming.changed(rif)
@@ -577,12 +554,13 @@ class LifeCycle(Turn[RtsAction]):
         assert self.by_link == {rif.link: rif for rif in self.rifs.values() if rif.link is not None}
         for rif in self.rifs.values():
             check_rif(rif)
-        asked = {rif.rif_id: rif.ask for rif in self.rifs.values() if rif.ask is not None}
-        waiting = {rif_id: ask for ask, batch in self._batches.items() for rif_id in batch.waiting}
-        assert asked == waiting, (asked, waiting)
-        for teardown in self._teardowns.values():
-            assert teardown.waiting, "a teardown with nothing to wait for is answered"
-            assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)
+        self._questions.check(self.rifs)
+
+
+def start_of(rif: ManagedRif, taken: bool = False) -> StartRif:
+    """Return what a strategy is told to start; ``taken``: an earlier run-time system has done so."""
+    known = (rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
+    return StartRif(*known, rif.block, rif.node, rif.nodes, taken)
 
 
 def announcement(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> TellJobs:

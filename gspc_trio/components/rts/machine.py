@@ -49,6 +49,10 @@ class Returns:
             raise IllegalEvent(f"{event.rif_id} on {event.host} is there already")
         rif = ManagedRif(event.rif_id, event.host, event.strategy, event.cores, dict(event.options))
         rif.incarnation = event.incarnation
+        rif.block, rif.node, rif.nodes, rif.once = event.block, event.node, event.nodes, event.once
+        if rif.block:
+            lives.adopt_node(rif, event)
+            return
         if event.gone:
             rif.state, rif.timer_at, rif.reason = (
                 RifState.LOST,
@@ -180,6 +184,10 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         """Numbers of RIFs and of jobs that were ever named, and so the last parts of the newest names."""
         return self._lives.names.last, self._jobs.names.last
 
+    def add_strategy(self, name: str, come_up_s: float | None = None) -> None:
+        """Let RIFs be started by one more strategy, under which they may take so long to come up."""
+        self._lives.add_strategy(name, come_up_s)
+
     def skip_names(self, rifs: int, jobs: int) -> None:
         """Name no RIF and no job like one of the first: those belonged to a run-time system of before."""
         self._lives.names.last = max(rifs, self._lives.names.last)
@@ -272,6 +280,10 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         if rif.link is None and rif.reason != event.reason:
             rif.reason = event.reason
             lives.actions.append(rif.record(lives.now))
+
+    @handles(events.RifOrdered)
+    def _rif_ordered(self, event: events.RifOrdered) -> None:
+        self._lives.ordered(event)
 
     @handles(events.RifEnded)
     def _rif_ended(self, event: events.RifEnded) -> None:

@@ -190,12 +190,14 @@ class Bootstrap(Question[BootstrapReport], frozen=True):
         strategy: name of a strategy.
         cores: number of cores each is to offer, 0 for what its hardware has.
         options: of the strategy.
+        nodes: each name is that of a block of so many nodes; 0: of a host.
     """
 
     hosts: tuple[str, ...]
     strategy: str = "local"
     cores: int = 0
     options: dict[str, str] = field(default_factory=dict)
+    nodes: Count = 0
 
 
 class TeardownReport(Struct, frozen=True):

@@ -182,6 +182,10 @@ class ManagedRif:
         unsaid: revokes that it is to be told of when it is back.
         quarantine: that its host is in, or None; ``quarantines``: how often it was in one lately.
         fit_at: when the last one was over.
+        block, node, nodes: the block of which it is, "" for none, which of its nodes it has, and how many
+            there are.
+        once: it is not started again when it is lost, but forgotten with its block.
+        ordered: it has got its order from the desk where the RIFs of blocks enrol.
     """
 
     rif_id: RifId
@@ -222,6 +226,11 @@ class ManagedRif:
     quarantine: Quarantine | None = None
     quarantines: int = 0
     fit_at: float = -math.inf
+    block: str = ""
+    node: int = 0
+    nodes: int = 1
+    once: bool = False
+    ordered: bool = False
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -393,7 +402,8 @@ def check_rif(rif: ManagedRif) -> None:
     assert rif.link is None or state in (RifState.STARTING, RifState.UP, RifState.STOPPING), rif
     assert rif.link is not None or state is not RifState.UP, rif
     assert not rif.resources or state in (RifState.UP, RifState.AWAY), rif
-    assert rif.killed or state is not RifState.LOST or not rif.running, rif
+    assert rif.killed or state is not RifState.LOST or not rif.running or rif.once, rif
+    assert not rif.once or rif.block, rif
     assert rif.ask is None or state in (RifState.STARTING, RifState.UP, RifState.LOST), rif
     assert (rif.timer_at is not None) == (
         state is RifState.STARTING

@@ -25,6 +25,7 @@ from gspc_trio.components.job.messages import (
     TaskOutput,
     WaitJob,
 )
+from gspc_trio.components.provision.messages import Enrol, Enrolled
 from gspc_trio.components.rif.messages import (
     AddResources,
     CannotStart,
@@ -198,6 +199,7 @@ WIRE_TYPES: tuple[type, ...] = (
     OpenEndpoint, Endpoint,
     TaskDemand, DemandWanted, GroupRefused,
     ListSites, SiteList, AddSite, ChangeSite, EndBlock,
+    Enrol, Enrolled,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

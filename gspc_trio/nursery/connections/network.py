@@ -105,6 +105,8 @@ class Network:
 
     Attributes:
         buffers: see above.
+        token_of: role and name of a dialer -> the secret that it has to know in place of the token; it may
+            return None for the token.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Network:
         self.instance = random_bytes(8).hex()
         self.allow_remote = allow_remote
         self.credentials = credentials
+        self.token_of: Callable[[str, str], bytes | None] | None = None
         self._hosts = frozenset(hosts)
         self._origins = frozenset(origins)
         self._random_bytes = random_bytes
@@ -242,9 +245,8 @@ class Network:
     def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:
         """Return what one side of a new websocket connection says of itself, with a fresh nonce."""
         nonce = self._random_bytes(NONCE_BYTES)
-        return Identity(
-            role, name[:NAME_CHARACTERS_MAX], self.instance, self.token, nonce, dialer=dialer, expect=expect
-        )
+        known = (role, name[:NAME_CHARACTERS_MAX], self.instance, self.token, nonce)
+        return Identity(*known, dialer=dialer, expect=expect, token_of=None if dialer else self.token_of)
 
     @cached_property
     def codec(self) -> Codec:

@@ -71,9 +71,11 @@ def test_a_job_is_submitted_listed_and_over():
     site = Site()
     assert site.tell(JobWanted("a")) == [SubmitJob("a")]
     assert site.machine.deadline() is None
-    assert site.tell(SubmitAnswered("a", "1")) == [JobMoved("a", "slurm job 1 is queued")]
-    assert site.listed(job(QUEUED, "Resources")) == [JobMoved("a", "slurm job 1 is queued: Resources")]
-    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running")]
+    assert site.tell(SubmitAnswered("a", "1")) == [JobMoved("a", "slurm job 1 is queued", "1", QUEUED)]
+    assert site.listed(job(QUEUED, "Resources")) == [
+        JobMoved("a", "slurm job 1 is queued: Resources", "1", QUEUED, "Resources")
+    ]
+    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
     over = JobOver("a", "ended", "slurm job 1 ended: TIMEOUT")
     assert site.listed(job(BatchState.ENDED, "TIMEOUT")) == [over]
     assert site.machine.deadline() is None
@@ -101,10 +103,10 @@ def test_a_refused_submission_is_over():
 def test_an_unclear_submission_is_adopted_when_a_list_has_it():
     site = Site()
     site.tell(JobWanted("a"))
-    moved = JobMoved("a", "slurm did not say whether it has taken the job")
+    moved = JobMoved("a", "slurm did not say whether it has taken the job", "", None)
     assert site.tell(SubmitAnswered("a", None)) == [moved]
     assert site.listed() == []
-    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running")]
+    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
     assert site.tell(JobUnwanted("a")) == [CancelJob("a", "1")]
 
 
@@ -143,7 +145,9 @@ def test_a_missing_job_is_asked_for_and_given_up_when_nothing_is_heard_of_it():
     assert site.listed() == [AskJob("a", "1")]
     assert site.tell(JobAnswered("a", None)) == []  # not to be had: it says nothing
     assert site.listed() == [AskJob("a", "1")]
-    assert site.tell(JobAnswered("a", ())) == [JobMoved("a", "slurm does not know job 1 any more")]
+    assert site.tell(JobAnswered("a", ())) == [
+        JobMoved("a", "slurm does not know job 1 any more", "1", RUNNING)
+    ]
     missing_at = site.now
     found: list[SiteAction] = []
     while not found or isinstance(found[0], ListQueue | AskJob):
@@ -159,7 +163,7 @@ def test_a_missing_job_that_comes_back_goes_on():
     site.submitted()
     site.listed()
     site.tell(JobAnswered("a", ()))
-    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running")]
+    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
     for _ in range(20):
         assert site.listed(job(RUNNING)) == []
 
@@ -189,7 +193,7 @@ def test_a_job_that_is_cancelled_while_it_is_submitted_is_cancelled_then():
     site = Site()
     site.tell(JobWanted("a"))
     assert site.tell(JobUnwanted("a")) == []
-    queued = JobMoved("a", "slurm job 1 is queued")
+    queued = JobMoved("a", "slurm job 1 is queued", "1", QUEUED)
     assert site.tell(SubmitAnswered("a", "1")) == [queued, CancelJob("a", "1")]
 
 
@@ -206,7 +210,9 @@ def test_an_unclear_job_is_cancelled_by_its_name():
 def test_what_can_never_run_is_cancelled_with_the_reason():
     site = Site()
     site.submitted()
-    moved = JobMoved("a", "slurm job 1 is queued: PartitionConfig")
+    moved = JobMoved(
+        "a", "slurm job 1 is queued: PartitionConfig", "1", QUEUED, "PartitionConfig", is_hopeless=True
+    )
     assert site.listed(job(QUEUED, "PartitionConfig", hopeless=True)) == [moved, CancelJob("a", "1")]
     site.tell(CancelAnswered("a"))
     site.tick()
@@ -217,7 +223,9 @@ def test_what_can_never_run_is_cancelled_with_the_reason():
 def test_a_held_job_waits():
     site = Site()
     site.submitted()
-    assert site.listed(job(HELD, "JobHeldUser")) == [JobMoved("a", "slurm job 1 is held: JobHeldUser")]
+    assert site.listed(job(HELD, "JobHeldUser")) == [
+        JobMoved("a", "slurm job 1 is held: JobHeldUser", "1", HELD, "JobHeldUser")
+    ]
     assert site.listed(job(HELD, "JobHeldUser")) == []
 
 

@@ -1,18 +1,17 @@
-"""The strategies of batch systems: a RIF is a batch job of one node (RTS-1).
+"""The strategies of batch systems: a block of RIFs is a batch job, with one RIF on each of its nodes (RTS-1).
 
-The script of the job has no secrets. What the RIF is told lies in a file that only the user can read, in a
-directory that both this host and the nodes see. It is removed when the job is over, so that a job which
-nobody waits for any more ends at once.
+The script of the job has no secrets. The ticket with which the RIFs enrol lies in a file that only the user
+can read, in a directory that both this host and the nodes see, or the batch system carries it. It is
+removed when the job is over, so that a job which nobody waits for any more ends at once.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import shlex
-import socket
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import trio
 from attrs import evolve
@@ -27,6 +26,14 @@ from gspc_trio.components.provision.batch import (
     QueryFailed,
     request_of,
 )
+from gspc_trio.components.provision.blocks import (
+    BlockDesk,
+    BlockMoved,
+    BlockOver,
+    EnrolmentFile,
+    SavedBlock,
+)
+from gspc_trio.components.provision.shell.block_folders import BlockFolder
 from gspc_trio.components.provision.shell.strategies import (
     RIF_OPTIONS,
     check_reachable,
@@ -38,10 +45,13 @@ from gspc_trio.components.provision.site import (
     BatchSite,
     CancelAnswered,
     CancelJob,
+    JobAdopted,
     JobAnswered,
+    JobContact,
     JobForgotten,
     JobMoved,
     JobOver,
+    JobRuns,
     JobsListed,
     JobUnwanted,
     JobWanted,
@@ -53,12 +63,20 @@ from gspc_trio.components.provision.site import (
     SubmitJob,
     SubmitRefused,
 )
-from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, StrategyError, check_options
-from gspc_trio.compute.folders import Folders
+from gspc_trio.components.provision.strategy import (
+    OutOfSight,
+    RifOrder,
+    StartedAgain,
+    StrategyError,
+    check_options,
+)
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.protocol.plain import to_json
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BATCH_OPTIONS = ("queue", "account", "arguments", "shared", "python")
 """Options of these strategies, besides those of the RIF."""
@@ -69,37 +87,108 @@ COMMAND_TIMEOUT_S = 60.0
 STOP_S = 8.0
 """How long to wait until a job that was cancelled is gone; then it is named in the log, and left."""
 
-OUTPUT_TAIL_BYTES = 4096
-"""How much of what a job printed is looked at, from the end."""
+TICKET_BYTES = 32
 
-SHARED_FOLDER = ".gspc-trio"
-"""In the home directory: where the files for jobs are, if nothing else is said."""
+ENROL_FILE, OUTPUT_FILE = "enrol", "output"
 
 
-class _Run:
-    """One batch job.
+class _Node:
+    """One node of a block: the order for its RIF, and whether that is over.
 
     Attributes:
-        request, order: what is submitted, and for which RIF.
-        nursery: for its commands, when ``is_served`` is set.
-        over: how it is over with it, when ``ended`` is set.
+        order: for its RIF.
+        over: set when nothing more is heard of that RIF here.
+        again: why another process has come in its place, or "".
     """
 
-    def __init__(self, request: BatchRequest, order: RifOrder) -> None:
-        self.request = request
+    def __init__(self, order: RifOrder) -> None:
         self.order = order
-        self.nursery: trio.Nursery
-        self.is_served = trio.Event()
-        self.ended = trio.Event()
+        self.over = trio.Event()
+        self.again = ""
+
+
+class _Block:
+    """One block; the side of it to which the desk speaks.
+
+    Attributes:
+        name, job_id: what we and the batch system call its job.
+        request: what is submitted; None until its files are written.
+        nodes: those for which there is an order.
+        over: how it is over with its job, when ``gone`` is set; ``failure``: why there is none.
+        is_closing: nobody wants it any more.
+    """
+
+    def __init__(self, strategy: BatchStrategy, order: RifOrder, wanted: BatchRequest) -> None:
+        assert order.desk is not None, "no desk for the RIFs of a block"
+        self._strategy = strategy
+        self.desk: BlockDesk = order.desk
+        self.first = order
+        self.block = order.block
+        self.count = order.nodes
+        self.before: SavedBlock | None = self.desk.saved(order.block)
+        self.wanted = wanted
+        self.name = wanted.name if self.before is None else self.before.name
+        self.job_id = "" if self.before is None else self.before.job_id
+        self.ticket = (
+            secrets.token_bytes(TICKET_BYTES) if self.before is None else bytes.fromhex(self.before.ticket)
+        )
+        self.folder: BlockFolder | None = None
+        self.request: BatchRequest | None = None
+        self.nodes: dict[int, _Node] = {}
+        self.last: list[str] = []
         self.over: JobOver | None = None
+        self.failure = ""
+        self.had_rifs = False
+        self.is_closing = False
+        self.has_ended = trio.Event()
+        self.gone = trio.Event()
+
+    def order_for(self, node: int) -> str:
+        """See BlockSide."""
+        order = self.nodes[node].order
+        order.ordered()
+        return order_line(order).decode()
+
+    def end_node(self, node: int, incarnation: int, reason: str) -> None:
+        """See BlockSide."""
+        there = self.nodes.get(node)
+        if there is not None and there.order.incarnation == incarnation:
+            there.again = reason
+            there.over.set()
+
+    def job_seen(self, job_id: str) -> None:
+        """See BlockSide."""
+        self._strategy.put(JobRuns(self.name, job_id))
+
+    def connected_changed(self, count: int) -> None:
+        """See BlockSide."""
+        self.had_rifs = self.had_rifs or count > 0
+        self._strategy.put(JobContact(self.name, count))
+
+    def cancel_stray(self, job_id: str) -> None:
+        """See BlockSide."""
+        log.warning("the batch job %s of the block %s is not wanted: it is cancelled", job_id, self.block)
+        self.desk.start_soon(self._strategy.cancel_stray, job_id, self.name)
+
+    def save(self, restarts: int) -> SavedBlock:
+        """See BlockSide."""
+        folder = self.folder.path if self.folder is not None else ""
+        return SavedBlock(self.block, self.count, self.name, self.job_id, self.ticket.hex(), folder, restarts)
+
+    def finish(self) -> None:
+        """Tell those who wait that it is over."""
+        for node in self.nodes.values():
+            node.order.said.extend(self.last)
+            node.over.set()
+        self.gone.set()
 
 
 class BatchStrategy(Performer[SiteAction]):
-    """Starts each RIF as a batch job of one node, which ends with its run-time system.
+    """Starts blocks of RIFs as batch jobs, which end with their run-time system.
 
     Options: ``queue`` (partition) and ``account``; ``arguments``, more for the command that submits;
     ``shared``, a directory that the nodes see, too (by default ``~/.gspc-trio``); ``python``, the interpreter
-    on the nodes; those of the RIF, of which the batch system gets ``time``, too.
+    on the nodes; those of the RIF, of which the batch system gets ``time``, too; those of the provider.
 
     Args:
         provider: knows the batch system.
@@ -110,153 +199,220 @@ class BatchStrategy(Performer[SiteAction]):
         self._provider = provider
         self._inbox: Inbox[SiteEvent] = Inbox()
         self._site = BatchSite(provider.name, times or QueryTimes())
-        self._runs: dict[str, _Run] = {}
-        self._folders: dict[str, Folders] = {}
+        self._blocks: dict[str, _Block] = {}
+        self._by_name: dict[str, _Block] = {}
+        self._served: trio.CancelScope | None = None
         self._turn = trio.Lock()
-        self._driver: trio.Nursery | None = None
-        """Nursery of the run in which the site is driven, for what concerns no single job."""
+        self._fresh: list[_Block] = []
+        self._nursery: trio.Nursery | None = None
+
+    def put(self, event: SiteEvent) -> None:
+        """Take an event for the site."""
+        self._inbox.put(event)
 
     async def run(self, order: RifOrder) -> str:
-        """Submit the job, and wait until it is over; when cancelled, cancel it."""
-        own = self._provider.options
-        check_options(order, *BATCH_OPTIONS, *own, *RIF_OPTIONS)
+        """Have the block of an order submitted if it is not there, and wait until its RIF is over.
+
+        When the last of the orders of a block is given up, its job is cancelled.
+        """
+        check_options(order, *BATCH_OPTIONS, *RIF_OPTIONS, *self._provider.options)
         if not self._provider.is_here:
             check_reachable(order)
-        name = f"gspc-{order.rif_id}-{order.incarnation}-{secrets.token_hex(4)}"
+        block = await self._block_of(order)
+        node = block.nodes[order.node] = _Node(order)
+        block.desk.hand_in(block.block, order.node, order.incarnation, order.taken)
+        try:
+            await node.over.wait()
+        finally:
+            if not node.over.is_set():
+                block.desk.take_back(block.block, order.node, order.incarnation)
+            del block.nodes[order.node]
+            if not node.again and not block.nodes and not block.has_ended.is_set():
+                await self._give_up(block)
+        if node.again:
+            raise StartedAgain(node.again)
+        if block.over is None or block.failure:
+            raise StrategyError(block.failure or "it was ended")
+        if block.over.how == "refused":
+            raise StrategyError(block.over.reason)
+        if block.over.how == "missing" and order.grace_s:
+            raise OutOfSight(block.over.reason)
+        return block.over.reason
+
+    async def _block_of(self, order: RifOrder) -> _Block:
+        """Return the block of an order, which is opened if it is not there."""
+        while order.block in self._blocks and self._blocks[order.block].is_closing:
+            await self._blocks[order.block].gone.wait()
+        block = self._blocks.get(order.block)
+        if block is not None:
+            return block
+        words = f"{order.block}-{secrets.token_hex(4)}"
+        name = "gspc-" + "".join(each if each.isascii() and each.isalnum() else "-" for each in words)
         try:
             wanted = request_of(name, order.cores, order.options)
         except ValueError as error:
             raise StrategyError(str(error)) from error
-        with self._folders_in(order.options.get("shared", "")).lent() as folder:
-            options = {option: order.options[option] for option in own if option in order.options}
-            request = evolve(wanted, output=f"{folder}/output", folder=folder, options=options)
-            run = _Run(self._scripted(order, request), order)
-            over = await self._run(name, run)
-            order.said.extend(_last_lines(request.output))
-        if over.how == "refused":
-            raise StrategyError(over.reason)
-        if over.how == "missing" and order.grace_s:
-            raise OutOfSight(over.reason)
-        return over.reason
+        own = {key: value for key, value in order.options.items() if key in self._provider.options}
+        block = _Block(self, order, evolve(wanted, nodes=order.nodes, options=own))
+        self._blocks[block.block] = self._by_name[block.name] = block
+        restarts = 0 if block.before is None else block.before.restarts
+        block.desk.open_block(block, block.block, block.count, block.ticket, block.job_id, restarts)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._keep, block)
+        else:
+            self._fresh.append(block)
+            if self._served is None:
+                self._served = trio.CancelScope(shield=True)
+                block.desk.start_soon(self._serve, self._served)
+        return block
 
-    async def _run(self, name: str, run: _Run) -> JobOver:
-        """Have the job submitted, watched, and cancelled if this is cancelled."""
-        served = trio.CancelScope(shield=True)
-        self._runs[name] = run
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._serve, run, served)
-                with trio.CancelScope(shield=True):
-                    await run.is_served.wait()
-                try:
-                    self._inbox.put(JobWanted(name))
-                    await run.ended.wait()
-                finally:
-                    if run.over is None:
-                        await self._stop(name, run)
-                    elif self._provider.secret_path:
-                        await self._cancel(CancelJob(name, ""))  # it keeps the secret else
-                    served.cancel()
-        finally:
-            del self._runs[name]
-        assert run.over is not None
-        return run.over
-
-    async def _serve(self, run: _Run, scope: trio.CancelScope) -> None:
-        """Run the commands of one job and, as long as no other does, drive the site."""
-        with scope:
-            async with trio.open_nursery() as run.nursery:
-                run.is_served.set()
-                async with self._turn:
-                    self._driver = run.nursery
-                    await drive(self._site, self._inbox, self.perform)
-
-    async def _stop(self, name: str, run: _Run) -> None:
+    async def _give_up(self, block: _Block) -> None:
+        """Nobody wants a block any more: cancel its job, and see for a while that it is gone."""
+        block.is_closing = True
         with trio.move_on_after(STOP_S, shield=True):
-            self._inbox.put(JobUnwanted(name))
-            await run.ended.wait()
-        if run.over is None:
-            self._inbox.put(JobForgotten(name))
+            self._inbox.put(JobUnwanted(block.name))
+            await block.gone.wait()
+        if not block.gone.is_set():
+            self._inbox.put(JobForgotten(block.name))
             log.warning(
                 "%s has not said within %g s that the job %s is gone: look for it, and cancel it by hand",
-                self._provider.name, STOP_S, name,
+                self._provider.name, STOP_S, block.name,
             )  # fmt: skip
+            block.failure = "it was ended"
+            block.has_ended.set()
 
-    def _scripted(self, order: RifOrder, request: BatchRequest) -> BatchRequest:
-        """Write what the RIF is told, and the script that starts it so; return the whole request."""
-        provider, told = self._provider, order_line(order)
-        path = provider.secret_path or os.path.join(request.folder, "order")
-        lines = ["#!/bin/sh", f"# RIF {order.rif_id} of gspc-trio"]
-        if provider.restart_variable:
-            again = f'[ "${{{provider.restart_variable}:-0}}" = 0 ]'
-            lines.append(f"{again} || {{ echo 'the job was requeued: another takes its place'; exit 1; }}")
-        lines.append(provider.launch(request, f"{remote_command(order.options)} < {shlex.quote(path)}"))
-        script = "\n".join(lines) + "\n"
-        _write(os.path.join(request.folder, "script"), script.encode())
-        if provider.secret_path:
-            return evolve(request, script=script, secret=told.decode())
-        _write(path, told)
-        return evolve(request, script=script)
+    # One block ----------------------------------------------------------------------------------------------
 
-    def _folders_in(self, shared: str) -> Folders:
-        """Return the directories for jobs in one that the nodes see, too."""
-        parent = shared or str(Path.home() / SHARED_FOLDER)
-        if parent not in self._folders:
-            Path(parent).mkdir(mode=0o700, exist_ok=True)
-            # Only on the same host does a lock tell what was left. No host has "_" in its name.
-            self._folders[parent] = Folders(
-                parent, f"batch-{socket.gethostname()}_"
-            )  # no host has "_" in its name
-        return self._folders[parent]
+    async def _serve(self, scope: trio.CancelScope) -> None:
+        """Drive the site, and run its commands, for as long as there is a block."""
+        with scope:
+            async with self._turn, trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for block in self._fresh:
+                    nursery.start_soon(self._keep, block)
+                self._fresh.clear()
+                await drive(self._site, self._inbox, self.perform)
+
+    def _start(self, task: Callable[..., Awaitable[object]], *args: object) -> None:
+        assert self._nursery is not None, "nobody drives the site"
+        self._nursery.start_soon(task, *args)
+
+    async def _keep(self, block: _Block) -> None:
+        """Keep one block from its first file to its last."""
+        try:
+            await self._prepare(block)
+            if block.is_closing and block.before is None:
+                block.failure = "it was ended"
+            elif block.before is not None:
+                self._inbox.put(JobAdopted(block.name, block.job_id))
+            else:
+                self._inbox.put(JobWanted(block.name))
+            if not block.failure:
+                if block.is_closing:
+                    self._inbox.put(JobUnwanted(block.name))
+                await block.has_ended.wait()
+        except (OSError, BadRequest, StrategyError) as error:
+            block.failure = str(error)
+        finally:
+            block.has_ended.set()
+            block.desk.close_block(block.block)
+            if self._provider.secret_path and block.request is not None:
+                await self.cancel_stray("", block.name)  # it keeps the secret else
+            if block.folder is not None:
+                block.last = await _in_thread(block.folder.last_lines, OUTPUT_FILE)
+                await _in_thread(block.folder.remove)
+            del self._blocks[block.block], self._by_name[block.name]
+            over = block.over or JobOver(block.name, "refused", block.failure)
+            had = block.had_rifs, block.is_closing
+            block.desk.tell(BlockOver(block.block, over.how, over.reason, *had))
+            block.finish()
+            if not self._blocks and self._served is not None:
+                self._served.cancel()
+                self._served = self._nursery = None
+
+    async def _prepare(self, block: _Block) -> None:
+        """Write the files of a block; those of one of before are there, but its run-time system has moved."""
+        first, provider, before = block.first, self._provider, block.before
+        shared, keep = first.options.get("shared", ""), first.grace_s > 0
+        if before is None:
+            folder = await _in_thread(lambda: BlockFolder.make(shared, keep))
+        else:
+            folder = await _in_thread(lambda: BlockFolder(before.folder))
+        block.folder = folder
+        credentials = block.desk.issue(f"block {block.block}")
+        told = to_json(EnrolmentFile(first.rts_address("ws:"), block.block, block.ticket, credentials))
+        path = provider.secret_path or await _in_thread(lambda: folder.write(ENROL_FILE, told.encode()))
+        if before is not None:
+            return
+        request = evolve(
+            block.wanted,
+            output=f"{folder.path}/{OUTPUT_FILE}",
+            folder=folder.path,
+            secret=told if provider.secret_path else "",
+        )
+        launched = provider.launch(request, remote_command(first.options, path))
+        script = f"#!/bin/sh\n# the block {block.block} of gspc-trio\n{launched}\n"
+        block.request = evolve(request, script=script)
+        await _in_thread(lambda: folder.write("script", script.encode()))
 
     # What the site decides ----------------------------------------------------------------------------------
 
     @performs(SubmitJob)
     def _submit_job(self, action: SubmitJob) -> None:
-        run = self._runs[action.name]
-        run.nursery.start_soon(self._submit, action.name, run)
+        self._start(self._submit, action.name)
 
     @performs(ListQueue)
     def _list_jobs(self, _action: ListQueue) -> None:
-        assert self._driver is not None
-        self._driver.start_soon(self._list)
+        self._start(self._list)
 
     @performs(AskJob)
     def _ask_job(self, action: AskJob) -> None:
-        if action.name in self._runs:
-            self._runs[action.name].nursery.start_soon(self._ask, action)
+        self._start(self._ask, action)
 
     @performs(CancelJob)
     def _cancel_job(self, action: CancelJob) -> None:
-        if action.name in self._runs:
-            self._runs[action.name].nursery.start_soon(self._cancel, action)
+        self._start(self._cancel, action)
 
     @performs(JobMoved)
     def _job_moved(self, action: JobMoved) -> None:
         log.info("%s: %s", action.name, action.text)
-        if action.name in self._runs:
-            self._runs[action.name].order.tell(action.text)
+        block = self._by_name.get(action.name)
+        if block is None:
+            return
+        if action.job_id and action.job_id != block.job_id:
+            block.job_id = action.job_id
+            block.desk.job_known(block.block, action.job_id)
+        for node in block.nodes.values():
+            node.order.tell(action.text)
+        state = "unclear" if action.state is None else str(action.state)
+        block.desk.tell(
+            BlockMoved(block.block, state, action.job_id, action.reason, action.text, action.is_hopeless)
+        )
 
     @performs(JobOver)
     def _job_over(self, action: JobOver) -> None:
-        if action.name in self._runs:
-            self._runs[action.name].over = action
-            self._runs[action.name].ended.set()
+        block = self._by_name.get(action.name)
+        if block is not None:
+            block.over = action
+            block.has_ended.set()
 
     # Commands -----------------------------------------------------------------------------------------------
 
-    async def _submit(self, name: str, run: _Run) -> None:
+    async def _submit(self, name: str) -> None:
+        request = self._by_name[name].request
+        assert request is not None, "it was not prepared"
         event: SiteEvent = SubmitAnswered(name, None)
-        command: Command = ()
+        program = ""
         try:
-            command = self._provider.submit(run.request)
-            result = await self._command(command, self._provider.submit_input(run.request))
+            command = self._provider.submit(request)
+            program = command[0]
+            result = await self._command(command, self._provider.submit_input(request))
             if result is not None:
                 event = SubmitAnswered(name, self._provider.submitted(result))
         except BadRequest as error:
             event = SubmitRefused(name, str(error))
         except OSError as error:
-            event = SubmitRefused(name, f"cannot run {command[0]} here: {error.strerror}")
+            event = SubmitRefused(name, f"cannot run {program} here: {error.strerror}")
         finally:
             self._inbox.put(event)
 
@@ -281,6 +437,13 @@ class BatchStrategy(Performer[SiteAction]):
             log.warning("cannot cancel %s: %s", action.name, error)
         finally:
             self._inbox.put(CancelAnswered(action.name))
+
+    async def cancel_stray(self, job_id: str, name: str) -> None:
+        """Cancel a job that nobody waits for any more."""
+        try:
+            await self._command(self._provider.cancel(job_id, name))
+        except OSError as error:
+            log.warning("cannot cancel %s: %s", job_id, error)
 
     async def _query(self, job_id: str) -> tuple[BatchJob, ...] | None:
         """Return the jobs that the batch system tells of, or None if it does not."""
@@ -307,19 +470,6 @@ class BatchStrategy(Performer[SiteAction]):
         return None
 
 
-def _write(path: str, data: bytes) -> None:
-    """Write a new file that nobody else can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-
-
-def _last_lines(path: str) -> list[str]:
-    """Return the last lines that a job has printed, if there are any."""
-    try:
-        with open(path, "rb") as file:
-            size_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size_bytes - OUTPUT_TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return []
-    return [line.strip() for line in text.splitlines() if line.strip()]
+async def _in_thread(function: Callable[..., T], *args: object) -> T:
+    """Do what may block for long on a shared file system, where nobody waits for it."""
+    return await trio.to_thread.run_sync(partial(function, *args))

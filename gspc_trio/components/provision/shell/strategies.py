@@ -61,7 +61,10 @@ sys.exit(main())
 
 FIND_PYTHON = """
 for python in "$@"; do
-    if "$python" -P -c "import gspc_trio" >/dev/null 2>&1; then exec "$python" -P -c "$PROGRAM"; fi
+    if "$python" -P -c "import gspc_trio" >/dev/null 2>&1; then
+        if [ -n "$ENROL" ]; then exec "$python" -P -c "$PROGRAM" --enrol "$ENROL"; fi
+        exec "$python" -P -c "$PROGRAM"
+    fi
 done
 echo "no Python 3.11 here has gspc-trio (tried $*): install it there, or say where by --set python=PATH" >&2
 exit 127
@@ -171,9 +174,15 @@ def check_reachable(order: RifOrder) -> None:
         )
 
 
-def remote_command(options: dict[str, str]) -> str:
-    """Return what another host is to run, for whatever shell its user has."""
+def remote_command(options: dict[str, str], enrol: str = "") -> str:
+    """Return what another host is to run, for whatever shell its user has.
+
+    Args:
+        options: of the strategy.
+        enrol: file with which the RIF enrols; "" if its order comes on standard input.
+    """
     given = options.get("python")
     pythons = [given] if given else list(dict.fromkeys([sys.executable, "python3"]))
-    script = f"PROGRAM={shlex.quote(INSTALLED_RIF_PROGRAM)}\n{FIND_PYTHON}"
+    names = f"PROGRAM={shlex.quote(INSTALLED_RIF_PROGRAM)}\nENROL={shlex.quote(enrol)}"
+    script = f"{names}\n{FIND_PYTHON}"
     return "exec " + shlex.join(["/bin/sh", "-c", script, "sh", *pythons])

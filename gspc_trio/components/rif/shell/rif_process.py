@@ -1,6 +1,7 @@
-"""A stand-alone RIF: ``python -m gspc_trio.components.rif.shell.rif_process``.
+"""A stand-alone RIF: ``python -m gspc_trio.components.rif.shell.rif_process [--enrol FILE]``.
 
-It reads its order, a line of JSON, on standard input. It prints nothing and logs to standard error.
+It reads its order, a line of JSON, on standard input, or enrols with its run-time system and gets it there.
+It prints nothing and logs to standard error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ RTS_SILENCE_S = 5.0
 
 
 class BadOrder(ValueError):
-    """The line on standard input is no order; one line says what is wrong."""
+    """There is no order; one line says what is wrong."""
 
 
 def read_order(line: bytes) -> RifProcessOrder:
@@ -86,10 +87,28 @@ async def _stop_on_signal(rif: RifService, signals: AsyncIterator[int]) -> None:
         rif.stop(f"it got {signal.Signals(number).name}")
 
 
-def main() -> int:
-    """Run a RIF as standard input says; return the exit status."""
+def find_order(arguments: list[str]) -> RifProcessOrder:
+    """Return the order for this RIF, from standard input or from the desk where RIFs of blocks enrol.
+
+    Raises:
+        BadOrder: there is none.
+    """
+    if not arguments:
+        return read_order(sys.stdin.buffer.readline(ORDER_BYTES_MAX))
+    if len(arguments) != 2 or arguments[0] != "--enrol":
+        raise BadOrder("a RIF knows one argument: --enrol FILE")
+    from gspc_trio.components.rif.shell.enrolling import EnrolmentFailed, enrol
+
     try:
-        order = read_order(sys.stdin.buffer.readline(ORDER_BYTES_MAX))
+        return read_order(trio.run(enrol, arguments[1], os.environ).encode())
+    except EnrolmentFailed as error:
+        raise BadOrder(str(error)) from error
+
+
+def main() -> int:
+    """Run a RIF as its order says; return the exit status."""
+    try:
+        order = find_order(sys.argv[1:])
     except BadOrder as error:
         print(error, file=sys.stderr)
         return 2

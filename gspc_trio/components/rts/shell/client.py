@@ -125,6 +125,7 @@ class RunTimeSystem:
         *,
         cores: int = 0,
         options: dict[str, str] | None = None,
+        nodes: int = 0,
     ) -> BootstrapReport:
         """Start a RIF on each host (RTS-1); those that fail are in the report beside those that came up.
 
@@ -133,12 +134,16 @@ class RunTimeSystem:
             strategy: name of a strategy.
             cores: number of cores each is to offer; 0 for what its hardware has.
             options: of the strategy.
+            nodes: each name is that of a block, one batch job of so many nodes, with a RIF on
+                each; 0: of a host.
 
         Raises:
             TypeError: the number of cores is no whole number.
-            ValueError: it is negative.
+            ValueError: it is negative, or the number of nodes is.
         """
-        order = Bootstrap(tuple(hosts), strategy, checked_cores(cores), dict(options or {}))
+        if nodes < 0:
+            raise ValueError(f"the number of nodes is not negative: {nodes}")
+        order = Bootstrap(tuple(hosts), strategy, checked_cores(cores), dict(options or {}), nodes)
         report: BootstrapReport = await self.peer.call(order)
         return report
 

@@ -10,6 +10,8 @@ import trio
 from attrs import define, field
 from msgspec.structs import replace
 
+from gspc_trio.components.provision.shell.enrolments import ROLE as ENROL_ROLE
+from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
 from gspc_trio.components.rif.messages import (
     CannotStart,
     DagReport,
@@ -116,6 +118,7 @@ class Service(Protocol):
     machine: Rts
     sites: SiteDesk
     stopped: trio.Event
+    desk: EnrolmentDesk
 
     def ask(
         self,
@@ -179,8 +182,10 @@ class PeerServer:
             await self._serve_job(peer)
         elif peer.role == "control":
             await self._serve_client(peer)
+        elif peer.role == ENROL_ROLE:
+            await self._service.desk.serve(peer)
         else:
-            drop_offender(peer, f"a run-time system serves rif, job and control, not {peer.role}")
+            drop_offender(peer, f"a run-time system serves rif, job, control and enrol, not {peer.role}")
 
     # RIFs ---------------------------------------------------------------------------------------------------
 
@@ -478,7 +483,7 @@ def _name_of(message: object) -> str:
 
 _QUESTIONS: dict[type, Callable[[int, Any], events.RtsEvent]] = {
     Bootstrap: lambda ask, body: events.BootstrapAsked(
-        ask, body.hosts, body.strategy, body.cores, body.options
+        ask, body.hosts, body.strategy, body.cores, body.options, body.nodes
     ),
     Teardown: lambda ask, body: events.TeardownAsked(ask, body.rif_ids),
     AddDag: lambda ask, body: events.AddAsked(ask, body.rif_id, body.resources),

@@ -12,7 +12,11 @@ import trio
 from msgspec import structs
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, Strategy, come_up_times
+from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.strategy import (
+    Strategy,
+    come_up_times,
+)
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
 from gspc_trio.components.rm.explain import ExplainedRequest, JobShare, ManagerStatus
 from gspc_trio.components.rm.machine import ResourceManager
@@ -36,6 +40,7 @@ from gspc_trio.components.rts.messages import (
 )
 from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
 from gspc_trio.components.rts.shell.site_desk import SiteDesk, SiteRunner
+from gspc_trio.components.rts.shell.strategy_runs import Blocks, StrategyRuns
 from gspc_trio.components.rts.state import Limits, ManagedJob, ManagedRif
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
@@ -54,67 +59,6 @@ STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
 
 
-class StrategyRuns:
-    """Runs strategies until nothing is left of a RIF, and tells the RTS machine how each run ended.
-
-    Args:
-        strategies: name -> how RIFs are started.
-        token: what RIFs prove to know.
-        issue: returns credentials for the TLS of a RIF, "" for none.
-        grace_s: how long RIFs are to wait for their run-time system.
-        put: takes an event for the machine.
-    """
-
-    def __init__(
-        self,
-        strategies: Mapping[str, Strategy],
-        token: bytes,
-        issue: Callable[[RifId], str],
-        grace_s: float,
-        put: Callable[[events.RifEnded | events.RifWaits], None],
-    ) -> None:
-        self._strategies = strategies
-        self._token = token
-        self._issue = issue
-        self._grace_s = grace_s
-        self._put = put
-        self._scopes: dict[tuple[RifId, int], trio.CancelScope] = {}
-
-    async def run(self, action: actions.StartRif, addresses: Sequence[str]) -> None:
-        """Start a RIF that is to reach the RTS at one of the addresses; return when it has ended."""
-        key = (action.rif_id, action.incarnation)
-        order = RifOrder(
-            action.rif_id,
-            action.incarnation,
-            action.host,
-            action.cores,
-            action.options,
-            tuple(addresses),
-            self._token,
-            self._issue(action.rif_id),
-            grace_s=self._grace_s,
-            tell=lambda reason: self._put(events.RifWaits(*key, reason)),
-        )
-        reason, adrift = "it was ended", False
-        try:
-            with trio.CancelScope() as scope:
-                self._scopes[key] = scope
-                reason = await self._strategies[action.strategy].run(order)
-        except Exception as error:
-            log.debug("strategy %s for %s", action.strategy, action.rif_id, exc_info=True)
-            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-            adrift = isinstance(error, OutOfSight)
-        finally:
-            del self._scopes[key]
-            if order.said:
-                reason = f"{reason}; it said: {' | '.join(order.said)}"
-            self._put(events.RifEnded(*key, reason, adrift))
-
-    def kill(self, action: actions.KillRif) -> None:
-        """End a RIF now."""
-        scope = self._scopes.get((action.rif_id, action.incarnation))
-        if scope is not None:  # else it has ended, and RifEnded is on its way
-            scope.cancel()
 
 
 class RtsService(Performer[actions.RtsAction]):
@@ -124,6 +68,8 @@ class RtsService(Performer[actions.RtsAction]):
         addresses: where it listens, ``address`` the first of them.
         records: of RIFs, resources, grants and jobs.
         stopped: set when a client has asked it to stop; its owner then leaves the block.
+        blocks: batch jobs that host RIFs.
+        desk: where the RIFs of blocks enrol.
     """
 
     def __init__(
@@ -152,7 +98,11 @@ class RtsService(Performer[actions.RtsAction]):
         self.sites = SiteDesk(self._load_sites)
         self.peers = PeerServer(self)
         self._network = network
-        self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put)
+        self.desk = EnrolmentDesk(issue)
+        network.token_of = self.desk.token_of
+        self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put, self.desk)
+        self.blocks = Blocks(self, self._runs)
+        self._to_start: list[actions.StartRif] | None = []
         self._started_s = trio.current_time()
         self._asks = Counter()
         self._answers: dict[int, Callable[[actions.Answer | actions.QuestionRefused], None]] = {}
@@ -172,6 +122,7 @@ class RtsService(Performer[actions.RtsAction]):
         strategy: str = "local",
         cores: int = 0,
         options: Mapping[str, str] | None = None,
+        nodes: int = 0,
     ) -> BootstrapReport:
         """Start a RIF on each host (RTS-1); those that fail are in the report beside those that came up.
 
@@ -180,13 +131,15 @@ class RtsService(Performer[actions.RtsAction]):
             strategy: name of a strategy.
             cores: number of cores each is to offer; 0 for what its hardware has.
             options: of the strategy.
+            nodes: each name is that of a block, one batch job of so many nodes, with a RIF on
+                each; 0: of a host.
 
         Raises:
-            RtsError: there is no such strategy, or a host is named twice.
+            RtsError: there is no such strategy, it has no blocks, or a host is named twice.
         """
         plain = dict(options or {})
         report: BootstrapReport = await self._asked(
-            lambda ask: events.BootstrapAsked(ask, tuple(hosts), strategy, cores, plain)
+            lambda ask: events.BootstrapAsked(ask, tuple(hosts), strategy, cores, plain, nodes)
         )
         return report
 
@@ -332,6 +285,10 @@ class RtsService(Performer[actions.RtsAction]):
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
+        await nursery.start(self.desk.run)
+        restored, self._to_start = self._to_start or (), None
+        for action in restored:
+            self._start_rif(action)
         nursery.start_soon(self._drive)
 
     async def _listen(
@@ -357,7 +314,14 @@ class RtsService(Performer[actions.RtsAction]):
 
     @performs(actions.StartRif)
     def _start_rif(self, action: actions.StartRif) -> None:
-        self._nursery.start_soon(self._runs.run, action, self.addresses)
+        if self._to_start is not None:  # it does not run yet
+            self._to_start.append(action)
+        else:
+            self._nursery.start_soon(self._runs.run, action, self.addresses)
+
+    @performs(actions.TellStrategy)
+    def _tell_strategy(self, action: actions.TellStrategy) -> None:
+        self.desk.rif_seen(action.block, action.node, action.incarnation, action.is_connected, action.lost)
 
     @performs(actions.KillRif)
     def _kill_rif(self, action: actions.KillRif) -> None:

@@ -1,0 +1,207 @@
+"""How strategies are run for RIFs, and blocks asked for by those who run in the same process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import trio
+
+from gspc_trio.components.provision.blocks import BlockNews, BlockOrder, BlockOver
+from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.strategy import (
+    OutOfSight,
+    RifOrder,
+    StartedAgain,
+    Strategy,
+    come_up_times,
+)
+from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.components.rts.state import ManagedRif, RifState
+from gspc_trio.core.ids import ResourceId, RifId
+from gspc_trio.core.resources import MEMORY_CLASS
+
+log = logging.getLogger(__name__)
+
+
+class StrategyRuns:
+    """Runs strategies until nothing is left of a RIF, and tells the RTS machine how each run ended.
+
+    Args:
+        strategies: name -> how RIFs are started.
+        token: what RIFs prove to know.
+        issue: returns credentials for the TLS of a RIF, "" for none.
+        grace_s: how long RIFs are to wait for their run-time system.
+        put: takes an event for the machine.
+        desk: where RIFs of blocks enrol.
+    """
+
+    def __init__(
+        self,
+        strategies: Mapping[str, Strategy],
+        token: bytes,
+        issue: Callable[[RifId], str],
+        grace_s: float,
+        put: Callable[[events.RifEnded | events.RifWaits | events.RifOrdered], None],
+        desk: EnrolmentDesk,
+    ) -> None:
+        self._strategies = dict(strategies)
+        self._token = token
+        self._issue = issue
+        self._grace_s = grace_s
+        self._put = put
+        self._desk = desk
+        self._scopes: dict[tuple[RifId, int], trio.CancelScope] = {}
+
+    def add(self, name: str, strategy: Strategy) -> None:
+        """Run RIFs by one more strategy."""
+        self._strategies[name] = strategy
+
+    async def run(self, action: actions.StartRif, addresses: Sequence[str]) -> None:
+        """Start a RIF that is to reach the RTS at one of the addresses; return when it has ended."""
+        key = (action.rif_id, action.incarnation)
+        order = RifOrder(
+            action.rif_id,
+            action.incarnation,
+            action.host,
+            action.cores,
+            action.options,
+            tuple(addresses),
+            self._token,
+            self._issue(action.rif_id),
+            grace_s=self._grace_s,
+            tell=lambda reason: self._put(events.RifWaits(*key, reason)),
+            ordered=lambda: self._put(events.RifOrdered(*key)),
+            block=action.block,
+            node=action.node,
+            nodes=action.nodes,
+            taken=action.taken,
+            desk=self._desk,
+        )
+        reason, adrift, again = "it was ended", False, False
+        try:
+            with trio.CancelScope() as scope:
+                self._scopes[key] = scope
+                reason = await self._strategies[action.strategy].run(order)
+        except Exception as error:
+            log.debug("strategy %s for %s", action.strategy, action.rif_id, exc_info=True)
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            adrift, again = isinstance(error, OutOfSight), isinstance(error, StartedAgain)
+        finally:
+            del self._scopes[key]
+            if order.said:
+                reason = f"{reason}; it said: {' | '.join(order.said)}"
+            self._put(events.RifEnded(*key, reason, adrift, again))
+
+    def kill(self, action: actions.KillRif) -> None:
+        """End a RIF now."""
+        scope = self._scopes.get((action.rif_id, action.incarnation))
+        if scope is not None:  # else it has ended, and RifEnded is on its way
+            scope.cancel()
+
+
+class BlockKeeper(Protocol):
+    """What blocks need of the service."""
+
+    machine: Rts
+    desk: EnrolmentDesk
+
+    def ask(
+        self,
+        event: Callable[[int], events.RtsEvent],
+        answered: Callable[[actions.Answer | actions.QuestionRefused], None],
+    ) -> None:
+        """Put a question to the machine, whose answer comes later."""
+        ...
+
+    async def teardown(self, rif_ids: Sequence[RifId]) -> tuple[RifId, ...]:
+        """Stop these RIFs."""
+        ...
+
+    async def remove(
+        self, rif_id: RifId, resource_ids: Sequence[ResourceId], policy: str = "lose"
+    ) -> DagReport:
+        """Remove resources from a RIF."""
+        ...
+
+
+class Blocks:
+    """The blocks of a run-time system, for those who ask for them in its process.
+
+    Args:
+        service: of the run-time system.
+        runs: of its strategies.
+    """
+
+    def __init__(self, service: BlockKeeper, runs: StrategyRuns) -> None:
+        self._service = service
+        self._runs = runs
+        self._tell: dict[str, Callable[[BlockNews], None]] = {}
+        service.desk.told = self._told
+
+    def add_strategy(self, name: str, strategy: Strategy) -> None:
+        """Let blocks be opened by one more strategy, such as that of a site."""
+        self._runs.add(name, strategy)
+        self._service.machine.add_strategy(name, come_up_times({name: strategy}).get(name))
+
+    def open(self, order: BlockOrder, tell: Callable[[BlockNews], None]) -> None:
+        """Open a block: its batch job is submitted, and each of its nodes becomes a RIF when it runs.
+
+        Args:
+            order: what is wanted.
+            tell: takes what becomes of it, in this task or another; ``BlockOver`` comes last, and always.
+        """
+        self._tell[order.block] = tell
+        asked = (order.block,), order.strategy, order.cores, dict(order.options), order.nodes
+
+        def answered(answer: actions.Answer | actions.QuestionRefused) -> None:
+            if isinstance(answer, actions.QuestionRefused):
+                self._told(BlockOver(order.block, "refused", answer.reason))
+            elif isinstance(answer.result, actions.Bootstrapped) and not self.rifs(order.block):
+                reason = next(iter(answer.result.failed.values()), "it was ended")
+                self._told(BlockOver(order.block, "refused", reason))
+
+        self._service.ask(lambda ask: events.BootstrapAsked(ask, *asked), answered)
+
+    def follow(self, block: str, tell: Callable[[BlockNews], None]) -> None:
+        """Hear of a block that an earlier run-time system has opened, from now on."""
+        self._tell[block] = tell
+
+    def rifs(self, block: str) -> tuple[ManagedRif, ...]:
+        """Return the RIFs of a block that are there, or are to come, by node; not to be changed."""
+        found = [rif for rif in self._service.machine.rifs if rif.block == block]
+        return tuple(sorted(found, key=lambda rif: rif.node))
+
+    async def suspend(self, block: str) -> None:
+        """Give the block no more tasks, and end it with its last one; return when its RIFs are gone."""
+        async with trio.open_nursery() as nursery:
+            for rif in self.rifs(block):
+                nursery.start_soon(self._suspend_node, rif)
+
+    async def _suspend_node(self, rif: ManagedRif) -> None:
+        try:
+            if rif.state is RifState.UP:
+                tops = [name for name, one in rif.resources.items() if not one.parents]
+                work = [name for name in tops if rif.resources[name].resource_class != MEMORY_CLASS]
+                if work:
+                    await self._service.remove(rif.rif_id, work, "wait")
+            await self._service.teardown([rif.rif_id])
+        except RtsError as error:
+            log.info("%s of the block %s: %s", rif.rif_id, rif.block, error)  # it is gone
+
+    async def cancel(self, block: str) -> None:
+        """End a block now, with what runs there; return when its RIFs are gone."""
+        rifs = [rif.rif_id for rif in self.rifs(block)]
+        if rifs:
+            await self._service.teardown(rifs)
+
+    def _told(self, news: BlockNews) -> None:
+        tell = self._tell.get(news.block)
+        if isinstance(news, BlockOver):
+            self._tell.pop(news.block, None)
+        if tell is not None:
+            tell(news)
