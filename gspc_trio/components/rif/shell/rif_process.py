@@ -10,13 +10,18 @@ import gc
 import logging
 import os
 import signal
+import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.provision.batch import BATCH_ID_VARIABLE, NODE_VARIABLE, RESTARTS_VARIABLE
+from gspc_trio.components.provision.blocks import EnrolmentFile
+from gspc_trio.components.provision.messages import Enrol
+from gspc_trio.components.provision.shell.enrolments import ROLE as ENROL_ROLE
 from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.provision.strategy import ends_in_s
 from gspc_trio.components.rif.messages import RifProcessOrder
@@ -24,7 +29,8 @@ from gspc_trio.components.rif.shell.service import RifService, open_rif
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.shell.compute import open_process_backend
 from gspc_trio.iml.quota import quota_of
-from gspc_trio.nursery.connections.network import Network, address_towards
+from gspc_trio.nursery.connections.network import ConnectFailed, Network, address_towards
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.connections.tls import BadCredentials
 from gspc_trio.nursery.scopes.process import UnsupportedSystem
 from gspc_trio.nursery.scopes.scope import only_error
@@ -41,6 +47,13 @@ RTS_SILENCE_S = 5.0
 """A RIF that hears nothing from its RTS for so long ends its work and itself, before the RTS gives it up."""
 
 
+ENROL_PATIENCE_S = 60.0
+"""How long a RIF looks for its run-time system, which may be started again, and waits for its order."""
+
+ENROL_RETRY_S = 1.0
+"""Pause between two tries."""
+
+
 class BadOrder(ValueError):
     """There is no order; one line says what is wrong."""
 
@@ -55,6 +68,71 @@ def read_order(line: bytes) -> RifProcessOrder:
         return from_json(line, RifProcessOrder)
     except BadPlainData as error:
         raise BadOrder(f"the line on standard input is no order for a RIF: {error}") from error
+
+
+def read_enrolment(path: str) -> EnrolmentFile:
+    """Return what a file says of how to enrol.
+
+    Raises:
+        BadOrder: there is no such file, others can read it, or it holds something else.
+    """
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise BadOrder(f"others can read {path}, so it proves nothing")
+            return from_json(file.read(ORDER_BYTES_MAX), EnrolmentFile)
+    except FileNotFoundError:
+        raise BadOrder(f"there is no file {path}: the block is not wanted any more") from None
+    except OSError as error:
+        raise BadOrder(f"cannot read {path}: {error.strerror}") from error
+    except BadPlainData as error:
+        raise BadOrder(f"{path} does not say how to enrol: {error}") from error
+
+
+def place_of(environment: Mapping[str, str]) -> Enrol:
+    """Return where this process runs, as its provider has noted in its environment.
+
+    Raises:
+        BadOrder: it has not, or not so.
+    """
+    try:
+        node = int(environment[NODE_VARIABLE])
+        restarts = int(environment.get(RESTARTS_VARIABLE) or "0")
+    except KeyError:
+        raise BadOrder(f"the variable {NODE_VARIABLE} does not say which node of its block this is") from None
+    except ValueError as error:
+        raise BadOrder(f"{NODE_VARIABLE} and {RESTARTS_VARIABLE} are numbers: {error}") from None
+    if node < 0 or restarts < 0:
+        raise BadOrder(f"{NODE_VARIABLE} and {RESTARTS_VARIABLE} are 0 or more")
+    return Enrol(node, environment.get(BATCH_ID_VARIABLE, ""), restarts)
+
+
+async def enrol(path: str, environment: Mapping[str, str]) -> str:
+    """Return the order that the run-time system gives to this process.
+
+    Args:
+        path: of the file that says how to enrol.
+        environment: of this process.
+
+    Raises:
+        BadOrder: it gives none.
+    """
+    told, place = read_enrolment(path), place_of(environment)
+    network = Network(wire_codec, told.ticket, credentials=told.credentials)
+    problem = "it was given no order"
+    with trio.move_on_after(ENROL_PATIENCE_S):
+        while True:
+            try:
+                async with network.connect(told.rts, role=ENROL_ROLE, name=told.block, expect="rts") as rts:
+                    return (await rts.call(place)).order
+            except RemoteError as error:
+                raise BadOrder(f"the run-time system refused: {error}") from error
+            except (ConnectFailed, PeerGone) as error:
+                problem = str(error)
+            except (OSError, BadAddress, ValueError) as error:
+                raise BadOrder(str(error)) from error
+            await trio.sleep(ENROL_RETRY_S)
+    raise BadOrder(f"no order within {ENROL_PATIENCE_S:g} s: {problem}")
 
 
 async def run_rif(order: RifProcessOrder) -> str:
@@ -97,12 +175,7 @@ def find_order(arguments: list[str]) -> RifProcessOrder:
         return read_order(sys.stdin.buffer.readline(ORDER_BYTES_MAX))
     if len(arguments) != 2 or arguments[0] != "--enrol":
         raise BadOrder("a RIF knows one argument: --enrol FILE")
-    from gspc_trio.components.rif.shell.enrolling import EnrolmentFailed, enrol
-
-    try:
-        return read_order(trio.run(enrol, arguments[1], os.environ).encode())
-    except EnrolmentFailed as error:
-        raise BadOrder(str(error)) from error
+    return read_order(trio.run(enrol, arguments[1], os.environ).encode())
 
 
 def main() -> int:
