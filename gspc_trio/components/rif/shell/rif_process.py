@@ -74,12 +74,12 @@ def read_enrolment(path: str) -> EnrolmentFile:
     """Return what a file says of how to enrol.
 
     Raises:
-        BadOrder: there is no such file, others can read it, or it holds something else.
+        BadOrder: there is no such file, others can write it, or it holds something else.
     """
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise BadOrder(f"others can read {path}, so it proves nothing")
+            if os.fstat(file.fileno()).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise BadOrder(f"others can write {path}, so it proves nothing")
             return from_json(file.read(ORDER_BYTES_MAX), EnrolmentFile)
     except FileNotFoundError:
         raise BadOrder(f"there is no file {path}: the block is not wanted any more") from None
