@@ -59,8 +59,6 @@ STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
 
 
-
-
 class RtsService(Performer[actions.RtsAction]):
     """A running run-time system: the handle that :func:`open_rts_service` yields.
 
