@@ -25,7 +25,8 @@ FOLDER_FILES_MAX = 25
 ORDER = (
     *("version", "core", "protocol", "nursery", "records", "workflow", "iml"),
     *("iml.segment", "iml.local"),
-    *("compute.channel", "compute.code", "compute.folders", "compute.nested", "compute"),
+    *("compute.channel", "compute.code", "compute.folders", "compute.task_session", "compute.nested"),
+    "compute",
     *("components.rm", "components.worker", "components.rif", "components.rts", "components.job"),
     *("components.provision", "components.wire", "policies"),
     *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
@@ -38,7 +39,8 @@ what programs import as ``gspc_trio``."""
 PLACES = {place: number for number, place in enumerate(ORDER)}
 WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 """All others import neither trio nor these."""
-PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute.nested", "compute"}
+PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute"}
+PURE -= {"compute.task_session", "compute.nested"}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }

@@ -19,9 +19,9 @@ DEPTH_MAX = 32
 LENT_MAX = 64
 """So many tasks may wait for nested tasks on one core: each of them lends it to another one."""
 
-CALL_FIRST, CALL_NAMED = range(2)
-"""Numbers of the codes of nested tasks: their first argument is the function, the next the names of its last
-arguments, if there are any."""
+CALL_FIRST, CALL_NAMED, CALL_FILLED = range(3)
+"""Numbers of the codes of nested tasks, which are in ``compute.code``: ``call_first``, ``call_named`` and
+``call_filled``."""
 
 
 class TaskHello(Struct, frozen=True, tag=True):
@@ -38,7 +38,7 @@ class StartNested(Struct, frozen=True, tag=True):
     Attributes:
         number: of the task, among those that this process starts; they count up from 1.
         name: for people.
-        code_id: CALL_FIRST or CALL_NAMED.
+        code_id: CALL_FIRST, CALL_NAMED or CALL_FILLED.
         arguments: each an encoded value, or the number of another task whose result it is.
         shape, options: what it needs and states about itself.
     """

@@ -108,7 +108,7 @@ def entry_with_holes(
         Exception: that, if there are no such futures.
         BadValue: something else cannot be sent to another process either.
     """
-    from gspc_trio.executor.containers import futures_in, make_holes  # only here: few need it
+    from gspc_trio.workflow.containers import futures_in, make_holes  # only here: few need it
 
     values = (*args, *kwargs.values())
     within = [[] if isinstance(value, Future) else futures_in(value) for value in values]

@@ -51,7 +51,7 @@ def _lending() -> AbstractContextManager[None]:
 
 
 def _lending_waiters() -> list[Any]:
-    from gspc_trio.compute.nested import Waiters
+    from gspc_trio.compute.task_session import Waiters
 
     return Waiters(_lending)
 

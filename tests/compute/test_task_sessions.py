@@ -14,9 +14,11 @@ import pytest
 from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, pack, unpack
 from gspc_trio.compute.code import function_code
 from gspc_trio.compute.loop import Loop
-from gspc_trio.compute.nested import ARGUMENTS_BYTES_MAX, current_executor
+from gspc_trio.compute.nested import current_executor
+from gspc_trio.compute.task_session import ARGUMENTS_BYTES_MAX, UNFINISHED_MAX
 from gspc_trio.core.current import ComputePlace, offer_place
 from gspc_trio.core.nested import (
+    CALL_FILLED,
     DEPTH_MAX,
     ForgetNested,
     NestedBroken,
@@ -38,10 +40,11 @@ HANG_S = 60.0
 class Host(threading.Thread):
     """Answers the first task that comes: its hello, and each task that it starts."""
 
-    def __init__(self, depth: int, *answers: ToTaskProcess) -> None:
+    def __init__(self, depth: int, *answers: ToTaskProcess | list[NestedEnded]) -> None:
         super().__init__(daemon=True)
         self.place = ComputePlace(f"gspc-test/{secrets.token_hex(8)}", "j1")
         self.heard: list[object] = []
+        self.waits: list[bool] = []
         self._answers = (NestedDepth(depth), *answers)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.settimeout(HANG_S)
@@ -57,10 +60,12 @@ class Host(threading.Thread):
                     if not header:
                         return
                     word = decode_said(stream.read(FRAME_HEADER.unpack(header)[0]))
-                    if not isinstance(word, TaskWaits):
+                    if isinstance(word, TaskWaits):
+                        self.waits.append(word.waits)
+                    else:
                         self.heard.append(word)
-                data = encode(answer)
-                line.sendall(FRAME_HEADER.pack(len(data)) + data)
+                for data in map(encode, answer if isinstance(answer, list) else [answer]):
+                    line.sendall(FRAME_HEADER.pack(len(data)) + data)
 
     def compute(self, function: Callable[[], object], may_rerun: bool = True) -> list[Any]:
         """Run a function as a task; return what is reported of it."""
@@ -97,6 +102,27 @@ def start_one() -> object:
 
 def pass_much() -> object:
     return current_executor().submit(len, bytes(ARGUMENTS_BYTES_MAX)).result(HANG_S)
+
+
+def pass_futures_in_containers() -> object:
+    executor = current_executor()
+    pending = executor.submit(abs, -3)
+    return executor.submit(sum, [pending, 4], start=1).result(HANG_S)
+
+
+def add_here() -> object:
+    executor = current_executor()
+    return executor.submit(sum, [executor.submit(abs, -3), 4], start=executor.submit(abs, -1)).result(HANG_S)
+
+
+def pass_a_lock_in_a_list() -> object:
+    return current_executor().submit(len, [threading.Lock()]).result(HANG_S)
+
+
+def start_very_many() -> object:
+    executor = current_executor()
+    futures = [executor.submit(abs, number) for number in range(UNFINISHED_MAX + 1)]
+    return sum(future.done() and future.exception(0) is None for future in futures)
 
 
 class Slow:
@@ -146,6 +172,41 @@ def test_a_task_for_which_nothing_more_is_run_fails() -> None:
         "ExecutorBroken",
         "the nested task cannot be run: too many wait",
     ]
+
+
+def test_a_future_in_a_list_travels_as_the_number_of_its_task() -> None:
+    host = play(Host(0, NestedDepth(0), NestedEnded(2, dumps(8))))
+    assert loads(host.compute(pass_futures_in_containers)[2][0][0]) == 8
+    host.join(HANG_S)
+    start = host.heard[2]
+    assert isinstance(start, StartNested)
+    assert start.code_id == CALL_FILLED
+    function, names, counts, with_hole, number, named = start.arguments
+    assert (function, number) == (dumps(sum), 1)
+    decoded = [loads(one) for one in (names, counts, named) if isinstance(one, bytes)]
+    assert decoded == [["start"], [1, -1], 1]
+    assert isinstance(with_hole, bytes)
+
+
+def test_futures_in_lists_are_there_where_a_deep_task_calls_the_function_itself() -> None:
+    assert loads(play(Host(DEPTH_MAX)).compute(add_here)[2][0][0]) == 8
+
+
+def test_a_list_that_cannot_be_sent_says_why() -> None:
+    *_, error = play(Host(0, NestedEnded(1))).compute(pass_a_lock_in_a_list)
+    assert error[:2] == [
+        "BadValue",
+        "a value of type list cannot be sent to another process: cannot pickle '_thread.lock' object",
+    ]
+
+
+def test_a_task_that_starts_very_many_waits_for_some_of_them_and_lends_its_core_meanwhile() -> None:
+    half = UNFINISHED_MAX // 2
+    ends = [NestedEnded(number, dumps(0)) for number in range(1, half + 1)]
+    host = play(Host(0, *[NestedDepth(0)] * (UNFINISHED_MAX - 1), ends, NestedDepth(0)))
+    assert loads(host.compute(start_very_many)[2][0][0]) == half
+    host.join(HANG_S)
+    assert host.waits == [True, False]
 
 
 def test_arguments_that_are_too_long_are_refused_with_the_limit() -> None:

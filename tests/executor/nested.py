@@ -22,6 +22,10 @@ def fibonacci(number: int) -> int:
     return first.result() + second.result()
 
 
+def opened(value: object, more: object = None) -> object:
+    return value, more
+
+
 def depth(number: int) -> int:
     """Nest so deep."""
     return 1 + current_executor().submit(depth, number - 1).result() if number else 0
@@ -36,6 +40,8 @@ def wait_in_all_ways() -> list[object]:
     found.append(list(executor.map(double, range(3))))
     found.append(list(executor.map(add, range(5), range(5), chunksize=2, buffersize=1)))
     found.append(executor.submit(add, executor.submit(double, 3), 1, more=10).result())
+    nested = {"all": [executor.submit(double, number) for number in range(3)], "more": (1, [futures[2]])}
+    found.append(executor.submit(opened, nested, more=[executor.submit(double, 5)]).result())
     found.append(executor.with_options(attempts=2).submit(double, 4).result())
     try:
         executor.submit(fail, "no").result()

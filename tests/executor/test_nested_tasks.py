@@ -34,7 +34,8 @@ def test_what_is_nested_too_deep_is_called_at_once(executor: Executor) -> None:
 
 
 def test_all_ways_to_wait(executor: Executor) -> None:
-    expected = [[0, 2, 4, 6], [0, 2, 4], [0, 2, 4, 6, 8], 17, 8, "LookupError('no')", True]
+    filled = ({"all": [0, 2, 4], "more": (1, [4])}, [10])
+    expected = [[0, 2, 4, 6], [0, 2, 4], [0, 2, 4, 6, 8], 17, filled, 8, "LookupError('no')", True]
     both = [executor.submit(wait_in_all_ways) for _ in range(2)]
     assert [future.result(PATIENCE_S) for future in both] == [expected, expected]
 

@@ -17,6 +17,7 @@ from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.requests import Requests
 from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import JobId, ResourceId, host_name
+from gspc_trio.core.nested import LENT_MAX
 from gspc_trio.core.resources import LENT, is_lent, lender_of
 
 LENT_KEEP_S = 2.0
@@ -24,9 +25,6 @@ LENT_KEEP_S = 2.0
 
 RETRY_S = 0.2
 """After so long a resource that could not be added is asked for again."""
-
-LENT_RESOURCES_MAX = 128
-"""Of one resource so many are lent at most, whoever asks."""
 
 _ANSWERS = (Answer, QuestionRefused)
 
@@ -69,7 +67,7 @@ class _Lender:
 
     @property
     def count(self) -> int:
-        return min(LENT_RESOURCES_MAX, sum(self.wanted.values()))
+        return sum(self.wanted.values())
 
 
 class Lending:
@@ -99,7 +97,7 @@ class Lending:
         lender = self._lenders.setdefault(lender_id, _Lender())
         lender.wanted.pop(event.job, None)
         if event.count:
-            lender.wanted[event.job] = event.count
+            lender.wanted[event.job] = min(event.count, LENT_MAX)  # more an honest job does not lend
 
     def _is_there(self, job: JobId) -> bool:
         """Whether its job server can be heard."""

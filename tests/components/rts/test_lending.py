@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
 from gspc_trio.components.rm.events import Added, Removed, Rested, Resumed
 from gspc_trio.components.rts import actions, events
-from gspc_trio.components.rts.lending import LENT_KEEP_S, LENT_RESOURCES_MAX, RETRY_S
+from gspc_trio.components.rts.lending import LENT_KEEP_S, RETRY_S
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.core.machine import Tick
+from gspc_trio.core.nested import LENT_MAX
 from gspc_trio.core.resources import Resource
 from tests.components.rts.support import BOOT, JOB, make, run
 
@@ -106,4 +107,4 @@ def test_nobody_lends_without_bound(rts: Rts) -> None:
         asked += 1
         run(rts, (4.0, events.RifAnswered(1, question.call, DagReport(()))))
         todo = run(rts, (4.0, events.RmAnswered(Added(question.message.resources, "anna"))))
-    assert asked == LENT_RESOURCES_MAX - 1
+    assert asked == LENT_MAX - 1

@@ -27,7 +27,7 @@ from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.rts.messages import Lend
 from gspc_trio.components.worker.messages import FromTask, ToTask
-from gspc_trio.compute.code import call_first, call_named, function_code
+from gspc_trio.compute.code import call_filled, call_first, call_named, function_code
 from gspc_trio.core.ids import Counter, JobId, TaskId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 def nested_code(code_id: int) -> bytes:
     """Return an entry of the code table of nested tasks (``core.nested``)."""
-    return function_code((call_first, call_named)[code_id])
+    return function_code((call_first, call_named, call_filled)[code_id])
 
 
 class OpenBeside(Protocol):

@@ -303,6 +303,11 @@ def _post(peer: Peer, finished: Finished) -> None:
             peer.post(Finished(finished.job, finished.resource_id, (failed,)))
 
 
+RELAYED_MAX = 256
+RELAYED_BYTES_MAX = 1 << 20
+"""So many messages of a task, and bytes, are passed on at a time."""
+
+
 class TaskRelay:
     """Passes on what tasks and job servers say to each other.
 
@@ -325,12 +330,17 @@ class TaskRelay:
         session = self._numbers.next()
         self._lines[session] = line
         data = encode(line.hello)
+        posted = posted_bytes = 0
         try:
             while data and self._peers.get(job) is peer:
+                posted, posted_bytes = posted + 1, posted_bytes + len(data)
                 try:
                     peer.post(FromTask(job, session, resource_id, task_id, data))
                 except EncodeError as error:
                     line.send(encode(NestedBroken(str(error))))
+                if posted >= RELAYED_MAX or posted_bytes >= RELAYED_BYTES_MAX:
+                    await peer.sent()  # until then nothing more is read of what the process says
+                    posted = posted_bytes = 0
                 data = await line.receive()
         finally:
             line.close()

@@ -10,13 +10,12 @@ from __future__ import annotations
 import io
 from concurrent.futures import Future
 
-from gspc_trio.executor.futures import SomeFuture
 from gspc_trio.protocol.values import RAISED_BY_USERS, BadValue, text_of
 
 
-def futures_in(value: object) -> list[SomeFuture]:
+def futures_in(value: object) -> list[Future[object]]:
     """Return the futures in a container and the containers in it, each once."""
-    found: dict[int, SomeFuture] = {}
+    found: dict[int, Future[object]] = {}
     seen: set[int] = set()
     pending = [value]
     while pending:
@@ -31,7 +30,7 @@ def futures_in(value: object) -> list[SomeFuture]:
     return list(found.values())
 
 
-def make_holes(value: object, futures: list[SomeFuture]) -> bytes:
+def make_holes(value: object, futures: list[Future[object]]) -> bytes:
     """Return a value as a pickle with holes in place of these futures.
 
     Raises:
