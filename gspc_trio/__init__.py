@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gspc_trio.core.imports import collector_paused
 from gspc_trio.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'gspc_trio' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    with collector_paused():
+        value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

@@ -21,6 +21,7 @@ from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings, open_system
 from gspc_trio.components.worker.messages import ProcessKey
 from gspc_trio.components.worker.shell.compute import ComputeBackend, open_process_backend
+from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.code import encode_entry
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
@@ -124,6 +125,22 @@ async def open_rts(
 
 
 @asynccontextmanager
+async def open_prepared_rts(
+    started: StartedTemplate, *, cores: int, data_bytes: int
+) -> AsyncIterator[RunTimeSystem]:
+    """As :func:`open_rts` with these arguments, for who has started a template before.
+
+    It stays the caller's until compute processes are wanted.
+    """
+    here = socket.gethostname()
+    settings = RtsSettings(cores=cores, hosts=(here,), strategy=EMBEDDED)
+    with real_time():
+        opened = _own_rts(settings, None, False, {}, started)
+        async with opened as rts, _with_data(rts, here, Quota(data_bytes)), _as_home(rts):
+            yield rts
+
+
+@asynccontextmanager
 async def _as_home(rts: RunTimeSystem) -> AsyncIterator[None]:
     """Let executors of other threads have their jobs here while the block runs; then they are stopped."""
     async with open_scope() as nursery:
@@ -136,7 +153,11 @@ async def _as_home(rts: RunTimeSystem) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _own_rts(
-    settings: RtsSettings, publish: Path | str | None, listens: bool, strategies: Mapping[str, Strategy]
+    settings: RtsSettings,
+    publish: Path | str | None,
+    listens: bool,
+    strategies: Mapping[str, Strategy],
+    started_template: StartedTemplate | None = None,
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system in this process for as long as the block runs."""
     settings.checked()
@@ -145,7 +166,7 @@ async def _own_rts(
         raise BadSetting("tls", True, why)
     listens = listens or publish is not None or settings.strategy != EMBEDDED
     listens = listens or bool(settings.port or settings.tls or settings.state or settings.sites)
-    async with open_process_backend() as backend:
+    async with open_process_backend(started_template) as backend:
         backend.prepare()
         with _certificates(settings, publish) as folder:
             async with open_system(

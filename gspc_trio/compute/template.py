@@ -46,8 +46,13 @@ STOP_S = 1.0
 
 _STEP_MS = 1
 
-_FIRST_MS = 100
-"""So long the first compute process is waited for: most often it is wanted at once, libraries are not."""
+_FIRST_MS = 500
+"""So long the first compute process is waited for: most often it is wanted at once, libraries are not, and
+whoever will want it may still be starting."""
+
+
+_NEEDED = ("cloudpickle", "multiprocessing.process")
+"""What compute processes of nearly every job need, the first one too."""
 
 
 def _do_nothing(number: int, frame: object) -> None:
@@ -281,6 +286,8 @@ def main() -> None:
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     template = Template(control, parent_pid, sys.argv[3:])
+    for name in _NEEDED:
+        importlib.import_module(name)
     system.set_parent_death_signal(signal.SIGCONT)  # SIGTERM would not wake it if it is stopped
     if os.getppid() != parent_pid:
         sys.exit(0)

@@ -1,11 +1,15 @@
-"""Whose import runs now, if any, and whether this is a compute process: what may be started depends on it."""
+"""Imports: whose runs now, and whether this is a compute process, which decides what may be started; and
+imports of much at once."""
 
 from __future__ import annotations
 
+import gc
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
 _LOADING = ("exec_module", "_call_with_frames_removed")
@@ -49,3 +53,18 @@ def refuse_in_imports_of_tasks() -> None:
             f"module {name} starts a run-time system when it is imported, as compute processes do: "
             'put that part of it under `if __name__ == "__main__":` or into a function'
         )
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from running, for a block that imports much.
+
+    What is imported is no garbage. The collector would find that out a hundred times in a start.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack, get_args
 
 from gspc_trio.compute.code import call_each, function_code
-from gspc_trio.core.imports import refuse_in_imports_of_tasks
+from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.system import SitesGiven
+    from gspc_trio.components.worker.shell.template_process import StartedTemplate
     from gspc_trio.executor.loop import RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
@@ -121,46 +123,48 @@ class Executor(ExecutorInterface):
         sites: SitesGiven | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
-        # Not at the top: each compute process imports the program, which imports this module.
-        from gspc_trio.components.embed import process_key
-        from gspc_trio.components.job.shell.output import OutputMode
-        from gspc_trio.components.job.shell.server import JobSettings
-        from gspc_trio.executor.loop import Loop
-        from gspc_trio.policies.scheduling import find_policy
-
         is_running = connection_file is not None or rts is not None
         cores = _checked_workers(max_workers, cores, is_running, mp_context)
         if rts is not None:
             _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
-        settings = JobSettings(
-            f"executor-{os.getpid()}",
-            keep_going=True,
-            fate=False,
-            threads=threads,
-            failed_max=FAILED_MAX,
-            data=_layer(iml),
-            process_key=process_key(),
-            priority=priority,
-            policy=find_policy(policy),
-            large_bytes_min=_size(large_bytes_min),
-            initializer=_initializer_code(initializer, initargs),
-            process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
-            cache=_cache(cache),
-        )
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
-        opening: RtsOptions = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
-        if sites is not None:
-            if is_running:
-                raise ValueError(
-                    "sites have no meaning beside a running run-time system: add them with gspc-rts site add"
-                )
-            opening["sites"] = sites
-        mode = output or ("show" if _is_watched() else "keep")
-        if mode not in get_args(OutputMode):
-            offered = ", ".join(map(repr, get_args(OutputMode)))
-            raise ValueError(f"output={output!r}: it is one of {offered}, or None")
-        self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode)
+        with _early_template(is_running or sites is not None) as template, collector_paused():
+            # Not at the top: each compute process imports the program, which imports this module.
+            from gspc_trio.components.embed import process_key
+            from gspc_trio.components.job.shell.server import JobSettings
+            from gspc_trio.executor.loop import Loop
+            from gspc_trio.policies.scheduling import find_policy
+
+            settings = JobSettings(
+                f"executor-{os.getpid()}",
+                keep_going=True,
+                fate=False,
+                threads=threads,
+                failed_max=FAILED_MAX,
+                data=_layer(iml),
+                process_key=process_key(),
+                priority=priority,
+                policy=find_policy(policy),
+                large_bytes_min=_size(large_bytes_min),
+                initializer=_initializer_code(initializer, initargs),
+                process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
+                cache=_cache(cache),
+            )
+            opening: RtsOptions = {
+                "cores": cores,
+                "connection_file": connection_file,
+                "data_bytes": data_bytes,
+            }
+            if sites is not None:
+                if is_running:
+                    raise ValueError(
+                        "sites have no meaning beside a running run-time system: "
+                        "add them with gspc-rts site add"
+                    )
+                opening["sites"] = sites
+            mode = _output_mode(output)
+            self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode, template)
         self._loop.start()
         has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
         self._encode = self._loop.encode if has_layer else dumps
@@ -349,6 +353,41 @@ class Executor(ExecutorInterface):
         if kind is not None and not issubclass(kind, Exception):
             self._loop.stop()  # Ctrl-C: what runs is stopped instead of waited for
         self.shutdown(wait=True)
+
+
+@contextmanager
+def _early_template(is_running: bool) -> Iterator[StartedTemplate | None]:
+    """Start the process that forks compute processes, if there are to be any here; end it after an error.
+
+    It imports what it needs while this process still imports trio and the run-time system.
+    """
+    template = None
+    if not is_running:
+        from gspc_trio.components.worker.shell.template_process import start_template
+
+        with suppress(OSError):  # whoever needs it will meet that again, and say it
+            template = start_template()
+    try:
+        yield template
+    except BaseException:
+        if template is not None:
+            template.abandon()
+        raise
+
+
+def _output_mode(output: OutputMode | None) -> OutputMode:
+    """Return what becomes of what tasks print.
+
+    Raises:
+        ValueError: it is none of the modes.
+    """
+    from gspc_trio.components.job.shell.output import OutputMode
+
+    mode = output or ("show" if _is_watched() else "keep")
+    if mode not in get_args(OutputMode):
+        offered = ", ".join(map(repr, get_args(OutputMode)))
+        raise ValueError(f"output={output!r}: it is one of {offered}, or None")
+    return mode
 
 
 def _layer(iml: Path | str | None) -> DataLayer | None:

@@ -15,7 +15,7 @@ from typing import Any, NotRequired, TypedDict
 
 import trio
 
-from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embed import open_prepared_rts, open_rts
 from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job, JobFailed
@@ -23,6 +23,7 @@ from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.system import SitesGiven
+from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.task import Shape, TaskError, TaskState
 from gspc_trio.executor.codes import CodeTable
@@ -78,6 +79,7 @@ class Loop:
         codes: its code table.
         tune_gc: tune the garbage collector while it runs.
         output: what becomes of what tasks print.
+        template: forks its compute processes, if it was started before; it is this loop's from now on.
 
     Attributes:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
@@ -92,6 +94,7 @@ class Loop:
         codes: CodeTable,
         tune_gc: bool = False,
         output: OutputMode = "keep",
+        template: StartedTemplate | None = None,
     ) -> None:
         self.forked = False
         self.interpreter_ends = False
@@ -101,6 +104,7 @@ class Loop:
         self._codes = codes
         self._tune_gc = tune_gc
         self._output = output
+        self._template = template
         self._graph = TaskGraph()
         self._futures: dict[int, SomeTaskFuture] = {}
         self._calls: deque[Call] = deque()
@@ -133,7 +137,12 @@ class Loop:
             self._start_in_its_thread(self._rts)
         else:
             self._thread = threading.Thread(target=self._run, name="gspc-executor", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # there is no room for another thread
+                if self._template is not None:
+                    self._template.abandon()
+                raise
         _loops.add(self)
         try:
             self._up.wait()
@@ -300,11 +309,20 @@ class Loop:
         failure: BaseException | None = None
         try:
             with tuned_collector(self._tune_gc):
-                assert not isinstance(self._rts, RunTimeSystem)
-                trio.run(self._main, open_rts(**self._rts))
+                trio.run(self._main, self._open_own())
         except BaseException as error:
             failure = _first_of(error)
+        if self._template is not None:
+            self._template.abandon()
         self._end(failure)
+
+    def _open_own(self) -> AbstractAsyncContextManager[RunTimeSystem]:
+        """Return the run-time system of this thread, to be opened."""
+        assert not isinstance(self._rts, RunTimeSystem)
+        if self._template is None:
+            return open_rts(**self._rts)
+        cores, data_bytes = self._rts["cores"], self._rts["data_bytes"]
+        return open_prepared_rts(self._template, cores=cores, data_bytes=data_bytes)
 
     async def _run_in(self, rts: RunTimeSystem) -> None:
         failure: BaseException | None = None

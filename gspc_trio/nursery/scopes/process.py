@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import trio
 
+from gspc_trio.nursery.scopes.spawn import Spawned, spawn
+
 LINE_BYTES_MAX = 1 << 20
 """Longest line that :meth:`Process.receive_line` takes."""
 
-STDIN_BYTES_MAX = 1 << 15
-"""Most data for standard input: it must fit into the empty pipe, because nobody writes the rest later."""
-
 UNKNOWN_STATUS = 255
 """Stands for an exit status that the system has not kept."""
-
-
-class UnsupportedSystem(RuntimeError):
-    """gspc-trio runs on Linux only."""
-
-
-class ProcessStartError(OSError):
-    """The program could not be started; the message is one line for people."""
-
-
-def require_linux() -> None:
-    """Raise UnsupportedSystem with one clear line anywhere but on Linux."""
-    if sys.platform != "linux":
-        raise UnsupportedSystem(f"gspc-trio runs on Linux, but this is {sys.platform}")
 
 
 class Process:
@@ -44,13 +27,14 @@ class Process:
             it.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], stdin: int | None, stdout: int) -> None:
+    def __init__(self, spawned: Spawned) -> None:
+        popen = spawned.popen
         self.pid = popen.pid
         self.exit_status: int | None = None
         self._popen = popen
         self._pidfd = os.pidfd_open(popen.pid)
-        self._stdin = stdin
-        self._stdout = trio.lowlevel.FdStream(stdout)
+        self._stdin = spawned.stdin
+        self._stdout = trio.lowlevel.FdStream(spawned.stdout)
         self._unread = b""
         self._waiting = trio.Lock()
 
@@ -152,31 +136,22 @@ async def open_process(
         UnsupportedSystem: not on Linux.
         ProcessStartError: no such program, or no process could be made.
     """
-    require_linux()
-    if len(stdin) > STDIN_BYTES_MAX:
-        raise ValueError(f"standard input of {len(stdin)} bytes, at most {STDIN_BYTES_MAX} are possible")
-    try:
-        popen = subprocess.Popen(  # noqa: ASYNC220 - a thread would receive the parent-death signal
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            cwd=working_directory,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ProcessStartError(f"cannot start {command[0]}: {error.strerror or error}") from error
-    assert popen.stdin is not None
-    assert popen.stdout is not None
-    with suppress(BrokenPipeError):  # it has ended already: wait() will tell
-        popen.stdin.write(stdin)
-    held = os.dup(popen.stdin.fileno()) if hold_stdin else None
-    popen.stdin.close()
-    stdout = os.dup(popen.stdout.fileno())
-    popen.stdout.close()
-    process = Process(popen, held, stdout)
+    spawned = spawn(
+        command,
+        stdin=stdin,
+        hold_stdin=hold_stdin,
+        environment=environment,
+        working_directory=working_directory,
+        pass_fds=pass_fds,
+    )
+    async with supervised(spawned, grace_s) as process:
+        yield process
+
+
+@asynccontextmanager
+async def supervised(spawned: Spawned, grace_s: float = 5.0) -> AsyncIterator[Process]:
+    """A program that was started, for as long as the block lasts; it ends as that of :func:`open_process`."""
+    process = Process(spawned)
     try:
         yield process
     finally:

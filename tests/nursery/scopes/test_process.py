@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from gspc_trio.nursery.scopes.process import (
+from gspc_trio.nursery.scopes.process import open_process
+from gspc_trio.nursery.scopes.spawn import (
     STDIN_BYTES_MAX,
     ProcessStartError,
     UnsupportedSystem,
-    open_process,
     require_linux,
 )
 from tests.support import is_alive, until_ended

@@ -32,8 +32,8 @@ from gspc_trio.iml.quota import quota_of
 from gspc_trio.nursery.connections.network import ConnectFailed, Network, address_towards
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.connections.tls import BadCredentials
-from gspc_trio.nursery.scopes.process import UnsupportedSystem
 from gspc_trio.nursery.scopes.scope import only_error
+from gspc_trio.nursery.scopes.spawn import UnsupportedSystem
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 from gspc_trio.protocol.plain import BadPlainData, from_json

@@ -28,11 +28,12 @@ from gspc_trio.components.worker.shell.compute_tasks import CodeTimes
 from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, Template
 from gspc_trio.components.worker.shell.compute_threads import ThreadHosts
 from gspc_trio.components.worker.shell.task_door import TaskDoor, TaskLine
+from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.nested import TaskHello
 from gspc_trio.core.resources import Resource
-from gspc_trio.nursery.scopes.process import require_linux
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.nursery.scopes.spawn import require_linux
 
 __all__ = [
     "Compute",
@@ -102,8 +103,9 @@ class ComputeBackend(Protocol):
 class ProcessBackend:
     """Compute in processes of this host; made by :func:`open_process_backend`."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, started: StartedTemplate | None) -> None:
         self._nursery = nursery
+        self._started = started  # until the first template is wanted
         self._starting = trio.Lock()
         self._template: Template | None = None
         self._hosts = ThreadHosts(self._fork)
@@ -198,22 +200,26 @@ class ProcessBackend:
                 await self._template.gone.wait()
                 self._template = None
             if self._template is None:
-                template = Template(self.door.address)
+                started, self._started = self._started, None
+                template = Template(self.door.address, started)
                 await self._nursery.start(template.run)
                 self._template = template
             return self._template
 
 
 @asynccontextmanager
-async def open_process_backend() -> AsyncIterator[ProcessBackend]:
+async def open_process_backend(started: StartedTemplate | None = None) -> AsyncIterator[ProcessBackend]:
     """Compute in processes for as long as the block lasts; after it none of them is left.
+
+    Args:
+        started: the first template, if it was started before. Unless it is wanted, it stays the caller's.
 
     Raises:
         UnsupportedSystem: not on Linux.
     """
     require_linux()
     async with open_scope() as nursery:
-        backend = ProcessBackend(nursery)
+        backend = ProcessBackend(nursery, started)
         await nursery.start(backend.door.run)
         try:
             yield backend

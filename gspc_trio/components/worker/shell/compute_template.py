@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import socket
 import stat
-import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +16,11 @@ from attrs import define, field
 
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute_channel import Printed
+from gspc_trio.components.worker.shell.template_process import (
+    StartedTemplate,
+    python_command,
+    start_template,
+)
 from gspc_trio.compute.channel import (
     BUSY,
     BUSY_S,
@@ -34,25 +37,11 @@ from gspc_trio.compute.channel import (
     unpack,
 )
 from gspc_trio.core.ids import Counter, JobId
-from gspc_trio.nursery.scopes.process import Process, ProcessStartError, open_process
-from gspc_trio.version import SOURCES
+from gspc_trio.nursery.scopes.process import Process, open_process, supervised
+from gspc_trio.nursery.scopes.spawn import ProcessStartError
 
-TEMPLATE = "gspc_trio.compute.template"
 SWEEP = "gspc_trio.compute.sweep"
-"""Modules that run as programs of their own: not imported here, their processes stay small."""
-
-LIBRARIES = (
-    "gspc_trio.workflow.patterns",
-    "gspc_trio.workflow.definition",
-    "gspc_trio.core.held",
-    "pickle",
-    "traceback",
-    "multiprocessing.process",
-    "cloudpickle",
-)
-"""What workflow files and tasks often import: once in the template instead of once in each compute process.
-No code of users, nothing that starts a thread, and no trio.
-"""
+"""A module that runs as a program of its own: not imported here, its process stays small."""
 
 START_S = 30.0
 """Bound on the start of the template."""
@@ -152,18 +141,20 @@ class Template:
 
     Args:
         address: at which tasks reach their host.
+        started: its process, if that was started before; it is taken over when this runs.
 
     Attributes:
-        marker: in the environment of everything below it.
+        marker: in the environment of everything below it, once it was started.
         pid: its process id once it runs.
         lost: whether it has ended or is about to.
         gone: set when it and everything below it have ended.
         why: how it ended, one line, or "".
     """
 
-    def __init__(self, address: str = "") -> None:
+    def __init__(self, address: str = "", started: StartedTemplate | None = None) -> None:
         self._address = address
-        self.marker = secrets.token_hex(8)
+        self._started = started
+        self.marker = started.marker if started is not None else ""
         self.pid = 0
         self.lost = False
         self.gone = trio.Event()
@@ -187,14 +178,12 @@ class Template:
         """
         process = None
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs, trio.socket.from_stdlib_socket(ours) as control, self._scope:
-                self._control = control
-                command = _python(TEMPLATE, theirs.fileno(), os.getpid(), *LIBRARIES)
-                async with open_process(
-                    command, environment=self._environment(), pass_fds=(theirs.fileno(),), grace_s=GRACE_S
-                ) as process:
-                    theirs.close()
+            started = self._started or start_template()
+            self.marker = started.marker
+            spawned, ours = started.take()
+            async with supervised(spawned, GRACE_S) as process:
+                with trio.socket.from_stdlib_socket(ours) as control, self._scope:
+                    self._control = control
                     self._process = process
                     self.pid = process.pid
                     try:
@@ -355,19 +344,13 @@ class Template:
     async def _sweep(self) -> None:
         with trio.move_on_after(SWEEP_S):
             try:
-                async with open_process(_python(SWEEP, self.marker), grace_s=0) as process:
+                async with open_process(python_command(SWEEP, self.marker), grace_s=0) as process:
                     if await process.wait() == 0:
                         return
             except ProcessStartError as error:
                 _log.error("cannot look for what a dead template has left: %s", error)
                 return
         _log.error("some processes with %s=%s in their environment cannot be ended", MARKER, self.marker)
-
-    def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ)
-        outer = environment.get(MARKER)
-        environment[MARKER] = f"{outer}:{self.marker}" if outer else self.marker
-        return environment
 
 
 async def _receive(control: trio.socket.SocketType) -> tuple[bytes, array[int]]:
@@ -399,18 +382,6 @@ async def _what_is_left(descriptors: Sequence[int]) -> tuple[bytes, bytes]:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-def _python(module: str, *arguments: object) -> list[str]:
-    """The command that runs ``main`` of a module of this package, whatever the search path is.
-
-    ``-P`` and the order of imports keep files of the working directory from standing in for library modules.
-    """
-    code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import gspc_trio; del sys.path[0]; "
-        f"from {module} import main; main()"
-    )
-    return [sys.executable, "-P", "-c", code, str(SOURCES), *map(str, arguments)]
 
 
 def _signal_name(number: int) -> str:

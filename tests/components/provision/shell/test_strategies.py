@@ -20,7 +20,7 @@ from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.scopes.process import ProcessStartError
+from gspc_trio.nursery.scopes.spawn import ProcessStartError
 from gspc_trio.protocol.plain import from_json
 from gspc_trio.testing.simulated.backend import by_task, open_simulated_backend
 from tests.support import until

@@ -15,7 +15,7 @@ import trio
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute import CpuClaims, ProcessBackend, open_process_backend
 from gspc_trio.components.worker.shell.compute_channel import ChannelCompute, Printed
-from gspc_trio.components.worker.shell.compute_template import LIBRARIES
+from gspc_trio.components.worker.shell.template_process import LIBRARIES
 from gspc_trio.compute.code import function_code, program_code, source_code
 from gspc_trio.core.code import Program
 from gspc_trio.core.resources import Resource
