@@ -157,12 +157,7 @@ class Executor(ExecutorInterface):
                 "data_bytes": data_bytes,
             }
             if sites is not None:
-                if is_running:
-                    raise ValueError(
-                        "sites have no meaning beside a running run-time system: "
-                        "add them with gspc-rts site add"
-                    )
-                opening["sites"] = sites
+                opening["sites"] = _checked_sites(sites, is_running)
             mode = _output_mode(output)
             self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode, template)
         self._loop.start()
@@ -373,6 +368,19 @@ def _early_template(is_running: bool) -> Iterator[StartedTemplate | None]:
         if template is not None:
             template.abandon()
         raise
+
+
+def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:
+    """Return the sites.
+
+    Raises:
+        ValueError: the run-time system runs already.
+    """
+    if is_running:
+        raise ValueError(
+            "sites have no meaning beside a running run-time system: add them with gspc-rts site add"
+        )
+    return sites
 
 
 def _output_mode(output: OutputMode | None) -> OutputMode:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import FINAL_STATES, TaskState
@@ -68,8 +68,7 @@ def keep_failure(failures: dict[TaskId, TaskChanged], record: TaskChanged) -> No
         del failures[next(iter(failures))]
 
 
-@define
-class JobProgress:
+class JobProgress(Struct):
     """How far one job is.
 
     Attributes:
@@ -90,14 +89,14 @@ class JobProgress:
     first_s: float
     last_s: float
     changed: JobChanged | None = None
-    counts: dict[TaskState, int] = field(factory=_no_counts)
-    live: dict[TaskId, TaskChanged] = field(factory=dict)
-    running: dict[TaskId, TaskChanged] = field(factory=dict)
-    failures: dict[TaskId, TaskChanged] = field(factory=dict)
-    held: dict[GrantId, GrantChanged] = field(factory=dict)
+    counts: dict[TaskState, int] = field(default_factory=_no_counts)
+    live: dict[TaskId, TaskChanged] = field(default_factory=dict)
+    running: dict[TaskId, TaskChanged] = field(default_factory=dict)
+    failures: dict[TaskId, TaskChanged] = field(default_factory=dict)
+    held: dict[GrantId, GrantChanged] = field(default_factory=dict)
     computed_s: float = 0.0
-    recent: dict[int, int] = field(factory=dict)
-    lately: deque[TaskChanged] = field(factory=_lately)
+    recent: dict[int, int] = field(default_factory=dict)
+    lately: deque[TaskChanged] = field(default_factory=_lately)
 
     @property
     def state(self) -> str:
@@ -229,8 +228,7 @@ class JobProgress:
         return [*running.values(), *(self.live[name] for name in islice(waiting, most))]
 
 
-@define
-class Progress:
+class Progress(Struct):
     """Everything that a stream of records tells.
 
     Attributes:
@@ -243,14 +241,14 @@ class Progress:
     """
 
     opened: StreamOpened | None = None
-    jobs: dict[JobId, JobProgress] = field(factory=dict)
-    ended: list[JobId] = field(factory=list)
-    resources: dict[ResourceId, ResourceChanged] = field(factory=dict)
-    workers: dict[ResourceId, WorkerChanged] = field(factory=dict)
-    rifs: dict[RifId, RifChanged] = field(factory=dict)
-    loads: dict[RifId, HostLoad] = field(factory=dict)
-    sites: dict[str, SiteChanged] = field(factory=dict)
-    blocks: dict[str, BlockChanged] = field(factory=dict)
+    jobs: dict[JobId, JobProgress] = field(default_factory=dict)
+    ended: list[JobId] = field(default_factory=list)
+    resources: dict[ResourceId, ResourceChanged] = field(default_factory=dict)
+    workers: dict[ResourceId, WorkerChanged] = field(default_factory=dict)
+    rifs: dict[RifId, RifChanged] = field(default_factory=dict)
+    loads: dict[RifId, HostLoad] = field(default_factory=dict)
+    sites: dict[str, SiteChanged] = field(default_factory=dict)
+    blocks: dict[str, BlockChanged] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Take in one record. A StreamOpened begins anew: what was known before is forgotten.

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from attrs import define, field
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import TaskDone
@@ -107,8 +106,7 @@ class TellTask(Struct, frozen=True):
 NestedAction: TypeAlias = RunNested | CancelNestedTasks | TellTask | Lend
 
 
-@define(eq=False)
-class _Session:
+class _Session(Struct, eq=False):
     """The attempt of a task that starts others.
 
     Attributes:
@@ -124,8 +122,8 @@ class _Session:
 
     lender: ResourceId
     depth: int
-    tasks: dict[int, TaskId] = field(factory=dict)
-    running: dict[TaskId, int] = field(factory=dict)
+    tasks: dict[int, TaskId] = field(default_factory=dict)
+    running: dict[TaskId, int] = field(default_factory=dict)
     waits: bool = False
     starved: bool = False
     since_s: float = 0.0

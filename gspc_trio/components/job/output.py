@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
-from attrs import define, field
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.messages import OutputLine
@@ -50,8 +49,7 @@ class Printed(Struct, frozen=True):
     stderr: bytes
 
 
-@define
-class _Stream:
+class _Stream(Struct):
     """One stream of a task, of all its attempts.
 
     Attributes:
@@ -64,7 +62,7 @@ class _Stream:
 
     total: int = 0
     before: int = 0
-    kept: bytearray = field(factory=bytearray)
+    kept: bytearray = field(default_factory=bytearray)
     open: bytes = b""
     shown_s: float = float("-inf")
 
@@ -139,8 +137,7 @@ def _shown(line: bytes) -> str:
     return text
 
 
-@define
-class _Entry:
+class _Entry(Struct):
     """What a task has printed.
 
     Attributes:
@@ -152,7 +149,7 @@ class _Entry:
     name: str
     attempt: Attempt
     why: str = ""
-    streams: tuple[_Stream, _Stream] = field(factory=lambda: (_Stream(), _Stream()))
+    streams: tuple[_Stream, _Stream] = field(default_factory=lambda: (_Stream(), _Stream()))
 
     @property
     def size_bytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from attrs import define
+from msgspec import Struct
 
 from gspc_trio.components.rif.fence import Fence
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
@@ -38,8 +38,7 @@ TRANSITIONS: dict[Use, frozenset[Use]] = {
 """What a resource may be used for next."""
 
 
-@define(eq=False)
-class Work:
+class Work(Struct, eq=False):
     """What a worker does for a job under one grant.
 
     Attributes:

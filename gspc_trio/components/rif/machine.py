@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from attrs import define, field
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.rif.at_work import AtWork, Use, Work
@@ -49,14 +48,13 @@ from gspc_trio.core.resources import BadResources, Resource, ResourceDag
 from gspc_trio.core.task import Reason
 
 
-@define(eq=False)
-class _Job:
+class _Job(Struct, eq=False):
     """A job that submits to this RIF; ``number`` is that of its connection."""
 
     number: int
     fate: bool
     inputs_bytes_max: int
-    codes: set[int] = field(factory=set)
+    codes: set[int] = field(default_factory=set)
 
 
 class _Hold(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from attrs import define, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.rm.events import (
@@ -44,12 +44,11 @@ ENDING = "(ending)"
 """In the name of this job grants are claimed that were revoked, and of which some work may still run."""
 
 
-@define
-class _Wanted:
+class _Wanted(Struct):
     """A demand of a job, and the grants for it that have come since."""
 
     demand: Demand
-    sent: deque[GrantId] = field(factory=deque)
+    sent: deque[GrantId] = field(default_factory=deque)
 
     @property
     def left(self) -> int:
@@ -57,13 +56,12 @@ class _Wanted:
         return self.demand.credit - len(self.sent)
 
 
-@define
-class _Job:
+class _Job(Struct):
     """A job that has joined: what it wants and holds."""
 
     joined: JobJoined
-    wants: dict[Shape, _Wanted] = field(factory=dict)
-    grants: dict[GrantId, Grant] = field(factory=dict)
+    wants: dict[Shape, _Wanted] = field(default_factory=dict)
+    grants: dict[GrantId, Grant] = field(default_factory=dict)
 
 
 class Ledger:

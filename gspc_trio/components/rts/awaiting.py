@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.components.rm.events import Coming, Settled
 from gspc_trio.components.rts.actions import Answer, Bootstrapped, TellRm, TornDown
@@ -55,17 +55,15 @@ class ComingRifs:
         assert self._told == coming, (self._told, coming)
 
 
-@define(eq=False)
-class _Bootstrap:
+class _Bootstrap(Struct, eq=False):
     """A bootstrap whose answer is not complete."""
 
     waiting: set[RifId]
-    started: dict[str, RifId] = field(factory=dict)
-    failed: dict[str, str] = field(factory=dict)
+    started: dict[str, RifId] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
-@define(eq=False)
-class _Teardown:
+class _Teardown(Struct, eq=False):
     """A teardown whose answer is not complete."""
 
     rif_ids: tuple[RifId, ...]

@@ -7,7 +7,7 @@ removed when none did for a while.
 
 from __future__ import annotations
 
-from attrs import define, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.rm.events import Rested, Resumed
@@ -29,8 +29,7 @@ RETRY_S = 0.2
 _ANSWERS = (Answer, QuestionRefused)
 
 
-@define(eq=False)
-class _Copy:
+class _Copy(Struct, eq=False):
     """A lent resource.
 
     Attributes:
@@ -53,15 +52,14 @@ class _Copy:
         return self.rests and self.there and not self.ask
 
 
-@define(eq=False)
-class _Lender:
+class _Lender(Struct, eq=False):
     """A resource, how many tasks of each job wait on it, and what was lent of it, oldest first.
 
     ``last`` is the number of the newest, ``retry_at`` when to ask again for what was refused.
     """
 
-    wanted: dict[JobId, int] = field(factory=dict)
-    copies: list[_Copy] = field(factory=list)
+    wanted: dict[JobId, int] = field(default_factory=dict)
+    copies: list[_Copy] = field(default_factory=list)
     last: int = 0
     retry_at: float | None = None
 

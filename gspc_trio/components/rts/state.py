@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
-from attrs import define, field
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
@@ -118,8 +117,7 @@ class Clear(Struct, frozen=True):
 Request: TypeAlias = Add | Remove | Clear
 
 
-@define(eq=False)
-class Removal:
+class Removal(Struct, eq=False):
     """A removal on which the RM has not said its last word: ``outstanding`` are still there."""
 
     ask: int
@@ -127,8 +125,7 @@ class Removal:
     outstanding: set[ResourceId]
 
 
-@define(eq=False)
-class Owed:
+class Owed(Struct, eq=False):
     """A revoke that a RIF has to answer: for these resources, at ``due_at`` at the latest."""
 
     due_at: float
@@ -149,8 +146,7 @@ class Quarantine(Struct, frozen=True):
     resource_ids: tuple[ResourceId, ...]
 
 
-@define(eq=False)
-class ManagedRif:
+class ManagedRif(Struct, eq=False):
     """One RIF through all its incarnations.
 
     Attributes:
@@ -204,25 +200,25 @@ class ManagedRif:
     address: str = ""
     outside: str = ""
     pid: int = 0
-    resources: dict[ResourceId, Resource] = field(factory=dict)
-    leaving: set[ResourceId] = field(factory=set)
-    left: set[ResourceId] = field(factory=set)
+    resources: dict[ResourceId, Resource] = field(default_factory=dict)
+    leaving: set[ResourceId] = field(default_factory=set)
+    left: set[ResourceId] = field(default_factory=set)
     wanted: tuple[Resource, ...] | None = None
     tries: int = 0
     pause_s: float = 0.0
     up_at: float = 0.0
     until_s: float | None = None
     timer_at: float | None = None
-    owed: dict[GrantId, Owed] = field(factory=dict)
+    owed: dict[GrantId, Owed] = field(default_factory=dict)
     reason: str = ""
     ask: int | None = None
     proven: bool = False
     request: Add | Clear | None = None
     call: int = 0
     report: DagReport | None = None
-    waiting: deque[Request] = field(factory=deque)
-    removals: list[Removal] = field(factory=list)
-    unsaid: dict[GrantId, tuple[ResourceId, ...]] = field(factory=dict)
+    waiting: deque[Request] = field(default_factory=deque)
+    removals: list[Removal] = field(default_factory=list)
+    unsaid: dict[GrantId, tuple[ResourceId, ...]] = field(default_factory=dict)
     quarantine: Quarantine | None = None
     quarantines: int = 0
     fit_at: float = -math.inf

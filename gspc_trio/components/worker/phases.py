@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TypeAlias
 
-from attrs import define
+from msgspec import Struct
 
 from gspc_trio.components.worker.events import AttemptKey, Compute, StageIn, StageOut
 from gspc_trio.components.worker.messages import Submission
@@ -52,8 +52,7 @@ TRANSITIONS: dict[AttemptPhase, frozenset[AttemptPhase]] = {
 """Where an attempt may go from where it is; what compute turns out not to have read waits again."""
 
 
-@define(eq=False)
-class Slot:
+class Slot(Struct, eq=False):
     """An attempt in stage-in or stage-out; ``verdict`` is set while its staging is being aborted."""
 
     submission: Submission

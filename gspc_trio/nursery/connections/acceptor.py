@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 
 import trio
-from attrs import define
+from msgspec import Struct
 
 from gspc_trio.nursery.connections.pending import PendingConnections
 
@@ -47,8 +47,7 @@ Admit = Callable[[trio.SocketStream, float], None]
 """Take over a connection, with the time by which its other side must have proved itself."""
 
 
-@define(eq=False)
-class _Silent:
+class _Silent(Struct, eq=False):
     """A connection on which nothing was asked for yet."""
 
     socket: socket.socket

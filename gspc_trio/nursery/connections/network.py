@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
-from attrs import define
 from msgspec import Struct
 
 from gspc_trio.nursery.connections.acceptor import Acceptor, asks_for_encryption, asks_for_websocket
@@ -79,8 +78,7 @@ class ProcessInfo(Struct, frozen=True):
     search_path: tuple[str, ...]
 
 
-@define
-class _MemoryListener:
+class _MemoryListener(Struct):
     """Somebody listens at a memory address."""
 
     role: str

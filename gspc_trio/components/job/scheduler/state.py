@@ -10,7 +10,8 @@ from itertools import islice
 from random import Random
 from typing import Any, TypeAlias
 
-from attrs import define, field
+from attrs import Factory, define
+from msgspec import Struct, field
 
 from gspc_trio.components.job.scheduler.interface import (
     LookAheadPolicy,
@@ -33,8 +34,7 @@ AVOIDING_SEEN = 8
 """So many of the tasks that wait for another resource than those that failed them are looked at at a time."""
 
 
-@define(eq=False)
-class Sums:
+class Sums(Struct, eq=False):
     """Of tasks that have ended.
 
     Attributes:
@@ -49,10 +49,10 @@ class Sums:
 
     first_s: float | None = None
     computed_s: float = 0.0
-    recent: dict[int, int] = field(factory=dict)
-    failures: dict[TaskId, TaskChanged] = field(factory=dict)
+    recent: dict[int, int] = field(default_factory=dict)
+    failures: dict[TaskId, TaskChanged] = field(default_factory=dict)
     failed_unsent: int = 0
-    lately: deque[tuple[Any, ...]] = field(factory=lambda: deque(maxlen=LATELY_MAX))
+    lately: deque[tuple[Any, ...]] = field(default_factory=lambda: deque(maxlen=LATELY_MAX))
 
     def finished(self, now: float, number: int, seconds: float) -> None:
         """So many tasks have finished, after so many seconds of compute in all."""
@@ -109,8 +109,7 @@ class AskedBack(IntEnum):
     BEGUN = 2
 
 
-@define(eq=False)
-class TaskEntry:
+class TaskEntry(Struct, eq=False):
     """A task that has not ended, or has failed and may be retried.
 
     Attributes:
@@ -174,8 +173,7 @@ class TaskEntry:
         self.place = place
 
 
-@define(eq=False)
-class Held:
+class Held(Struct, eq=False):
     """A grant in hand.
 
     Attributes:
@@ -200,7 +198,7 @@ class Held:
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
     queue: ShapeQueue
-    sent: dict[TaskId, TaskEntry] = field(factory=dict)
+    sent: dict[TaskId, TaskEntry] = field(default_factory=dict)
     announced: TaskEntry | None = None
     since_s: float = 0.0
     work_s: float = 0.0
@@ -266,8 +264,7 @@ class Levels:
         held.level = count
 
 
-@define
-class CodeTime:
+class CodeTime(Struct):
     """Measured seconds of compute of one code."""
 
     samples: int = 0
@@ -355,8 +352,7 @@ class Waiting:
             assert all(rank_of(entry.task) == rank for entry in row.values()), "a task has another rank"
 
 
-@define(eq=False)
-class ShapeQueue:
+class ShapeQueue(Struct, eq=False):
     """The tasks of one shape and the grants for them (SCH-3).
 
     Attributes:
@@ -380,12 +376,12 @@ class ShapeQueue:
     shape: Shape
     resource_class: str
     single: bool
-    waiting: Waiting = field(factory=Waiting)
-    elsewhere: OrderedDict[TaskId, TaskEntry] = field(factory=OrderedDict)
+    waiting: Waiting = field(default_factory=Waiting)
+    elsewhere: OrderedDict[TaskId, TaskEntry] = field(default_factory=OrderedDict)
     delayed: int = 0
     sent: int = 0
-    grants: dict[GrantId, Held] = field(factory=dict)
-    levels: Levels = field(factory=Levels)
+    grants: dict[GrantId, Held] = field(default_factory=dict)
+    levels: Levels = field(default_factory=Levels)
     told: int = 0
     told_priority: int = 0
     awaited: int = 0
@@ -428,8 +424,7 @@ RunsUntil: TypeAlias = tuple[RifId, int, int, int]
 """A host, the time at which the walltime of a task there is over, and the cores and nodes that it has."""
 
 
-@define(eq=False)
-class DemandTeller:
+class DemandTeller(Struct, eq=False):
     """What was said last of tasks that wait and run, and when there is more to say.
 
     Attributes:
@@ -443,7 +438,7 @@ class DemandTeller:
     due_at: float | None = None
     told_at: float | None = None
     groups: tuple[TaskGroup, ...] = ()
-    running: Counter[RunsUntil] = field(factory=Counter)
+    running: Counter[RunsUntil] = field(default_factory=Counter)
     step_s: float = 0.0
     is_quiet: bool = False
 
@@ -490,21 +485,21 @@ class SchedulerState(Turn[SchedulerAction]):
     look_ahead: LookAheadPolicy
     random: Random | None
     failed_max: int | None = None
-    tasks: dict[TaskId, TaskEntry] = field(factory=dict)
-    failed: dict[TaskId, TaskEntry] = field(factory=dict)
+    tasks: dict[TaskId, TaskEntry] = Factory(dict)
+    failed: dict[TaskId, TaskEntry] = Factory(dict)
     dropped: int = 0
-    grants: dict[GrantId, Held] = field(factory=dict)
-    by_resource: dict[ResourceId, Held] = field(factory=dict)
-    known: dict[ResourceId, str] = field(factory=dict)
-    class_sizes: dict[str, int] = field(factory=dict)
+    grants: dict[GrantId, Held] = Factory(dict)
+    by_resource: dict[ResourceId, Held] = Factory(dict)
+    known: dict[ResourceId, str] = Factory(dict)
+    class_sizes: dict[str, int] = Factory(dict)
     of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
-    ends: dict[str, float] = field(factory=dict)
-    aside: set[Shape] = field(factory=set)
-    proven: set[str] = field(factory=set)
-    times: dict[tuple[str, int], CodeTime] = field(factory=dict)
-    queues: dict[Shape, ShapeQueue] = field(factory=dict)
-    dormant: OrderedDict[Shape, ShapeQueue] = field(factory=OrderedDict)
-    timers: list[tuple[float, int, TaskEntry | Held]] = field(factory=list)
+    ends: dict[str, float] = Factory(dict)
+    aside: set[Shape] = Factory(set)
+    proven: set[str] = Factory(set)
+    times: dict[tuple[str, int], CodeTime] = Factory(dict)
+    queues: dict[Shape, ShapeQueue] = Factory(dict)
+    dormant: OrderedDict[Shape, ShapeQueue] = Factory(OrderedDict)
+    timers: list[tuple[float, int, TaskEntry | Held]] = Factory(list)
     timer_count: int = 0
     seen: GrantId = NO_GRANT
     patrol_s: float | None = None
@@ -518,13 +513,13 @@ class SchedulerState(Turn[SchedulerAction]):
     retries: int = 0
     taken_back: int = 0
     recording: bool = True
-    sums: Sums = field(factory=Sums)
+    sums: Sums = Factory(Sums)
     demand: DemandTeller | None = None
     now: float = 0.0
-    actions: list[SchedulerAction] = field(factory=list)
-    again: list[TaskEntry] = field(factory=list)
-    touched: dict[Held, None] = field(factory=dict)
-    turned: dict[ShapeQueue, None] = field(factory=dict)
+    actions: list[SchedulerAction] = Factory(list)
+    again: list[TaskEntry] = Factory(list)
+    touched: dict[Held, None] = Factory(dict)
+    turned: dict[ShapeQueue, None] = Factory(dict)
 
     def queue_for(self, shape: Shape) -> ShapeQueue:
         """Return the queue of a shape, made when the shape first appears."""

@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Callable
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.messages import (
@@ -64,15 +64,14 @@ class NotServed(LookupError):
     """The job offers no function of that name."""
 
 
-@define(eq=False)
-class _Client:
+class _Client(Struct, eq=False):
     """One connection, and how many of its questions wait for an answer."""
 
     peer: Peer
     open_calls: int = 0
-    idle: trio.Event = field(factory=trio.Event)
+    idle: trio.Event = field(default_factory=trio.Event)
     follows: bool = False
-    told_all: trio.Event = field(factory=trio.Event)
+    told_all: trio.Event = field(default_factory=trio.Event)
     dump: bytes = b""
 
     def told(self, over: bool) -> None:

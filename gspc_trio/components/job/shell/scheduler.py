@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import (
@@ -78,8 +78,7 @@ _REPORTS = (Finished, Begun)
 _TO_RTS = (Demand, Release, Interrupt, TaskDemand)
 
 
-@define(eq=False)
-class _RifLink:
+class _RifLink(Struct, eq=False):
     """The connection to one RIF: what to send waits in ``unsent`` until it is there.
 
     ``lost_at`` is when a RIF that is awaited is given up; ``greeted`` whether it was ever reached; ``last``
@@ -90,8 +89,8 @@ class _RifLink:
     scope: trio.CancelScope
     put: Put
     peer: Peer | None = None
-    unsent: list[object] = field(factory=list)
-    defined: dict[int, None] = field(factory=dict)
+    unsent: list[object] = field(default_factory=list)
+    defined: dict[int, None] = field(default_factory=dict)
     lost_at: float | None = None
     greeted: bool = False
     last: int = 0

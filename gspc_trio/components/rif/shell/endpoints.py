@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.components.rif.messages import Endpoint, OpenEndpoint
 from gspc_trio.components.wire.codec import wire_codec
@@ -29,8 +29,7 @@ ENDPOINTS_MAX = 1024
 """So many are open at a time."""
 
 
-@define(eq=False)
-class Lane:
+class Lane(Struct, eq=False):
     """What may come over the connection to one worker.
 
     Attributes:
@@ -46,7 +45,7 @@ class Lane:
     job: JobId
     resource_id: ResourceId
     grant_id: GrantId
-    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     peer: Peer | None = None
     reason: str = ""
 

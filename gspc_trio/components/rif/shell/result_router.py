@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
 from gspc_trio.components.worker.machine import Worker
@@ -47,17 +47,16 @@ LATELY_MAX, LATELY_BYTES_MAX = 1024, 16 * 2**20
 UNHEARD = TaskError("lost", "nobody could be heard for a while, and what became of it was not kept")
 
 
-@define(eq=False)
-class _RetainedWork:
+class _RetainedWork(Struct, eq=False):
     """Work that goes on when its job server goes, and its results; ``same``: the job itself is awaited."""
 
     grace_s: float
-    outstanding: dict[TaskId, None] = field(factory=dict)
-    outcomes: list[Outcome] = field(factory=list)
+    outstanding: dict[TaskId, None] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
     size_bytes: int = 0
     successor: Peer | None = None
     successor_job: JobId = ""
-    timer: trio.CancelScope = field(factory=trio.CancelScope)
+    timer: trio.CancelScope = field(default_factory=trio.CancelScope)
     same: bool = False
 
 

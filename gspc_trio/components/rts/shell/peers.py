@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.enrolments import ROLE as ENROL_ROLE
@@ -98,13 +98,12 @@ def as_message(
     return result
 
 
-@define(eq=False)
-class _JobLink:
+class _JobLink(Struct, eq=False):
     """A job server and its wish to join."""
 
     peer: Peer
     call: IncomingCall | None
-    answered: trio.Event = field(factory=trio.Event)
+    answered: trio.Event = field(default_factory=trio.Event)
     job: JobId = ""
     left: JobEnd | None = None
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute_channel import Printed
@@ -72,8 +72,7 @@ class ComputeError(RuntimeError):
     """Compute cannot be started; the message is one line for people."""
 
 
-@define(eq=False)
-class Forked:
+class Forked(Struct, eq=False):
     """A compute process, as its template knows it."""
 
     number: int
@@ -85,9 +84,9 @@ class Forked:
     last_words: str = ""
     left: tuple[bytes, bytes] = (b"", b"")
     survivors: int = 0
-    forked: trio.Event = field(factory=trio.Event)
-    exited: trio.Event = field(factory=trio.Event)
-    killed: trio.Event = field(factory=trio.Event)
+    forked: trio.Event = field(default_factory=trio.Event)
+    exited: trio.Event = field(default_factory=trio.Event)
+    killed: trio.Event = field(default_factory=trio.Event)
 
     async def end(self, drained: trio.Event) -> None:
         """End the process and everything below it; return when it is gone (bounded)."""

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute_channel import Printed
@@ -25,15 +25,14 @@ _log = logging.getLogger(__name__)
 ForkHost = Callable[[OpenJob, Sequence[int], Sequence[int], bool, Sequence[int]], Awaitable[Forked]]
 
 
-@define(eq=False)
-class _Host:
+class _Host(Struct, eq=False):
     """A process whose threads are workers of one job, and how many of them are in use."""
 
     forked: Forked
     control: trio.socket.SocketType
     users: int = 0
     ending: bool = False
-    numbers: Counter = field(factory=Counter)
+    numbers: Counter = field(default_factory=Counter)
 
     async def send(self, message: list[object], descriptors: Sequence[int] = ()) -> bool:
         """Send a packet; return False if the host is gone."""

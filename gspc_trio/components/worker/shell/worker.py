@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
-from attrs import define, field
+from msgspec import Struct, field
 
 from gspc_trio.components.rif.events import AtWorker, StartFailed
 from gspc_trio.components.worker import events as work
@@ -29,14 +29,13 @@ from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
 
 
-@define(eq=False)
-class JobCode:
+class JobCode(Struct, eq=False):
     """What a job has told this RIF: how its compute processes are to be, and its code table."""
 
     opening: OpenJob
-    codes: dict[int, bytes] = field(factory=dict)
+    codes: dict[int, bytes] = field(default_factory=dict)
     settle: Callable[[], Awaitable[OpenJob]] | None = None
-    staging: Staging = field(factory=NoStaging)
+    staging: Staging = field(default_factory=NoStaging)
 
 
 class JobCompute:
