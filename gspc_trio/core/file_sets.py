@@ -15,6 +15,9 @@ from gspc_trio.core.rules import fill, placeholders
 HERE = "./"
 """The directory itself, as a place for files or with all that is in it."""
 
+INDEX = "index"
+"""Name of the placeholder that numbers the files of a set."""
+
 _MAGIC = re.compile(r"([*?[])")
 _INDEX = re.compile(r"\{index(?::(0?[0-9]{1,2}))?\}")
 _TOKEN = re.compile(r"(\{[A-Za-z_][A-Za-z0-9_]*(?::0?[0-9]{1,2})?\}|\*\*/|\*+|\?|\[!?\]?[^]/]*\])")

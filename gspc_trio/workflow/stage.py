@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
-from gspc_trio.core.file_sets import has_index, is_directory, is_glob, takes_several
+from gspc_trio.core.file_sets import INDEX, has_index, is_directory, is_glob, takes_several
 from gspc_trio.core.rules import placeholders
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.staging import (
     BadFileName,
     Data,
@@ -127,8 +128,7 @@ class _Files:
         """Return the input that a file or range names."""
         arcs, known = self._arcs, self._known
         if name not in known:
-            there = ", ".join(arc.place if arc.name.isdigit() else arc.name for arc in arcs)
-            raise WorkflowError(f"its files or ranges name {name!r}, which is no input; there are: {there}")
+            raise WorkflowError(f"its files or ranges name {name!r}, which is no input{self._meant(name)}")
         if arcs[known[name]].is_batch and not several:
             raise WorkflowError(
                 f"the input {name!r} is several tokens, and cannot be a file or a range; for a file for each "
@@ -136,9 +136,14 @@ class _Files:
             )
         return known[name]
 
+    def _meant(self, name: str) -> str:
+        """Return which inputs there are, for the message on one that is not there."""
+        there = [arc.place if arc.name.isdigit() else arc.name for arc in self._arcs]
+        return f"{did_you_mean(name, there)}; there are: {', '.join(there)}"
+
     def fetch(self, name: str, source: object) -> None:
         """Note a file, or a set of files, that is put into the task's directory."""
-        _check(name)
+        _check_inside(name)
         is_optional = isinstance(source, Optional)
         bare = source.files if isinstance(source, Optional) else source
         listed = list(bare) if isinstance(bare, Sequence) and not isinstance(bare, str) else None
@@ -173,11 +178,16 @@ class _Files:
             raise WorkflowError(f"{source!r} stands for several files: {SEVERAL}")
         return self._side(source, "a file's source", several)
 
-    def _side(self, source: object, what: str, several: bool = False) -> str:
-        """Return the name of a file on the host of the job."""
+    def _side(self, source: object, what: str, several: bool = False, *, numbered: bool = False) -> str:
+        """Return the name of a file on the host of the job; ``numbered``: ``{index}`` is its number."""
         if not isinstance(source, str):
             raise WorkflowError(f"{what} is a name or Data(name), not {source!r}")
+        if has_index(source) and not (numbered or INDEX in self._known):
+            raise WorkflowError(f"{source!r} has {{index}}, which numbers several files, and this is one")
         for name in placeholders(source):
+            if name not in self._known and name != INDEX:
+                has = f"the file name {source!r} has {{{name}}}"
+                raise WorkflowError(f"{has}, which is no input{self._meant(name)}")
             if name in self._known:
                 if self._arcs[self._known[name]].is_batch and not several:
                     raise WorkflowError(
@@ -190,7 +200,7 @@ class _Files:
 
     def store(self, name: str, target: object) -> None:
         """Note a file, or a set of files, that is taken from the task's directory."""
-        _check(name)
+        _check_inside(name)
         is_optional = isinstance(target, Optional)
         bare = target.files if isinstance(target, Optional) else target
         several = is_glob(name) or is_directory(name)
@@ -198,7 +208,7 @@ class _Files:
         if isinstance(bare, Data):
             found = _port(bare.name, self._ports)
         else:
-            found = self._side(bare, "a file's target")
+            found = self._side(bare, "a file's target", numbered=several)
             if not several and is_directory(found):
                 found = found + name.rpartition("/")[2]
             if several and not (is_directory(found) if is_directory(name) else takes_several(found)):
@@ -239,6 +249,17 @@ def _port(name: str, ports: Sequence[Output]) -> int:
             return index
     there = ", ".join(repr(port) for port, _ in ports if port) or "none: its outputs are no mapping"
     raise WorkflowError(f"its files or ranges name the port {name!r}; there are: {there}")
+
+
+def _check_inside(name: object) -> None:
+    """Check the name of a file in the directory of a task."""
+    _check(name)
+    wrong = next((each for each in placeholders(str(name)) if each != INDEX), None)
+    if wrong is not None:
+        raise WorkflowError(
+            f"{name!r} has {{{wrong}}}, but a file is called the same in the directories of all tasks: "
+            "only its name on the host of the job may be made of values"
+        )
 
 
 def _check(name: object) -> None:

@@ -71,7 +71,7 @@ def test_it_may_be_a_file_that_the_code_does_not_see() -> None:
         [net.input("words")],
         {"sorted": net.output("sorted")},
         condition=is_wanted,
-        stage_in={"corpus.txt": CORPUS, "{item}.txt": "texts/{item}.txt"},
+        stage_in={"corpus.txt": CORPUS, "text.txt": "texts/{item}.txt"},
         stage_out={"sorted.txt": Data("sorted")},
     )
     engine = engine_of(net, words=["a"])

@@ -58,6 +58,22 @@ def transition(**settings: Any) -> None:
         ({"stage_in": {"a/": Named("text")}}, "has no name of a file: say 'a/text'"),
         ({"stage_out": {"*.txt": "b"}}, r"stands for several files: end 'b' with /, or put {index} into it"),
         ({"stage_out": {"a/": "b-{index}"}}, "'a/' stands for several files: end 'b-{index}' with /"),
+        (
+            {"stage_in": {"a": "b/{nme}.txt"}, "inputs": {"name": "text"}},
+            r"'b/{nme}.txt' has {nme}, which is no input \(did you mean 'name'\?\); there are: name",
+        ),
+        ({"stage_in": {"a/": ["b", "{nme}"]}, "inputs": {"name": "text"}}, "has {nme}, which is no input"),
+        ({"stage_out": {"a": "{nme}/b"}, "inputs": {"name": "text"}}, "has {nme}, which is no input"),
+        ({"stage_out": {"*": "{nme}-{index}"}, "inputs": {"name": "text"}}, "has {nme}, which is no input"),
+        ({"stage_out": {"a": "b-{index:02}"}}, "has {index}, which numbers several files, and this is one"),
+        (
+            {"stage_in": {"{name}": "b"}, "inputs": {"name": "text"}},
+            "only its name on the host of the job may",
+        ),
+        (
+            {"stage_out": {"{name}": "b"}, "inputs": {"name": "text"}},
+            "only its name on the host of the job may",
+        ),
         ({"stage_out": {"../*": "b/"}}, "leads out"),
         ({"stage_out": {"*": "/b/"}}, "is absolute"),
         (
