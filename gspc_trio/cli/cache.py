@@ -51,20 +51,20 @@ class CacheOptions:
 Caching = Annotated[CacheOptions | None, Parameter(name="*")]
 
 
-def cache_option(stated: CacheOptions | None) -> dict[str, CacheSettings]:
-    """Return what a job is told of its cache.
+def cache_option(stated: CacheOptions | None) -> CacheSettings | None:
+    """Return what a job is told of its cache, None: it has none.
 
     Raises:
         CacheError: the directory cannot be used: it is better said before anything is started.
         UsageError: there is something to say of a cache, but no directory.
     """
     if stated is None:
-        return {}
+        return None
     if stated.cache is None:
         raise UsageError("--cache-size and --cache-files say how a cache is: give --cache DIR, too")
     CacheDirectory(stated.cache).close()
     directory = str(stated.cache.resolve())
-    return {"cache": CacheSettings(directory, parse_size(stated.cache_size), stated.cache_files)}
+    return CacheSettings(directory, parse_size(stated.cache_size), stated.cache_files)
 
 
 @cache_app.command(name="list")

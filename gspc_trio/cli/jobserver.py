@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 from cyclopts import App, Parameter
 
@@ -24,11 +24,12 @@ from gspc_trio.cli.arguments import (
     ResultsFile,
     Settings,
     SitesFile,
+    Size,
     Verbose,
     Weight,
 )
 from gspc_trio.cli.beside import place_for_connection_file, show_top
-from gspc_trio.cli.cache import Caching, cache_app, cache_option
+from gspc_trio.cli.cache import CacheOptions, Caching, cache_app, cache_option
 from gspc_trio.cli.calls import begun_with_dump, call, dump_job, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
@@ -51,7 +52,7 @@ from gspc_trio.cli.job_commands import (
     stop,
     wait,
 )
-from gspc_trio.cli.journaled import list_reuse, new_journal, old_journal
+from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
@@ -71,13 +72,13 @@ from gspc_trio.components.job.shell.workflow_file import (
     load_workflow_file,
 )
 from gspc_trio.components.rts.shell.system import RtsOptions
-from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.scheduling import DEFAULT
-from gspc_trio.protocol.plain import to_plain
+from gspc_trio.protocol.plain import from_plain, to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.net import terminate
@@ -116,6 +117,7 @@ async def run(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     iml: ImlFile = None,
+    large_values: Size = "",
     sites: SitesFile = None,
     records: RecordsFile = None,
     journal: MaybeDirectory = None,
@@ -145,6 +147,8 @@ async def run(
         name=value for a parameter of workflow(); repeat it to set several.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
+    large_values
+        Size from which a value is kept in the memory layer, e.g. 1MiB. By default 64KiB.
     journal
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     from_dump
@@ -169,14 +173,14 @@ async def run(
     detached = Detached(detached_from) if detach else None
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
-    options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
-    options |= {"weight": weight, "priority": priority, "policy": policy}
-    cached = options | cache_option(caching) | _layer_option(iml)
+    large_bytes_min = parse_size(large_values) if large_values else None
+    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large_bytes_min)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
+            job = _job_settings(options, loaded, caching, iml)
             return await _run_loaded(
-                loaded, cached, kept, rts, cores, records, to, output, top, task_output, detached, sites
+                loaded, job, kept, rts, cores, records, to, output, top, task_output, detached, sites
             )
 
 
@@ -191,10 +195,21 @@ def _load(workflow: Path, settings: list[str], dump: Path | None, journal: Path 
     return loaded if dump is None else begun_with_dump(loaded, dump)
 
 
-def _layer_option(iml: Path | None) -> dict[str, DataLayer]:
-    if iml is None:
-        return {}
-    return {"data": published_layer(iml)}
+def _job_settings(
+    options: RunOptions, loaded: LoadedWorkflow, caching: CacheOptions | None, iml: Path | None
+) -> JobSettings:
+    return JobSettings(
+        name=options.name,
+        keep_going=options.keep_going,
+        threads=options.threads,
+        weight=options.weight,
+        priority=options.priority,
+        policy=options.policy,
+        large_bytes_min=options.large_bytes_min,
+        modules=loaded.modules,
+        cache=cache_option(caching),
+        data=None if iml is None else published_layer(iml),
+    )
 
 
 def _running(rts: Path | None, cores: int, sites: Path | None) -> Path | None:
@@ -267,13 +282,13 @@ async def resume(
             await list_reuse(durable, loaded.workflow, dry_run, to)
             if dry_run:
                 return 0
-        options = durable.about.options | cache_option(caching) | _layer_option(iml)
-        return await _run_loaded(loaded, options, durable, rts, cores, records, to, output, detached=detached)
+        job = _job_settings(from_plain(durable.about.options, RunOptions), loaded, caching, iml)
+        return await _run_loaded(loaded, job, durable, rts, cores, records, to, output, detached=detached)
 
 
 async def _run_loaded(
     loaded: LoadedWorkflow,
-    options: dict[str, Any],
+    settings: JobSettings,
     journal: Journal | None,
     rts: Path | None,
     cores: int,
@@ -289,7 +304,6 @@ async def _run_loaded(
     if kept is not None:
         check_results_file(kept)
     rts_file = _running(rts, cores, sites)
-    settings = JobSettings(**options, modules=loaded.modules)
     failure = None
     quiet = json_file is not None or detached is not None
     if output is None or (output == "show" and detached is not None):

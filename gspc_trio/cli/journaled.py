@@ -6,23 +6,37 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from gspc_trio.cli.common import CommandError, UsageError, interruptible, print_json
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.reuse import Reuse
 from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, load_workflow_file
+from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow, transformed
 
 
+class RunOptions(Struct, frozen=True):
+    """Options of a run that count again when it is resumed; names are those of ``JobSettings``."""
+
+    name: str
+    keep_going: bool = False
+    threads: bool = False
+    weight: float = 1.0
+    priority: int = 0
+    policy: str = DEFAULT
+    large_bytes_min: int | None = None
+
+
 @contextmanager
 def new_journal(
-    directory: Path | None, file: Path, settings: list[str], loaded: LoadedWorkflow, options: dict[str, Any]
+    directory: Path | None, file: Path, settings: list[str], loaded: LoadedWorkflow, options: RunOptions
 ) -> Iterator[Journal | None]:
     """The journal of a run that begins, for the time of a block; None without a directory.
 
@@ -32,7 +46,8 @@ def new_journal(
     if directory is None:
         yield None
         return
-    about = About(VERSION, str(file.resolve()), loaded.fingerprint, tuple(settings), options)
+    plain = asdict(options)
+    about = About(VERSION, str(file.resolve()), loaded.fingerprint, tuple(settings), plain)
     with create_journal(directory, about) as journal:
         yield journal
 

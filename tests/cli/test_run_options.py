@@ -1,0 +1,41 @@
+"""Options of a run: what a job gets of them, also when the run is resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gspc_trio.cli.jobserver import _job_settings
+from gspc_trio.cli.journaled import RunOptions, new_journal
+from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.workflow_file import load_workflow_file
+from gspc_trio.protocol.plain import from_plain
+
+FLOW = """
+from gspc_trio import Workflow, farm
+
+
+def workflow():
+    return Workflow(farm(str), {"items": []})
+"""
+OPTIONS = RunOptions("flow", True, False, 2.0, 3, large_bytes_min=1 << 20)
+
+
+def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
+    flow, journal = tmp_path / "flow.py", tmp_path / "journal"
+    flow.write_text(FLOW)
+    loaded = load_workflow_file(flow, [])
+    with new_journal(journal, flow, [], loaded, OPTIONS) as kept:
+        assert kept is not None
+        assert kept.about.options == {
+            "name": "flow",
+            "keep_going": True,
+            "threads": False,
+            "weight": 2.0,
+            "priority": 3,
+            "policy": "default",
+            "large_bytes_min": 1 << 20,
+        }
+    assert from_plain(kept.about.options, RunOptions) == OPTIONS
+    assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(
+        "flow", keep_going=True, weight=2.0, priority=3, large_bytes_min=1 << 20, modules=loaded.modules
+    )
