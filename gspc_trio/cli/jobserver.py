@@ -101,6 +101,9 @@ File = Annotated[
 RunCores = Annotated[
     Cores, Parameter(help="How many cores of this machine to use; 0 for all. Not with --rts.")
 ]
+LargeValues = Annotated[
+    Size, Parameter(help="Size from which a value is kept in the memory layer, e.g. 1MiB. By default 64KiB.")
+]
 RunWeight = Annotated[
     Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
 ]
@@ -117,7 +120,7 @@ async def run(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     iml: ImlFile = None,
-    large_values: Size = "",
+    large_values: LargeValues = "",
     sites: SitesFile = None,
     records: RecordsFile = None,
     journal: MaybeDirectory = None,
@@ -147,8 +150,6 @@ async def run(
         name=value for a parameter of workflow(); repeat it to set several.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
-    large_values
-        Size from which a value is kept in the memory layer, e.g. 1MiB. By default 64KiB.
     journal
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     from_dump
@@ -173,8 +174,8 @@ async def run(
     detached = Detached(detached_from) if detach else None
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
-    large_bytes_min = parse_size(large_values) if large_values else None
-    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large_bytes_min)
+    large = parse_size(large_values) if large_values else None
+    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
