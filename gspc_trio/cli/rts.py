@@ -231,6 +231,7 @@ async def _serve_until_stopped(service: RtsService, path: Path) -> None:
     if isinstance(service.rm, RemoteManager):
         await service.rm.look()
     classes = ", ".join(f"{entry.total} {name}" for name, entry in service.status().classes.items())
+    classes = classes or "no host yet"
     print(f"run-time system at {service.address}, process {os.getpid()}: {classes}", flush=True)
     print(f"connection file {path}", flush=True)
     await service.stopped.wait()

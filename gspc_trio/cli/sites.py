@@ -29,7 +29,7 @@ Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSO
 @app.command
 async def add(
     name: str,
-    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    *arguments: str,
     provider: str,
     max_time: str = "",
     max_nodes: int | None = None,

@@ -53,6 +53,7 @@ class SiteBlock:
         idle_since: since when no job holds anything of it; None if one does, or it has no RIF yet.
         suspended: it gets no new task.
         ending: why it was ended, "" if it was not.
+        told: the last record.
     """
 
     block_id: str
@@ -75,6 +76,7 @@ class SiteBlock:
     idle_since: float | None = None
     suspended: bool = False
     ending: str = ""
+    told: BlockChanged | None = None
 
     def held_until(self, limits: SiteLimits) -> float | None:
         """Return until when it is counted on although it is held, None if it is not held."""

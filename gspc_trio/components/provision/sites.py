@@ -13,6 +13,7 @@ from random import Random
 from types import MappingProxyType
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.demands import Demands, as_planned
@@ -368,7 +369,10 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         self._plan_soon()
 
     def _tell(self, block: SiteBlock) -> None:
-        self.actions.append(block.record(self.now))
+        record = block.record(self.now)
+        if block.told is None or replace(block.told, at_s=self.now) != record:
+            block.told = record
+            self.actions.append(record)
 
     # Planning -----------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class LifeCycle(Turn[RtsAction]):
 
     def bootstrap(self, event: BootstrapAsked) -> None:
         """Start a RIF on each host, or say at once why not."""
-        has_blocks = self._has_blocks(event.strategy)
+        has_blocks = self.has_blocks(event.strategy)
         reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max, has_blocks)
         if reason:
             self.actions.append(QuestionRefused(event.ask, reason))
@@ -135,7 +135,7 @@ class LifeCycle(Turn[RtsAction]):
         self.actions.append(start_of(rif))
         self._record(rif)
 
-    def _has_blocks(self, strategy: str) -> bool:
+    def has_blocks(self, strategy: str) -> bool:
         """Return whether a strategy starts batch jobs, which wait in a queue for as long as it takes."""
         return self.limits.come_up_s.get(strategy) == math.inf
 

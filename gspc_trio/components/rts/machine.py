@@ -174,10 +174,9 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         """The RIFs, oldest first; not to be changed."""
         return tuple(self._lives.rifs.values())
 
-    @property
-    def strategies(self) -> frozenset[str]:
-        """Names of the strategies there are."""
-        return self._lives.strategies
+    def has_blocks(self, strategy: str) -> bool:
+        """Return whether there is this strategy, and it starts blocks."""
+        return strategy in self._lives.strategies and self._lives.has_blocks(strategy)
 
     @property
     def named(self) -> tuple[int, int]:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import trio
 
-from gspc_trio.components.rm.shell.remote import RemoteManager
-from gspc_trio.components.rm.shell.service import RmShell
-from gspc_trio.components.rts import actions, events
-from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import AddSite, ChangeSite, EndBlock, ListSites, SiteList
 from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import JobId
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
-from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.records.facts import RifChanged
-from gspc_trio.records.shell.stream import RecordStream
 
 if TYPE_CHECKING:
     from gspc_trio.components.provision.site_settings import SiteSettings, SitesFile
@@ -28,28 +22,6 @@ SiteQuestion: TypeAlias = ListSites | AddSite | ChangeSite | EndBlock
 
 SITE_QUESTIONS = (ListSites, AddSite, ChangeSite, EndBlock)
 """The same, as kinds."""
-
-
-class SiteHost(Protocol):
-    """What a run-time system does for its sites."""
-
-    addresses: tuple[str, ...]
-    records: RecordStream
-    machine: Rts
-    inbox: Inbox[events.RtsEvent]
-    rm: RmShell | RemoteManager
-
-    def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
-        """Run a task for as long as the run-time system is there."""
-        ...
-
-    def ask(
-        self,
-        event: Callable[[int], events.RtsEvent],
-        answered: Callable[[actions.Answer | actions.QuestionRefused], None],
-    ) -> None:
-        """Put a question to the machine, whose answer comes later."""
-        ...
 
 
 class SiteRunner(Protocol):

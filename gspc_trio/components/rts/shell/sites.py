@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
 import trio
 from attrs import define, evolve, field
 
-from gspc_trio.components.provision.batch import BatchState
-from gspc_trio.components.provision.find import ProviderError, find_provider
+from gspc_trio.components.provision.batch import BatchState, Provider
+from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver
+from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
 from gspc_trio.components.provision.score import SiteOutcome
+from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.site_events import (
     BatchAnswered,
     BatchMoved,
@@ -39,9 +44,12 @@ from gspc_trio.components.provision.site_events import (
 from gspc_trio.components.provision.site_settings import BadSite, SiteSettings, site_settings
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
+from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.provision.throttle import Limit
-from gspc_trio.components.rm.events import Coming, Rested, Settled
-from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rm.events import Coming, Settled
+from gspc_trio.components.rm.shell.remote import RemoteManager
+from gspc_trio.components.rm.shell.service import RmShell
+from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import (
     AddSite,
     BlockStatus,
@@ -53,7 +61,8 @@ from gspc_trio.components.rts.messages import (
     SiteStatus,
 )
 from gspc_trio.components.rts.shell.peers import RtsError
-from gspc_trio.components.rts.shell.site_desk import SiteHost, SiteQuestion
+from gspc_trio.components.rts.shell.site_desk import SiteQuestion
+from gspc_trio.components.rts.shell.strategy_runs import Blocks
 from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import Counter, GrantId, RifId, host_name
 from gspc_trio.core.machine import Performer, performs
@@ -63,6 +72,7 @@ from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.address import MemoryAddress, parse_address
 from gspc_trio.records.facts import BlockChanged, GrantChanged, Record, RifChanged, SiteChanged
+from gspc_trio.records.shell.stream import RecordStream
 
 log = logging.getLogger(__name__)
 
@@ -75,27 +85,53 @@ OFFERED_CORES_MAX = 4096
 USED_S = 1.0
 """A block that is in use is told to be so once in so many seconds."""
 
-_WAITS = re.compile(r"\S+ job (\S+) is (queued|held|running)(?:: (.*))?", re.DOTALL)
-_NEVER = "can never run as it was asked for"
+
+class SiteHost(Protocol):
+    """What a run-time system does for its sites."""
+
+    addresses: tuple[str, ...]
+    records: RecordStream
+    machine: Rts
+    blocks: Blocks
+    rm: RmShell | RemoteManager
+
+    def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
+        """Run a task for as long as the run-time system is there."""
+        ...
 
 
 @define(eq=False)
 class _Open:
-    """A block whose RIFs the run-time system has.
+    """A block that is not over.
 
     Attributes:
-        hosts: name of a host -> its node; those that are over are left out.
         rif_ids: of all that there were.
-        is_known: the batch system has taken its job.
+        is_known: whether the batch system has taken its job was answered.
         held: grants of what it has.
         used_at: when it was last told to be in use.
     """
 
-    hosts: dict[str, int]
     rif_ids: set[RifId] = field(factory=set)
     is_known: bool = False
     held: set[GrantId] = field(factory=set)
     used_at: float = 0.0
+
+
+class _SiteStrategy:
+    """Starts the blocks of one site, which wait in a queue for as long as it takes.
+
+    Args:
+        provider: knows the batch system.
+    """
+
+    come_up_s = math.inf
+
+    def __init__(self, provider: Provider) -> None:
+        self._strategy = BatchStrategy(provider)
+
+    async def run(self, order: RifOrder) -> str:
+        """See Strategy."""
+        return await self._strategy.run(order)
 
 
 class SiteRuns(Performer[SitesAction]):
@@ -113,7 +149,7 @@ class SiteRuns(Performer[SitesAction]):
         self._asks = Counter()
         self._answers: dict[int, Callable[[str], None]] = {}
         self._open: dict[str, _Open] = {}
-        self._block_of: dict[str, str] = {}
+        self._strategies: dict[str, str] = {}
         self._blocks_of_rifs: dict[RifId, str] = {}
         self._offered: dict[str, list[str]] = {}
         self._record = host.rm.record
@@ -138,22 +174,33 @@ class SiteRuns(Performer[SitesAction]):
 
     def add(self, name: str, settings: SiteSettings, answered: Callable[[str], None]) -> None:
         """Add a site; ``answered`` is told "", or why not."""
-        try:
-            provider = find_provider(settings.provider)
-            if settings.provider not in self._host.machine.strategies:
-                raise ProviderError(f"the provider {settings.provider} cannot start blocks yet")
-        except ProviderError as error:
-            answered(f"site {name}: {error}")
-            return
-        unit_s = getattr(provider, "time_unit_s", settings.blocks.time_unit_s)
-        settings = evolve(settings, blocks=evolve(settings.blocks, time_unit_s=float(unit_s)))
-        if not self._is_reachable():
+        strategy, unit_s, is_here = settings.provider, settings.blocks.time_unit_s, True
+        if self._host.machine.has_blocks(strategy) and strategy not in BUILT_IN:
+            made = None  # somebody has given the run-time system this strategy
+        else:
+            try:
+                provider = find_provider(settings.provider)
+            except ProviderError as error:
+                answered(f"site {name}: {error}")
+                return
+            strategy, unit_s, is_here = f"site {name}", float(provider.time_unit_s), provider.is_here
+            made = _SiteStrategy(provider)
+        if not is_here and not self._is_reachable():
             answered(
                 f"site {name}: its nodes cannot reach the run-time system, which listens at "
                 f"{', '.join(self._host.addresses)}: start it with --tls --listen ADDRESS"
             )
             return
-        self._ask(lambda ask: SiteAdded(ask, name, settings), answered)
+        settings = evolve(settings, blocks=evolve(settings.blocks, time_unit_s=unit_s))
+
+        def added(refusal: str) -> None:
+            if not refusal:
+                self._strategies[name] = strategy
+                if made is not None:
+                    self._host.blocks.add_strategy(strategy, made)
+            answered(refusal)
+
+        self._ask(lambda ask: SiteAdded(ask, name, settings), added)
 
     def _is_reachable(self) -> bool:
         """Return whether other hosts can reach the run-time system, should it listen at all."""
@@ -206,65 +253,48 @@ class SiteRuns(Performer[SitesAction]):
         self._inbox.put(said, peer)
 
     def rif_changed(self, record: RifChanged) -> None:
-        """Take a record of a RIF: it may be a node of a block."""
-        block_id = self._block_of.get(record.host)
-        if block_id is None:
+        """Take a record of a RIF: it may be that of a node of a block."""
+        block_id, _, node = record.host.rpartition(".")
+        known = self._open.get(block_id)
+        if known is None:
             self._tell_of_others()
-            return
-        known = self._open[block_id]
-        node = known.hosts.get(record.host)
-        if node is None:
-            return
-        known.rif_ids.add(record.rif_id)
-        self._blocks_of_rifs[record.rif_id] = block_id
-        if record.state == "starting":
-            self._waits(block_id, known, record.detail)
         elif record.state == "up":
-            ends = [rif.until_s for rif in self._host.machine.rifs if rif.rif_id == record.rif_id]
+            known.rif_ids.add(record.rif_id)
+            self._blocks_of_rifs[record.rif_id] = block_id
+            ends_at = next(
+                (rif.until_s for rif in self._host.blocks.rifs(block_id) if rif.host == record.host), None
+            )
             self._know(block_id, known, "")
-            self._inbox.put(NodeServes(block_id, node, record.rif_id, ends[0] if ends else None))
+            self._inbox.put(NodeServes(block_id, int(node), record.rif_id, ends_at))
         elif record.state in ("lost", "failed", "down"):
-            self._inbox.put(NodeEnded(block_id, node, record.detail))
-            self._node_over(block_id, known, record)
+            self._inbox.put(NodeEnded(block_id, int(node), record.detail))
 
-    def _waits(self, block_id: str, known: _Open, detail: str) -> None:
-        """A node waits, and its strategy says where the job of the block is."""
-        found = _WAITS.fullmatch(detail)
-        if found is not None:
-            self._know(block_id, known, found[1])
-            self._inbox.put(BatchMoved(block_id, BatchState(found[2]), found[3] or "", found[1]))
-        elif detail:
-            self._know(block_id, known, "")
+    def _news(self, news: BlockNews) -> None:
+        """Take what becomes of a block."""
+        block_id, known = news.block, self._open.get(news.block)
+        if known is None:
+            return
+        if isinstance(news, BlockMoved):
+            self._know(block_id, known, news.job_id)
+            if news.state in _SHOWN:
+                state = BatchState(news.state)
+                self._inbox.put(BatchMoved(block_id, state, news.reason, news.job_id, news.is_hopeless))
+        elif isinstance(news, BlockOver):
+            del self._open[block_id]
+            for rif_id in known.rif_ids:
+                del self._blocks_of_rifs[rif_id]
+            outcome = SiteOutcome.REFUSED if news.how == "refused" else None
+            self._inbox.put(BlockGone(block_id, news.reason, outcome))
 
     def _know(self, block_id: str, known: _Open, batch_id: str) -> None:
-        if not known.is_known or batch_id:
+        """The batch system has answered, clearly or not, whether it has taken the job of a block."""
+        if batch_id or not known.is_known:
             known.is_known = True
             self._inbox.put(BatchAnswered(block_id, batch_id))
 
-    def _node_over(self, block_id: str, known: _Open, record: RifChanged) -> None:
-        """A node of a block is over: it is not started again, and its block is over with the last one."""
-        if record.state != "down":
-            rif_id = record.rif_id
-            self._host.ask(lambda ask: events.TeardownAsked(ask, (rif_id,)), lambda _: None)
-        known.hosts.pop(record.host, None)
-        if known.hosts:
-            return
-        if _NEVER in record.detail:
-            self._inbox.put(BatchMoved(block_id, BatchState.QUEUED, record.detail, is_hopeless=True))
-        self._gone(block_id, known, record.detail)
-
-    def _gone(self, block_id: str, known: _Open, reason: str) -> None:
-        del self._open[block_id]
-        for host in [host for host, block in self._block_of.items() if block == block_id]:
-            del self._block_of[host]
-        for rif_id in known.rif_ids:
-            self._blocks_of_rifs.pop(rif_id, None)
-        outcome = None if known.is_known else SiteOutcome.REFUSED
-        self._inbox.put(BlockGone(block_id, reason, outcome))
-
     def _tell_of_others(self) -> None:
         """Tell the machine whether there are hosts that belong to no site."""
-        there = any(rif.host not in self._block_of for rif in self._host.machine.rifs)
+        there = any(rif.block not in self._open for rif in self._host.machine.rifs)
         self._inbox.put(HostsThere(there))
 
     def _note(self, record: Record) -> None:
@@ -308,37 +338,23 @@ class SiteRuns(Performer[SitesAction]):
 
     @performs(SubmitBlock)
     def _submit_block(self, action: SubmitBlock) -> None:
-        site = self.machine.sites[action.site]
-        block_id, settings = action.block_id, site.settings
-        hosts = {f"{block_id}.{node}": node for node in range(action.nodes)}
-        known = self._open[block_id] = _Open(hosts)
-        self._block_of |= dict.fromkeys(hosts, block_id)
-        options = {**settings.options, "time": f"{action.walltime_s:g}s"}
-
-        def answered(answer: actions.Answer | actions.QuestionRefused) -> None:
-            if isinstance(answer, actions.QuestionRefused) and block_id in self._open:
-                self._gone(block_id, known, answer.reason)
-
-        self._host.ask(
-            lambda ask: events.BootstrapAsked(ask, tuple(hosts), settings.provider, action.cores, options),
-            answered,
-        )
+        self._open[action.block_id] = _Open()
+        options = {**self.machine.sites[action.site].settings.options, "time": f"{action.walltime_s:g}s"}
+        strategy = self._strategies[action.site]
+        order = BlockOrder(action.block_id, strategy, action.nodes, action.cores, options)
+        self._host.blocks.open(order, self._news)
 
     @performs(SuspendBlock)
     def _suspend_block(self, action: SuspendBlock) -> None:
-        known = self._open.get(action.block_id)
-        if known is not None:
-            rifs = [rif for rif in self._host.machine.rifs if rif.rif_id in known.rif_ids]
-            names = tuple(one.resource_id for rif in rifs for one in rif.usable())
-            if names:
-                self._host.rm.tell(Rested(names))
+        self._host.start_soon(partial(self._host.blocks.suspend, action.block_id))
 
     @performs(CancelBlock)
     def _cancel_block(self, action: CancelBlock) -> None:
-        known = self._open.get(action.block_id)
-        if known is not None:
-            rifs = tuple(rif.rif_id for rif in self._host.machine.rifs if rif.host in known.hosts)
-            self._host.ask(lambda ask: events.TeardownAsked(ask, rifs), lambda _: None)
+        self._host.start_soon(partial(self._cancel, action.block_id))
+
+    async def _cancel(self, block_id: str) -> None:
+        with suppress(RtsError):  # it is gone, or all is being taken down
+            await self._host.blocks.cancel(block_id)
 
     @performs(RefuseDemand)
     def _refuse_demand(self, action: RefuseDemand) -> None:
@@ -357,6 +373,9 @@ class SiteRuns(Performer[SitesAction]):
         log.info("block %s is %s%s", record.block_id, record.state, record.detail and f": {record.detail}")
         self._host.records.append(record)
 
+
+_SHOWN = {BatchState.QUEUED, BatchState.HELD, BatchState.RUNNING}
+"""States of which the machine is told; the others end a block, or say nothing."""
 
 _CHANGES: dict[SiteChange, Callable[[int, str], SitesEvent]] = {
     SiteChange.PAUSE: SitePaused,

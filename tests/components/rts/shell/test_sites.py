@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
+from gspc_trio.components.provision.blocks import BlockOver, Over
+from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
 from gspc_trio.components.rts.messages import (
     AddSite,
@@ -29,7 +32,21 @@ from tests.components.rts.shell.support import RTS, Cluster, FakeRifs, JobServer
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
 # ruff: noqa: ARG001
 
-SMALL = {"provider": "slurm", "max_time": "1h", "cores_per_node": "2", "slots": "1"}
+SMALL = {"provider": "fake", "max_time": "1h", "cores_per_node": "2", "slots": "1"}
+
+
+class FakeBlocks(FakeRifs):
+    """A strategy of blocks of one node, which are over with their RIF."""
+
+    come_up_s = math.inf
+
+    async def run(self, order: RifOrder) -> str:
+        assert order.desk is not None
+        how: Over = "refused" if order.host in self.broken else "ended"
+        try:
+            return await super().run(order)
+        finally:
+            order.desk.tell(BlockOver(order.block, how, self.broken.get(order.host, "it ended")))
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +57,8 @@ def checked(monkeypatch):
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     network = Network(wire_codec)
-    rifs = FakeRifs(network)
-    async with open_rts_service(network, listen=(RTS,), strategies={"slurm": rifs}, epoch=3) as service:
+    rifs = FakeBlocks(network)
+    async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}, epoch=3) as service:
         yield Cluster(network, rifs, service)
 
 
