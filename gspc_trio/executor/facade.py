@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.system import SitesGiven
     from gspc_trio.components.worker.shell.template_process import StartedTemplate
-    from gspc_trio.executor.loop import RtsOptions
+    from gspc_trio.executor.loop import Loop, RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
 
@@ -50,6 +50,26 @@ def _is_watched() -> bool:
     """Whether a person sees what this program prints: in a terminal, or in a notebook."""
     streams = (sys.stdout, sys.stderr)
     return "ipykernel" in sys.modules or any(stream is not None and stream.isatty() for stream in streams)
+
+
+def _flush_after_cells(loop: Loop) -> None:
+    """In a notebook, have what tasks print shown by the end of the cell that waits for them.
+
+    What comes between two cells belongs to neither: programs that run notebooks drop it.
+    """
+    interactive = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if interactive is None:
+        return
+    reference = weakref.ref(loop)
+
+    def flush(_result: object) -> None:
+        there = reference()
+        if there is None or there.broken:
+            interactive.events.unregister("post_run_cell", flush)
+        else:
+            there.flush_output()
+
+    interactive.events.register("post_run_cell", flush)
 
 
 class Executor(ExecutorInterface):
@@ -161,6 +181,8 @@ class Executor(ExecutorInterface):
             mode = _output_mode(output)
             self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode, template)
         self._loop.start()
+        if mode == "show":
+            _flush_after_cells(self._loop)
         has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
         self._encode = self._loop.encode if has_layer else dumps
         self._origin: Executor | None = None

@@ -19,7 +19,7 @@ from gspc_trio.components.embed import open_prepared_rts, open_rts
 from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job, JobFailed
-from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
+from gspc_trio.components.job.shell.output import Flush, OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.system import SitesGiven
@@ -119,6 +119,7 @@ class Loop:
         self._why = ""
         self._resources: dict[str, int] = {}
         self.job: Job | None = None
+        self._flush: Flush | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
         self._gone = threading.Event()
@@ -283,6 +284,13 @@ class Loop:
         else:
             self._thread.join(timeout_s)
 
+    def flush_output(self) -> None:
+        """Return when what ended tasks have printed is shown, in 2 s at most; not in the loop's thread."""
+        token, flush = self._token, self._flush
+        if token is not None and flush is not None and not self.forked:
+            with suppress(trio.RunFinishedError, trio.Cancelled):
+                trio.from_thread.run(flush, trio_token=token)
+
     def check_may_wait(self) -> None:
         """Raise RuntimeError in the thread that all results come through: it would wait for ever."""
         if threading.get_ident() == self._thread_id:
@@ -368,7 +376,7 @@ class Loop:
                     if self._stopped or self._closed:
                         self._stop()
                     self._up.set()
-                    async with treat_output(job, self._output, print_lines):
+                    async with treat_output(job, self._output, print_lines) as self._flush:
                         result = await wait_ended(job, rts)
                     if self._was_stopped:
                         self._why = self._describe_stop()

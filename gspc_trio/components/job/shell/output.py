@@ -51,7 +51,7 @@ WANTED_S = 5.0
 """How long after the last question of a client running tasks are asked what they print."""
 
 FLUSH_TIMEOUT_S = 2.0
-"""How long the last lines may take at the end of a job: a terminal may be stopped."""
+"""How long all lines that have come may take to be shown: a terminal may be stopped."""
 
 WAITING_FILES_MAX = 10_000
 """Tasks whose output waits to be written to files."""
@@ -76,6 +76,9 @@ AskWorker: TypeAlias = Callable[[ResourceId, GetAttempt], Awaitable[AttemptStatu
 
 Show: TypeAlias = Callable[[Sequence[OutputLine], int], None]
 """Shows lines, and how many were left out before them; called in a thread, for it may block."""
+
+Flush: TypeAlias = Callable[[], Awaitable[None]]
+"""Returns when all that tasks have printed so far, as it is known here, is shown, and soon in any case."""
 
 
 def output_of(job: Job, done: TaskDone, now: float) -> None:
@@ -217,34 +220,41 @@ def left_out_text(number: int) -> str:
 
 
 @asynccontextmanager
-async def treat_output(job: Job, mode: OutputMode, show: Show) -> AsyncIterator[None]:
-    """Do with what tasks print what is wanted, while the block runs; it is kept in any case."""
+async def treat_output(job: Job, mode: OutputMode, show: Show) -> AsyncIterator[Flush]:
+    """Do with what tasks print what is wanted, while the block runs; it is kept in any case.
+
+    The block gets a function that has all shown that has come, if it is to be shown.
+    """
     async with AsyncExitStack() as stack:
+        flush: Flush = trio.lowlevel.checkpoint
         if mode == "show":
-            await stack.enter_async_context(show_output(job, show))
+            flush = await stack.enter_async_context(show_output(job, show))
         elif mode == "files":
             await stack.enter_async_context(write_output(job, OUTPUT_DIRECTORY))
-        yield
+        yield flush
 
 
 @asynccontextmanager
-async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[None]:
+async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[Flush]:
     """Show what tasks print as it comes, by whole lines, while the block runs.
 
-    Tasks never wait for it: lines that come too fast are left out and counted.
+    Tasks never wait for it: lines that come too fast are left out and counted. The block gets a function to
+    await: it returns when all that has come is shown, and in 2 s at most.
 
     Args:
         job: whose tasks.
         show: shows lines; called in a thread.
     """
     number = job.printed.number
+    turn = trio.Lock()  # or lines that were taken later might be shown first
     job.want_output(math.inf)
 
     async def show_new() -> bool:
         nonlocal number
-        lines, number, missed = job.printed.lines_since(number, SHOWN_AT_ONCE_MAX)
-        if lines or missed:
-            await trio.to_thread.run_sync(_safely, show, lines, missed, abandon_on_cancel=True)
+        async with turn:
+            lines, number, missed = job.printed.lines_since(number, SHOWN_AT_ONCE_MAX)
+            if lines or missed:
+                await trio.to_thread.run_sync(_safely, show, lines, missed, abandon_on_cancel=True)
         return bool(lines)
 
     async def keep_showing() -> None:
@@ -252,15 +262,19 @@ async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[None]
             await show_new()
             await trio.sleep(SHOW_INTERVAL_S)
 
+    async def flush() -> None:
+        with trio.move_on_after(FLUSH_TIMEOUT_S):
+            while await show_new():
+                pass
+
     try:
         async with open_scope() as nursery:
             nursery.start_soon(keep_showing)
-            yield
+            yield flush
             nursery.cancel_scope.cancel()
     finally:
-        with trio.CancelScope(shield=True), trio.move_on_after(FLUSH_TIMEOUT_S):
-            while await show_new():
-                pass
+        with trio.CancelScope(shield=True):
+            await flush()
 
 
 def _safely(show: Show, lines: Sequence[OutputLine], missed: int) -> None:
