@@ -115,17 +115,20 @@ class _Block:
         request: what is submitted; None until its files are written.
         nodes: those for which there is an order.
         over: how it is over with its job, when ``gone`` is set; ``failure``: why there is none.
+        before: what an earlier run-time system knew of it, None if it had none.
         is_closing: nobody wants it any more.
     """
 
-    def __init__(self, strategy: BatchStrategy, order: RifOrder, wanted: BatchRequest) -> None:
+    def __init__(
+        self, strategy: BatchStrategy, order: RifOrder, wanted: BatchRequest, before: SavedBlock | None
+    ) -> None:
         assert order.desk is not None, "no desk for the RIFs of a block"
         self._strategy = strategy
         self.desk: BlockDesk = order.desk
         self.first = order
         self.block = order.block
         self.count = order.nodes
-        self.before: SavedBlock | None = self.desk.saved(order.block)
+        self.before = before
         self.wanted = wanted
         self.name = wanted.name if self.before is None else self.before.name
         self.job_id = "" if self.before is None else self.before.job_id
@@ -252,8 +255,11 @@ class BatchStrategy(Performer[SiteAction]):
             wanted = request_of(name, order.cores, order.options)
         except ValueError as error:
             raise StrategyError(str(error)) from error
+        before = order.desk.saved(order.block) if order.desk is not None else None
+        if order.taken and before is None:
+            raise OutOfSight("nobody knows its batch job any more")
         own = {key: value for key, value in order.options.items() if key in self._provider.options}
-        block = _Block(self, order, evolve(wanted, nodes=order.nodes, options=own))
+        block = _Block(self, order, evolve(wanted, nodes=order.nodes, options=own), before)
         self._blocks[block.block] = self._by_name[block.name] = block
         restarts = 0 if block.before is None else block.before.restarts
         block.desk.open_block(block, block.block, block.count, block.ticket, block.job_id, restarts)
@@ -334,10 +340,13 @@ class BatchStrategy(Performer[SiteAction]):
         """Write the files of a block; those of one of before are there, but its run-time system has moved."""
         first, provider, before = block.first, self._provider, block.before
         shared, keep = first.options.get("shared", ""), first.grace_s > 0
-        if before is None:
-            folder = await _in_thread(lambda: BlockFolder.make(shared, keep))
-        else:
-            folder = await _in_thread(lambda: BlockFolder(before.folder))
+        try:
+            make = BlockFolder.make if before is None else BlockFolder
+            folder = await _in_thread(make, *((shared, keep) if before is None else (before.folder,)))
+        except FileNotFoundError:
+            if before is None:
+                raise
+            return  # those that run go on
         block.folder = folder
         credentials = block.desk.issue(f"block {block.block}")
         told = to_json(EnrolmentFile(first.rts_address("ws:"), block.block, block.ticket, credentials))

@@ -19,6 +19,7 @@ from attrs import evolve, field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.provision.blocks import SavedBlock
 from gspc_trio.components.provision.strategy import EMBEDDED
 from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
@@ -67,6 +68,9 @@ class SavedHost(Struct, frozen=True):
         host, strategy, cores, options: how it is started.
         rif_id, incarnation, pid: of its RIF.
         up: whether that has been up.
+        block, node, nodes: the block of which it is, "" for none, which of its nodes it has, and how many
+            there are.
+        once: it is not started again when it is lost.
     """
 
     host: str
@@ -77,6 +81,10 @@ class SavedHost(Struct, frozen=True):
     incarnation: int = 0
     pid: int = 0
     up: bool = True
+    block: str = ""
+    node: int = 0
+    nodes: int = 1
+    once: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -119,6 +127,7 @@ class RtsState:
         rifs_named, jobs_named: numbers of RIFs and jobs that were ever named, or more.
         hosts: those that it has.
         jobs: those that nobody is to go on for when their process has ended.
+        blocks: batch jobs that host RIFs, with their tickets.
         alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
     """
 
@@ -130,6 +139,7 @@ class RtsState:
     jobs_named: int = 0
     hosts: tuple[SavedHost, ...] = ()
     jobs: tuple[SavedJob, ...] = ()
+    blocks: tuple[SavedBlock, ...] = field(default=(), repr=False)
     alive_s: float = 0.0
 
 
@@ -183,18 +193,29 @@ class StateKeeper:
     def hosts_to_start(self) -> tuple[SavedHost, ...]:
         """Hosts of the last one whose RIFs do not come back: it ended in good order, and they with it."""
         ended = not self.before.alive_s
-        return tuple(host for host in self.before.hosts if ended or not host.rif_id)
+        there = self.before.hosts
+        return tuple(host for host in there if (ended or not host.rif_id) and not host.once)
 
     def restore(self, service: RtsService) -> None:
         """Tell a new service, before it listens, what the last one had."""
         before = self.before
         service.machine.skip_names(before.rifs_named, before.jobs_named)
         too_late = self._clock() - before.alive_s > OLD_WORK_S
-        for host in before.hosts:
-            if host not in self.hosts_to_start:
-                gone = too_late or host.has_ended
-                known = (host.rif_id, host.incarnation, host.host, host.strategy, host.cores, host.options)
-                service.restore(RifRestored(*known, gone, not host.up))
+        if before.alive_s:
+            service.desk.restore(before.blocks)
+            for host in before.hosts:
+                if host not in self.hosts_to_start:
+                    gone = too_late or host.has_ended
+                    known = (
+                        host.rif_id,
+                        host.incarnation,
+                        host.host,
+                        host.strategy,
+                        host.cores,
+                        host.options,
+                    )
+                    of = (host.block, host.node, host.nodes, host.once)
+                    service.restore(RifRestored(*known, gone, not host.up, *of))
         for job in before.jobs:
             if job.has_ended:
                 service.restore(JobServerEnded(job.job))
@@ -213,6 +234,7 @@ class StateKeeper:
                     self.state,
                     hosts=self._hosts(service),
                     jobs=self._jobs(service),
+                    blocks=service.desk.saved_blocks(),
                     rifs_named=_ahead(rifs, self.state.rifs_named),
                     jobs_named=_ahead(jobs, self.state.jobs_named),
                 )
@@ -228,7 +250,9 @@ class StateKeeper:
         rifs = {
             rif.host: _saved(rif)
             for rif in service.machine.rifs
-            if rif.state is not RifState.STOPPING and rif.strategy != EMBEDDED  # which ends with this process
+            if rif.state is not RifState.STOPPING
+            and rif.strategy != EMBEDDED  # which ends with this process
+            and not (rif.once and rif.state is RifState.LOST)
         }
         if not self._restored:
             rifs = {saved.host: saved for saved in self.before.hosts} | rifs
@@ -278,7 +302,7 @@ def _encoded(state: RtsState) -> bytes:
 def _saved(rif: ManagedRif) -> SavedHost:
     up = rif.state in (RifState.UP, RifState.AWAY) and not rif.fresh
     known = (rif.host, rif.strategy, rif.cores, dict(rif.options), rif.rif_id, rif.incarnation, rif.pid)
-    return SavedHost(*known, up)
+    return SavedHost(*known, up, rif.block, rif.node, rif.nodes, rif.once)
 
 
 def _ahead(named: int, noted: int) -> int:
