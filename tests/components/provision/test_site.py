@@ -15,10 +15,13 @@ from gspc_trio.components.provision.site import (
     BatchSite,
     CancelAnswered,
     CancelJob,
+    JobAdopted,
     JobAnswered,
+    JobContact,
     JobForgotten,
     JobMoved,
     JobOver,
+    JobRuns,
     JobsListed,
     JobUnwanted,
     JobWanted,
@@ -253,3 +256,44 @@ def test_options_become_a_request():
     expected = BatchRequest("a", 2, 600, "debug", "physics", ["--qos=low", "--nice"])
     assert request_of("a", 2, options) == expected
     assert request_of("a", 0, {}) == BatchRequest("a", arguments=[])
+
+
+def test_a_job_is_alive_whatever_is_said_while_its_processes_are_connected():
+    site = Site()
+    site.submitted()
+    site.listed(job(RUNNING))
+    assert site.tell(JobContact("a", 2)) == []
+    assert site.listed(job(BatchState.ENDED, "NODE_FAIL")) == []
+    assert site.listed() == [AskJob("a", "1")]
+    assert site.tell(JobAnswered("a", ())) == []  # it is not missing
+    for _ in range(20):
+        site.listed()
+        site.tell(JobAnswered("a", ()))
+    assert site.tell(JobContact("a", 0)) == [AskJob("a", "1")]
+    over = JobOver("a", "ended", "slurm job 1 ended: NODE_FAIL")
+    assert site.tell(JobAnswered("a", (job(BatchState.ENDED, "NODE_FAIL"),))) == [over]
+
+
+def test_an_unclear_submission_is_clear_when_a_process_of_the_job_says_that_it_runs():
+    site = Site()
+    site.tell(JobWanted("a"))
+    running = JobMoved("a", "slurm job 1 is running", "1", RUNNING)
+    assert site.tell(JobRuns("a", "1")) == [running]
+    assert site.tell(SubmitAnswered("a", None)) == []  # the command has timed out though its job runs
+    assert site.tell(JobUnwanted("a")) == [CancelJob("a", "1")]
+
+
+def test_a_refusal_of_a_job_that_runs_is_not_believed():
+    site = Site()
+    site.tell(JobWanted("a"))
+    site.tell(JobRuns("a", "1"))
+    assert site.tell(SubmitRefused("a", "no")) == []
+    assert site.listed(job(RUNNING)) == []
+
+
+def test_a_job_of_an_earlier_run_time_system_is_looked_for_and_not_submitted_again():
+    site = Site()
+    assert site.tell(JobAdopted("a", "")) == []
+    assert site.tell(Tick()) == [ListQueue()]
+    running = JobMoved("a", "slurm job 1 is running", "1", RUNNING)
+    assert site.tell(JobsListed((job(RUNNING),))) == [running]

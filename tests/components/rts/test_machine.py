@@ -5,6 +5,7 @@ Requirements: RTS-3.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any
 
@@ -40,7 +41,7 @@ class World:
     """Shell, RIFs, RM and jobs around the machine; actions are carried out at once, their effects wait."""
 
     def __init__(self) -> None:
-        self.machine = Rts(frozenset({"local"}))
+        self.machine = Rts(frozenset({"local", "batch"}), Limits(come_up_s={"batch": math.inf}))
         self.now = 0.0
         self.asks: set[int] = set()
         self.ask = 0
@@ -96,6 +97,10 @@ class World:
         assert action.link in self.live_links
         if not isinstance(action.message, StopRif):
             self.revokes.append(action)
+
+    def on_TellStrategy(self, action: actions.TellStrategy) -> None:
+        assert action.block
+        assert not (action.is_connected and action.lost)
 
     def on_CloseJobAt(self, action: actions.CloseJobAt) -> None:
         assert set(action.links) <= self.live_links
@@ -185,11 +190,11 @@ class World:
         assert not self.processes
         self.stopped = True
 
-    def end(self, key: tuple[str, int]) -> None:
+    def end(self, key: tuple[str, int], again: bool = False) -> None:
         del self.processes[key]
         if key in self.dying:
             self.dying.remove(key)
-        self.give(events.RifEnded(*key, "it died"))
+        self.give(events.RifEnded(*key, "it died", again=again))
 
     def answer_call(self, refuse: bool) -> None:
         call = self.calls.popleft()
@@ -214,6 +219,16 @@ class RtsAmongOthers(RuleBasedStateMachine):
     def bootstrap(self, hosts: list[str], cores: int) -> None:
         world = self.world
         world.give(events.BootstrapAsked(world.new_ask(), tuple(hosts), "local", cores))
+
+    @rule(block=st.sampled_from(HOSTS), nodes=st.integers(0, 2))
+    def open_block(self, block: str, nodes: int) -> None:
+        world = self.world
+        world.give(events.BootstrapAsked(world.new_ask(), (block,), "batch", 0, {}, nodes))
+
+    @precondition(lambda self: self.world.processes)
+    @rule(data=st.data())
+    def order_is_taken(self, data: st.DataObject) -> None:
+        self.world.give(events.RifOrdered(*data.draw(st.sampled_from(sorted(self.world.processes)))))
 
     @precondition(lambda self: self.world.processes)
     @rule(data=st.data(), cores=st.integers(0, 3), stale=st.integers(0, 8))
@@ -243,9 +258,9 @@ class RtsAmongOthers(RuleBasedStateMachine):
         self.world.give(events.RifLost(link, "reset"))
 
     @precondition(lambda self: self.world.processes)
-    @rule(data=st.data())
-    def process_ends(self, data: st.DataObject) -> None:
-        self.world.end(data.draw(st.sampled_from(sorted(self.world.processes))))
+    @rule(data=st.data(), again=st.booleans())
+    def process_ends(self, data: st.DataObject, again: bool) -> None:
+        self.world.end(data.draw(st.sampled_from(sorted(self.world.processes))), again)
 
     @rule(host=st.sampled_from(HOSTS))
     def job_joins(self, host: str) -> None:
