@@ -49,7 +49,7 @@ from gspc_trio.components.provision.site_events import (
 )
 from gspc_trio.components.provision.site_settings import site_settings
 from gspc_trio.components.provision.sites import Sites
-from gspc_trio.components.provision.waiting import Group, longest_fit
+from gspc_trio.components.provision.waiting import Group
 from gspc_trio.core.demand import RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.machine import Tick
 
@@ -356,6 +356,16 @@ class Queue:
             for node in block.up:
                 for one, until in node.running.items():
                     yield RunningGroup(node.rif_id, max(0.0, until - self.now), one.cores)
+
+
+def longest_fit(kinds: Sequence[Group], time_left_s: float, cores_left: int) -> int | None:
+    """Return the number of the kind of which a free worker gets a task, None if none fits."""
+    fits = [
+        number
+        for number, kind in enumerate(kinds)
+        if kind.walltime_s <= time_left_s and kind.cores <= cores_left
+    ]
+    return max(fits, key=lambda one: (kinds[one].walltime_s, kinds[one].cores), default=None)
 
 
 def shares(

@@ -1,4 +1,4 @@
-"""Groups of waiting tasks by rising walltime, from which those are taken that fit (SWF-4, SWF-6)."""
+"""Groups of waiting tasks by rising walltime, from which those are taken that fit (SWF-4)."""
 
 from __future__ import annotations
 
@@ -130,22 +130,3 @@ class WaitingTasks:
         for node in range(leaves - 1, 0, -1):
             least[node] = min(least[2 * node], least[2 * node + 1])
         return least
-
-
-def longest_fit(groups: Sequence[Group], time_left_s: float, cores_left: int) -> int | None:
-    """Return the number of the group of which a free worker gets a task (SWF-6), None if no task fits.
-
-    "When a worker becomes idle, it will get the largest job that can fit in its remaining walltime"
-    (Swift/Coasters, section 0.4): the longest, of equally long ones the widest, of these the first.
-
-    Args:
-        groups: of the job whose turn it is.
-        time_left_s: until the worker's block ends, without the reserve, seconds.
-        cores_left: that are free there.
-    """
-    fits = [
-        number
-        for number, group in enumerate(groups)
-        if group.walltime_s <= time_left_s and group.cores <= cores_left
-    ]
-    return max(fits, key=lambda one: (groups[one].walltime_s, groups[one].cores), default=None)

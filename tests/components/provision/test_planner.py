@@ -16,7 +16,7 @@ from gspc_trio.components.provision.planner import (
     reuses,
     shares,
 )
-from gspc_trio.components.provision.waiting import Group, Taken, longest_fit
+from gspc_trio.components.provision.waiting import Group, Taken
 
 SETTINGS = BlockSettings(max_time_s=7200, max_nodes=4, cores_per_node=16)
 TIGHT = evolve(SETTINGS, parallelism=1.0)
@@ -172,11 +172,3 @@ def test_blocks_that_take_no_tasks_use_a_slot() -> None:
     found = plan([Group(60, 1)], [block("b", 16, 600, takes_tasks=False)], settings, 1000)
     assert (found.given, found.unused, found.new_blocks) == ({}, ("b",), ())
     assert found.why == "1 task without room in a block, and no slot is free: 1 of 1 slot used"
-
-
-def test_a_free_worker_gets_the_longest_task_that_fits() -> None:
-    groups = [Group(100, 1), Group(300, 2), Group(300, 1), Group(900, 1), Group(200, 4)]
-    assert longest_fit(groups, 600, 4) == 1
-    assert longest_fit(groups, 600, 1) == 2
-    assert longest_fit(groups, 250, 1) == 0
-    assert longest_fit(groups, 99, 1) is None

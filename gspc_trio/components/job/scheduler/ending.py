@@ -1,13 +1,14 @@
 """Hosts that end at a known time: a task goes only where the time that it states is left.
 
-Where it is not, the task waits for hosts that stay longer, in a queue of its own. It goes back when there is
+Of the tasks that fit, the longest goes first (SWF-6): a shorter one may still find room later. Where the
+time is not left, the task waits for hosts that stay longer, in a queue of its own. It goes back when there is
 another host. Nothing of this is done while no host has an end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 
 from attrs import evolve
@@ -25,6 +26,12 @@ from gspc_trio.components.job.scheduler.state import (
 from gspc_trio.components.job.scheduler.tasks import withdraw
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Requirement, Shape, Task
+
+LOOKED_AT_MAX = 256
+"""Tasks of a queue among which the longest one is looked for."""
+
+SHORT_S = 0.01
+"""The order does not matter for tasks that state nothing and take less."""
 
 
 def stated_s(task: Task) -> float | None:
@@ -66,13 +73,15 @@ def bring_back(state: SchedulerState) -> None:
 def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
     """Return how many tasks a grant may have, at most ``share``, if its host has an end.
 
-    What would be next and takes longer than the host stays is put aside.
+    The longest task that fits is made the next; what comes after it and takes longer than the host stays is
+    put aside.
     """
     until_s = min(state.ends.get(host_name(name), inf) for name in held.resources)
     if until_s == inf:
         return share
     left_s = until_s - state.now
     begins_s = sum(stated_s(entry.task) or 0.0 for entry in held.sent.values())
+    _bring_longest(state, held.queue, left_s - begins_s)
     misfits, count, queue = list[TaskEntry](), len(held.sent), held.queue
     for entry in chain(queue.elsewhere.values(), queue.waiting):
         if count >= share:
@@ -90,6 +99,37 @@ def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
         state.aside.add(shape)
         _move(state, entry, shape)
     return count
+
+
+def _bring_longest(state: SchedulerState, queue: ShapeQueue, left_s: float) -> None:
+    """Make the longest task that fits the next of a queue, of those of its rank.
+
+    It may come from another queue that differs in its estimate only: its tasks need the same resources.
+    """
+    first = queue.waiting.first()
+    if first is None:
+        return
+    measured = state.times.get((queue.resource_class, first.task.code_id))
+    if measured is not None and measured.average_s < SHORT_S and stated_s(first.task) is None:
+        return
+    rank, longest, longest_s = rank_of(first.task), first, 0.0
+    queues = (one for one in state.queues.values() if one is not queue and _is_like(one.shape, queue.shape))
+    for one in (queue, *queues) if len(state.queues) > 1 else (queue,):
+        following = one.waiting.first()
+        if following is not None and rank_of(following.task) == rank:
+            for entry in islice(one.waiting.row(rank).values(), LOOKED_AT_MAX):
+                time_s = stated_s(entry.task) or 0.0
+                if longest_s < time_s <= left_s:
+                    longest, longest_s = entry, time_s
+    if longest.queue is not queue:
+        _move(state, longest, queue.shape)
+    if longest is not first:
+        queue.waiting.row(rank).move_to_end(longest.task.task_id, last=False)
+
+
+def _is_like(shape: Shape, other: Shape) -> bool:
+    """Whether tasks of two shapes need the same, for however long."""
+    return replace(shape, estimate_s=other.estimate_s) == other
 
 
 def staying(state: SchedulerState, shape: Shape, time_s: float) -> Shape:

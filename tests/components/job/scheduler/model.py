@@ -46,10 +46,11 @@ class Manager:
         self.free.update({name: RESOURCES[name] for name in grant.resources})
 
     def give(self, shape: Shape) -> Grant | None:
-        wanted = [requirement.resource_class for requirement in shape.requirements]
         names: list[str] = []
-        for resource_class in wanted:
-            found = [n for n, c in self.free.items() if c == resource_class and n not in names]
+        for wish in shape.requirements:
+            found = [n for n, c in self.free.items() if c == wish.resource_class and n not in names]
+            if wish.hard:
+                found = [name for name in found if name in wish.preferences]
             if not found:
                 return None
             names.append(found[0])

@@ -70,6 +70,34 @@ def test_what_fits_goes_ahead_of_what_does_not() -> None:
     assert Demand(JOB, only("a host that stays for 60 s"), 1, (1, 1)) in acts
 
 
+def test_the_longest_task_that_fits_goes_first() -> None:
+    world = ending(10.0)
+    medium = TaskOptions(timeout_s=8.0)
+    world.do(TasksReady((task(1, SHORT), task(2, medium), task(3, LONG), task(4, medium))))
+    assert submit(1, (2, 1), options=medium) in world.do(grant(1))
+    acts = world.do(finished(1, ok(2)), 5.0)  # 5 s are left
+    assert submit(1, (1, 1), options=SHORT) in acts
+
+
+def test_the_longest_task_may_have_another_estimate_than_the_grant() -> None:
+    world = ending(10.0)
+    two, eight = Shape(estimate_s=2.0), Shape(estimate_s=8.0)
+    short, longer = TaskOptions(estimate_s=2.0), TaskOptions(estimate_s=7.0)
+    world.do(TasksReady((task(1, short, two), task(2, longer, eight))))
+    assert submit(1, (2, 1), options=longer) in world.do(grant(1, shape=two))
+    acts = world.do(finished(1, ok(2)), 7.0)
+    assert submit(1, (1, 1), options=short) in acts
+    queues = {queue.shape: len(queue.waiting) for queue in world.scheduler._state.queues.values()}
+    assert not any(queues.values())
+
+
+def test_a_task_of_a_higher_priority_goes_before_a_longer_one() -> None:
+    world = ending(100.0)
+    urgent = TaskOptions(timeout_s=5.0, priority=1)
+    world.do(TasksReady((task(1, LONG), task(2, urgent))))
+    assert submit(1, (2, 1), options=urgent) in world.do(grant(1))
+
+
 def test_tasks_that_say_nothing_run_anywhere_until_the_host_ends() -> None:
     world = ending(10.0)
     world.do(ready(1))
