@@ -40,6 +40,7 @@ from gspc_trio.cli.common import (
     run_command,
     running_connection,
     set_up_logging,
+    setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
 from gspc_trio.cli.job_commands import (
@@ -71,13 +72,14 @@ from gspc_trio.components.job.shell.workflow_file import (
     blame_file,
     load_workflow_file,
 )
-from gspc_trio.components.rts.shell.system import RtsOptions
+from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.scheduling import DEFAULT
+from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import from_plain, to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
@@ -223,7 +225,13 @@ def _running(rts: Path | None, cores: int, sites: Path | None) -> Path | None:
 
 
 def _sites_option(sites: Path | None) -> RtsOptions:
-    return {} if sites is None else {"sites": sites}
+    if sites is None:
+        return {}
+    try:
+        RtsSettings(sites=sites).checked()
+    except BadSetting as error:
+        raise setting_error(error) from error
+    return {"sites": sites}
 
 
 @app.command
