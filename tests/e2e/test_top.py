@@ -243,6 +243,8 @@ def test_ctrl_z_suspends_a_run_with_its_terminal(world: World, terminals: list[T
     terminal("send-keys", "-l", "fg")
     terminal.press("Enter")
     terminal.wait_for("1 Overview")
+    terminal.press("2")  # it reads keys again, once it answers one
+    terminal.wait_for("■ held")
     terminal.press("C-c")
     # What is typed before the run has put the terminal back would be lost.
     wait_until(lambda: terminal.text().rstrip().endswith(("#", "$")), "the shell waits for a command")
