@@ -13,6 +13,7 @@ import trio
 from attrs import define, evolve, field
 
 from gspc_trio.components.provision.batch import BatchState, Provider
+from gspc_trio.components.provision.block_settings import BadBlockSettings
 from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
 from gspc_trio.components.provision.score import SiteOutcome
@@ -191,7 +192,11 @@ class SiteRuns(Performer[SitesAction]):
                 f"{', '.join(self._host.addresses)}: start it with --tls --listen ADDRESS"
             )
             return
-        settings = evolve(settings, blocks=evolve(settings.blocks, time_unit_s=unit_s))
+        try:
+            settings = evolve(settings, blocks=evolve(settings.blocks, time_unit_s=unit_s))
+        except BadBlockSettings as error:
+            answered(f"site {name}: {error}")
+            return
 
         def added(refusal: str) -> None:
             if not refusal:

@@ -168,6 +168,7 @@ async def test_a_site_that_refuses_is_asked_again_and_a_block_is_ended_on_reques
         (AddSite("hpc", SMALL | {"provider": "slrum"}), "there is no provider 'slrum'"),
         (AddSite("hpc", SMALL | {"max_nods": "2"}), "did you mean 'max_nodes'?"),
         (AddSite("a.b", SMALL), "a name has letters"),
+        (AddSite("hpc", SMALL | {"provider": "slurm", "max_time": "90s"}), "in units of 60 s"),
         (ChangeSite("hpc", SiteChange.PAUSE), "there is no site 'hpc'; there are: none"),
         (EndBlock("hpc/b1"), "there is no block hpc/b1; there are: none"),
     ],
