@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json as json_texts
 import os
 import resource
 import secrets
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated
@@ -27,7 +30,7 @@ from gspc_trio.cli.common import (
     set_up_logging,
 )
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.iml.errors import ImlError
+from gspc_trio.iml.errors import ImlError, UnknownData
 from gspc_trio.iml.messages import LayerStatus
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.client import Iml
@@ -47,9 +50,14 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.plain import to_plain
+from gspc_trio.protocol.values import RAISED_BY_USERS, open_published, published_pieces
 from gspc_trio.version import VERSION
 
-app = App(name="gspc-iml", help="Start a memory layer, and show or free the data in it.", version=VERSION)
+app = App(
+    name="gspc-iml",
+    help="Start a memory layer, and show, publish, read or free the data in it.",
+    version=VERSION,
+)
 
 File = Annotated[
     Path | None,
@@ -58,6 +66,12 @@ File = Annotated[
         help="Connection file of the memory layer; by default that of the current user.",
     ),
 ]
+AsJson = Annotated[bool, Parameter(name="--json", negative=())]
+STANDARD_STREAM = Path("-")
+
+READ_TRIES = 5
+"""So often data is looked up by its name whose place other data takes meanwhile."""
+
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
 
 
@@ -276,6 +290,98 @@ async def partition(data_id: str, *, connection_file: File = None, json: Json = 
     for host, ranges in found.items():
         for part in ranges:
             print(f"{host:<24}{part.offset:>16}{part.size_bytes:>16}")
+
+
+@app.command
+async def publish(
+    name: str, file: Path | None = None, *, connection_file: File = None, json: AsJson = False
+) -> None:
+    """Keep the content of a file under a name, in place of what has that now.
+
+    Tasks read it with read_published(NAME), or take it as an input Named(NAME). It stays until it is freed,
+    or other data gets its name.
+
+    Parameters
+    ----------
+    name
+        Under which it is kept.
+    file
+        By default standard input.
+    json
+        The content is JSON: tasks get the value that it stands for, not its bytes.
+    """
+    read = sys.stdin.buffer.read if file is None or file == STANDARD_STREAM else file.read_bytes
+    content: object = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    if json:
+        content = _from_json(content, file or STANDARD_STREAM)
+    data = b"".join(published_pieces(content))
+    async with _joined(connection_file) as iml:
+        made = await iml.alloc(len(data), data)
+        try:
+            await iml.publish(made, name, replace=True)
+        except BaseException:
+            with trio.CancelScope(shield=True), trio.move_on_after(1), suppress(ImlError):
+                await iml.free(made)
+            raise
+    print(f"{name}: {made.data_id}, {len(data)} bytes")
+
+
+@app.command
+async def read(
+    name: str, *, output: Path | None = None, connection_file: File = None, json: Json = False
+) -> None:
+    """Print data that was published under a name: bytes as they are, other values as JSON.
+
+    Parameters
+    ----------
+    name
+        Under which it was published.
+    output
+        Write it to this file; by default it is printed.
+    """
+    async with _joined(connection_file) as iml:
+        data = await _content_of(iml, name)
+    try:
+        value = open_published(memoryview(data))
+    except RAISED_BY_USERS as error:  # opening it runs code of whoever made its class
+        raise CommandError(f"{name} cannot be opened here: {type(error).__name__}: {error}") from error
+    if json or not isinstance(value, bytes | memoryview):
+        text = io.StringIO()
+        print_json(value, text)
+        data = text.getvalue().encode()
+    elif not len(value):
+        data = b""
+    elif output is None and sys.stdout.isatty() and not _is_text(data):
+        raise CommandError(f"{name} is {len(data)} bytes, and no text: write them to a file with --output")
+    if output is not None:
+        await trio.Path(output).write_bytes(data)
+    else:
+        sys.stdout.buffer.write(data)
+
+
+async def _content_of(iml: Iml, name: str) -> bytes:
+    """Return the bytes of published data, also if it is being replaced."""
+    for _ in range(READ_TRIES - 1):
+        with suppress(UnknownData):
+            return await iml.get(await iml.look_up(name))
+    return await iml.get(await iml.look_up(name))
+
+
+def _from_json(content: object, file: Path) -> object:
+    assert isinstance(content, bytes)
+    try:
+        value: object = json_texts.loads(content)
+    except (ValueError, RecursionError) as error:
+        what = "standard input" if file == STANDARD_STREAM else str(file)
+        raise CommandError(f"{what}: this is no JSON: {error}") from error
+    return value
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return all(each.isprintable() or each.isspace() for each in data.decode())
+    except ValueError:
+        return False
 
 
 @app.command

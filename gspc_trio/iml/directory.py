@@ -93,6 +93,10 @@ class Operation:
     failed: dict[tuple[int, int], tuple[str, str]] = field(factory=dict)
 
 
+REPLACED_MAX = 1_000
+"""Of so much data it is remembered that other data was published in its place."""
+
+
 class Directory(Turn[events.LayerAction]):
     """State that the parts of a coordinator share, and the steps that all its operations take.
 
@@ -120,6 +124,7 @@ class Directory(Turn[events.LayerAction]):
         self._waiting: dict[str, list[Callable[[], None]]] = {}  # id -> what starts when it is not busy
         self._copies: dict[int, tuple[int, x.CopyPart]] = {}
         self._lost: dict[str, list[str]] = {}
+        self._replaced: dict[str, str] = {}
 
     def rank_at(self, link: int) -> int | None:
         """Return the rank of the server at a link, None if none is there."""
@@ -244,7 +249,23 @@ class Directory(Turn[events.LayerAction]):
         """Return why data that is gone cannot be used: it was freed, or was lost and is made again."""
         if data.data_id in self.data:
             return DataLost(f"data {data.data_id} was lost meanwhile, and is made again")
-        return UnknownData(f"data {data.data_id} was freed meanwhile")
+        return self.replaced(data.data_id) or UnknownData(f"data {data.data_id} was freed meanwhile")
+
+    def replace(self, data: DataEntry) -> None:
+        """Free published data, in whose place other data gets its name."""
+        self._replaced[data.data_id] = data.published
+        if len(self._replaced) > REPLACED_MAX:
+            del self._replaced[next(iter(self._replaced))]
+        self.discard(data)
+
+    def replaced(self, data_id: str) -> UnknownData | None:
+        """Return the error of data that was replaced; None if nobody knows of that."""
+        name = self._replaced.get(data_id)
+        if name is None:
+            return None
+        return UnknownData(
+            f"data {data_id} was published as {name!r}, and is gone: other data was published under this name"
+        )
 
     def discard(self, data: DataEntry) -> None:
         """Remove data, without waiting for the servers."""

@@ -49,7 +49,11 @@ class LayerRequests(Writes):
             raise WrongJob(f"a client of job {own} asks for job {request.job or '(none)'}")
 
     def _visible(self, data_id: str, job: str) -> DataEntry:
-        return visible(self._directory.data.get(data_id), data_id, job)
+        found = self._directory.data.get(data_id)
+        gone = self._directory.replaced(data_id) if found is None else None
+        if gone is not None:
+            raise gone
+        return visible(found, data_id, job)
 
     @handles(x.Alloc)
     def _alloc(self, request: x.Alloc) -> None:
@@ -117,7 +121,7 @@ class LayerRequests(Writes):
         if data.published and data.published != request.name:
             raise DuplicateData(f"data {data.data_id} is published under the name {data.published!r} already")
         if before is not None and before is not data:
-            self._directory.discard(before)
+            self._directory.replace(before)
         data.published = request.name
         self._directory.names[request.name] = data.data_id
         self._directory.reply(self.ask, x.ImlDone())

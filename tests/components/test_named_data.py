@@ -10,14 +10,26 @@ from pathlib import Path
 import pytest
 import trio
 
-from gspc_trio import Data, Executor, Named, Net, NoNamedData, Program, farm, open_iml, open_job, open_rts
+from gspc_trio import (
+    Data,
+    Executor,
+    JobFailed,
+    Named,
+    Net,
+    NoNamedData,
+    Program,
+    farm,
+    open_iml,
+    open_job,
+    open_rts,
+)
 from gspc_trio.iml.errors import UnknownName
 from gspc_trio.iml.layout import Layout, striped
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.protocol.values import BadValue, is_reference
 from gspc_trio.workflow.arcs import WorkflowError
-from tests.components.tasks.named import count, where
+from tests.components.tasks.named import count, pear_after, where
 from tests.components.tasks.published import miss, predict, publish_steps, take, train
 from tests.iml.shell.servers import HANG_S, Servers, open_servers
 
@@ -113,6 +125,28 @@ async def test_tasks_go_where_the_data_lies(tmp_path: Path) -> None:
                 for _ in range(3):
                     async with open_job(net, rts=rts, values={"items": [0]}) as job:
                         assert (await job.wait()).outputs == {"places": [("beta", len(TEXT))]}
+
+
+async def test_a_job_takes_no_data_that_was_published_under_the_name_after_it_began(tmp_path: Path) -> None:
+    net = Net("words")
+    word = net.place("word")
+    net.transition("wait", pear_after, net.input("go"), word)
+    net.transition("count", count, {"word": word, "text": Named("corpus")}, net.output("counts"))
+    go = tmp_path / "go"
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, data_bytes=8 * MIB) as rts, open_iml(layer=rts.data) as iml:
+            for text in (TEXT, TEXT[:-1]):
+                await iml.publish(await iml.alloc(len(text), text), "corpus", replace=True)
+
+            async def run_and_publish() -> None:
+                async with open_job(net, rts=rts, values={"go": [str(go)]}) as job:
+                    await job.publish("corpus", b"other")
+                    go.touch()
+
+            with pytest.raises(JobFailed, match="was published as 'corpus', and is gone: other data was"):
+                await run_and_publish()
+            async with open_job(net, rts=rts, values={"go": [str(go)]}) as job:
+                assert (await job.wait()).outputs == {"counts": [0]}
 
 
 async def test_without_a_layer_or_the_name_nothing_runs() -> None:

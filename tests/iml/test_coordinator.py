@@ -209,6 +209,8 @@ def test_publishing_in_place_of_other_data_frees_that() -> None:
     assert TellServer(0, x.DropPart("d1", 0)) in layer.ask(x.Publish(JOB, "d2", "model", True))
     assert layer.do(x.LookUp("model")).data_id == "d2"
     assert layer.refusal(x.Locate(JOB, "d1"))[0] == "UnknownData"
+    gone = "data d1 was published as 'model', and is gone: other data was published under this name"
+    assert layer.refusal(x.Locate(JOB, "d1")) == ("UnknownData", gone)
     assert layer.do(x.Publish(JOB, "d2", "model", True)) == x.ImlDone()  # once more changes nothing
     assert layer.do(x.LookUp("model")).data_id == "d2"
 

@@ -230,14 +230,19 @@ class Iml:
 
     # Names, places, sizes (ASP-4, ASP-7)
 
-    async def publish(self, data: Allocation | str, name: str) -> None:
+    async def publish(self, data: Allocation | str, name: str, *, replace: bool = False) -> None:
         """Give data a name, under which every job finds it; it stays when its job goes.
+
+        Args:
+            data: which.
+            name: not empty.
+            replace: free the data that has the name now.
 
         Raises:
             DuplicateData: the name is taken, or the data has another one.
             UnknownData, WrongJob: there is no such data.
         """
-        await self._ask(x.Publish(self.job, _id_of(data), name))
+        await self._ask(x.Publish(self.job, _id_of(data), name, replace))
 
     async def look_up(self, name: str) -> Allocation:
         """Return the data that was published under a name.

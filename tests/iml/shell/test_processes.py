@@ -187,6 +187,7 @@ def test_the_commands(servers: Servers) -> None:
         1,
         "gspc-iml: there is no data d1: it was never made, or was freed\n",
     )
+    published_by_command(servers)
     first, second = servers.processes["a"], servers.processes["b"]
     assert servers.run("stop").stdout == "stopped\n"
     assert first.wait(HANG_S) == 0
@@ -194,6 +195,21 @@ def test_the_commands(servers: Servers) -> None:
     assert second.stderr is not None
     assert "the memory layer has ended" in second.stderr.read()
     assert not servers.file.exists()
+
+
+def published_by_command(servers: Servers) -> None:
+    file = servers.file.with_name("content")
+    file.write_bytes(b"\xff" + bytes(1000))
+    assert servers.run("publish", "corpus", str(file)).stdout == "corpus: d2, 1001 bytes\n"
+    assert servers.run("read", "corpus", "--output", f"{file}.read").returncode == 0
+    assert file.with_name("content.read").read_bytes() == file.read_bytes()
+    file.write_text('{"rate": 0.5}')
+    assert servers.run("publish", "corpus", str(file), "--json").returncode == 0
+    assert json.loads(servers.run("read", "corpus").stdout) == {"rate": 0.5}
+    gone = servers.run("free", "d2")
+    assert gone.stderr == (
+        "gspc-iml: data d2 was published as 'corpus', and is gone: other data was published under this name\n"
+    )
 
 
 async def test_the_memory_of_a_run_time_system_spills_where_the_user_says(tmp_path: Path) -> None:
