@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,13 @@ import pytest
 
 from tests.e2e.support import MARKING, SLEEPERS, World, completed, wait_until
 from tests.engines.slurm import Slurm
+
+UNCLEAR_SBATCH = """#!/bin/sh
+PATH={path}
+sbatch "$@" >&2
+echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+exit 1
+"""
 
 
 def own_address() -> str:
@@ -26,14 +35,33 @@ def own_address() -> str:
         return address
 
 
+def start_rts(world: World, *options: str) -> subprocess.Popen[str]:
+    """Start a run-time system that nodes can reach, with one core of its own."""
+    return world.start_rts("--tls", "--listen", own_address(), "--cores", "1", *options)
+
+
 def bootstrap(world: World, *hosts: str, **options: str) -> Any:
-    """Start a run-time system that has no core itself, and these hosts; return the report."""
-    world.start_rts("--tls", "--listen", own_address(), "--cores", "1")
+    """Start a run-time system and these hosts; return the report."""
+    start_rts(world)
+    return json.loads(world.run(*asking_for(world, *hosts, **options)).stdout)
+
+
+def asking_for(world: World, *hosts: str, nodes: int = 0, **options: str) -> list[str]:
+    """Return the command that starts these hosts, or blocks of so many nodes."""
     shared = world.folder / "shared"
     shared.mkdir(exist_ok=True)
     settings = [f"--set={name}={value}" for name, value in {"shared": str(shared), **options}.items()]
-    done = world.run("rts", "bootstrap", *hosts, "--strategy=slurm", "--cores=1", *settings, "--json")
-    return json.loads(done.stdout)
+    names = [*hosts, f"--nodes={nodes}"]
+    return ["rts", "bootstrap", *names, "--strategy=slurm", "--cores=1", *settings, "--json"]
+
+
+def open_block(world: World, name: str = "b", **options: str) -> Any:
+    """Start a block of two nodes; return the report."""
+    return json.loads(world.run(*asking_for(world, name, nodes=2, **options)).stdout)
+
+
+def rif_of(world: World, host: str) -> Any:
+    return next(rif for rif in world.status()["rifs"] if rif["host"] == host)
 
 
 def start(world: World, flow: str, *settings: str) -> subprocess.Popen[str]:
@@ -116,6 +144,72 @@ def test_work_goes_on_while_slurmctld_is_gone(world: World, slurm: Slurm):
 def test_what_slurm_refuses_is_said_in_one_line(world: World, options: dict[str, str], message: str):
     report = bootstrap(world, "n1", **options)
     assert message in json.dumps(report)
+    world.stop_rts()
+
+
+def test_a_block_that_loses_a_node_goes_on_with_the_other(world: World, slurm: Slurm):
+    start_rts(world)
+    assert set(open_block(world, time="10m")["started"]) == {"b.0", "b.1"}
+    assert len(slurm.jobs("RUNNING")) == 1
+    traces, gate = world.folder / "traces", world.folder / "gate"
+    traces.mkdir()
+    job = start(world, MARKING, f"folder={traces}", "n=60", f"gate={gate}")
+    wait_until(lambda: len(os.listdir(traces)) >= 3, "tasks run on all hosts")
+    os.kill(rif_of(world, "b.1")["pid"], signal.SIGKILL)
+    wait_until(lambda: states(world)["b.1"] == "lost", "one is lost")
+    gate.touch()
+    assert sorted(results(job)) == list(range(60))
+    assert (states(world)["b.0"], len(slurm.jobs("RUNNING"))) == ("up", 1)
+    secret = next((world.folder / "shared").glob("*/enrol")).read_text()
+    ticket = json.loads(secret)["ticket"]
+    told = "".join(slurm.run("scontrol", "show", "job", "-dd", number) for number in slurm.jobs("RUNNING"))
+    assert ticket not in told
+    world.stop_rts()
+    wait_until(lambda: not slurm.jobs("RUNNING", "PENDING"), "the batch job is over")
+    wait_until(lambda: not list((world.folder / "shared").iterdir()), "nothing is left")
+
+
+def test_a_block_that_is_requeued_comes_back_in_the_same_job(world: World, slurm: Slurm):
+    start_rts(world)
+    open_block(world, arguments="--requeue")
+    job_id = slurm.jobs("RUNNING")
+    before = rif_of(world, "b.0")
+    slurm.run("scontrol", "requeue", job_id[0])
+    wait_until(lambda: states(world)["b.0"] == "lost", "those of the first start are lost")
+    wait_until(lambda: rif_of(world, "b.0")["incarnation"] > before["incarnation"], "it enrols again")
+    wait_until(lambda: states(world)["b.0"] == states(world)["b.1"] == "up", "both are up again")
+    assert slurm.jobs("RUNNING") == job_id
+    assert rif_of(world, "b.0")["rif_id"] == before["rif_id"]
+    world.stop_rts()
+
+
+def test_blocks_outlive_a_run_time_system_that_is_killed(world: World, slurm: Slurm):
+    state = f"--state={world.folder / 'state'}"
+    first = start_rts(world, state)
+    open_block(world)
+    asking = world.start(*asking_for(world, "q", nodes=2))
+    wait_until(lambda: "queued: Resources" in world.run("rts", "status").stdout, "the second waits")
+    running, queued = slurm.jobs("RUNNING"), slurm.jobs("PENDING")
+    time.sleep(0.5)  # until it is in the state; nobody tells
+    first.kill()
+    completed(asking)
+    start_rts(world, state)
+    wait_until(lambda: states(world)["b.0"] == states(world)["b.1"] == "up", "the first is back")
+    slurm.run("scancel", *running)
+    wait_until(lambda: states(world).get("q.0") == states(world).get("q.1") == "up", "the second has come")
+    assert slurm.jobs("RUNNING") == queued
+    world.stop_rts()
+
+
+def test_a_submission_that_seems_to_fail_is_adopted_when_its_job_runs(world: World, slurm: Slurm):
+    commands = world.folder / "commands"
+    commands.mkdir()
+    (commands / "sbatch").write_text(UNCLEAR_SBATCH.format(path=slurm.environment["PATH"]))
+    (commands / "sbatch").chmod(0o755)
+    world.environment["PATH"] = f"{commands}:{slurm.environment['PATH']}"
+    start_rts(world)
+    assert set(open_block(world)["started"]) == {"b.0", "b.1"}
+    assert len(slurm.jobs("RUNNING")) == 1
     world.stop_rts()
 
 
