@@ -113,6 +113,23 @@ class Folder:
         finally:
             os.close(where)
 
+    def link(self, parts: Sequence[str], source: str) -> bool:
+        """Give a file elsewhere a name here, too; False if it lies where that cannot be.
+
+        Raises:
+            OSError: something of this name is there already, or it cannot be made.
+        """
+        where = self._enter(parts[:-1], make=True)
+        try:
+            os.link(source, parts[-1], dst_dir_fd=where, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                return False
+            raise
+        finally:
+            os.close(where)
+        return True
+
     def open(self, parts: Sequence[str]) -> tuple[int, int]:
         """Return a descriptor for reading a plain file that has no other name, and its size.
 

@@ -15,6 +15,13 @@ from gspc_trio.core.ids import RifId
 EMBEDDED = "embedded"
 """Name of the strategy that runs a RIF in the process of the run-time system, with which it ends."""
 
+STAGING_OPTIONS = (
+    *("staging", "site_directory"),
+    *("file_transfers", "file_transfers_submit", "host_file_transfers", "host_file_transfers_submit"),
+    *("file_operations", "file_operations_submit", "host_file_operations", "host_file_operations_submit"),
+)
+"""Options of a host about how the files of tasks get there."""
+
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])?")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import trio
 from attrs import evolve
@@ -33,7 +35,7 @@ from gspc_trio.components.provision.blocks import (
     EnrolmentFile,
     SavedBlock,
 )
-from gspc_trio.components.provision.shell.block_folders import BlockFolder
+from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, BlockFolder
 from gspc_trio.components.provision.shell.strategies import (
     RIF_OPTIONS,
     check_reachable,
@@ -63,6 +65,7 @@ from gspc_trio.components.provision.site import (
     SubmitJob,
     SubmitRefused,
 )
+from gspc_trio.components.provision.staging import REMOVAL_TIME_S, removal_script
 from gspc_trio.components.provision.strategy import (
     OutOfSight,
     RifOrder,
@@ -88,6 +91,9 @@ STOP_S = 8.0
 """How long to wait until a job that was cancelled is gone; then it is named in the log, and left."""
 
 TICKET_BYTES = 32
+
+QUEUE_S = 20.0
+"""How long the batch system may take to queue the job that removes the directory of a site."""
 
 ENROL_FILE, OUTPUT_FILE = "enrol", "output"
 
@@ -206,6 +212,7 @@ class BatchStrategy(Performer[SiteAction]):
         self._by_name: dict[str, _Block] = {}
         self._served: trio.CancelScope | None = None
         self._turn = trio.Lock()
+        self._sites = SiteDirectories(provider, self._command)
         self._fresh: list[_Block] = []
         self._nursery: trio.Nursery | None = None
 
@@ -221,6 +228,20 @@ class BatchStrategy(Performer[SiteAction]):
         check_options(order, *BATCH_OPTIONS, *RIF_OPTIONS, *self._provider.options)
         if not self._provider.is_here:
             check_reachable(order)
+        if order.options.get("staging") != "swift" or "site_directory" in order.options:
+            return await self._run_order(order)
+        parent = order.options.get("shared") or str(Path.home() / SHARED_FOLDER)
+        try:
+            wanted = request_of("", 1, order.options)
+        except ValueError as error:
+            raise StrategyError(str(error)) from error
+        own = {name: order.options[name] for name in self._provider.options if name in order.options}
+        async with self._sites.held(parent, evolve(wanted, options=own)) as directory:
+            options = {**order.options, "site_directory": directory}
+            return await self._run_order(evolve(order, options=options))
+
+    async def _run_order(self, order: RifOrder) -> str:
+        """Have a block submitted whose site directory is known; see :meth:`run`."""
         block = await self._block_of(order)
         node = block.nodes[order.node] = _Node(order)
         block.desk.hand_in(block.block, order.node, order.incarnation, order.taken)
@@ -482,3 +503,76 @@ class BatchStrategy(Performer[SiteAction]):
 async def _in_thread(function: Callable[..., T], *args: object) -> T:
     """Do what may block for long on a shared file system, where nobody waits for it."""
     return await trio.to_thread.run_sync(partial(function, *args))
+
+
+RunCommand: TypeAlias = Callable[[Command, str], Awaitable[CommandResult | None]]
+
+
+class SiteDirectories:
+    """The directories of sites of one batch system: one for all hosts that share the same parent.
+
+    A host makes it before its first task with files. When the last host has ended, a batch job is queued that
+    removes it; nobody waits for that. Hosts that come later have another one.
+
+    Args:
+        provider: knows the batch system.
+        command: runs a command of it, with what it reads on standard input.
+    """
+
+    def __init__(self, provider: Provider, command: RunCommand) -> None:
+        self._provider = provider
+        self._command = command
+        self._held: dict[str, tuple[str, int]] = {}
+
+    @asynccontextmanager
+    async def held(self, parent: str, wanted: BatchRequest) -> AsyncIterator[str]:
+        """Have a site directory for a host, as long as the block lasts; return its name.
+
+        Args:
+            parent: directory that all hosts of the site see.
+            wanted: the batch job of the host; the one that removes has the same queue, account and options.
+        """
+        directory, number = self._held.get(parent, (f"{parent}/site-{secrets.token_hex(6)}", 0))
+        self._held[parent] = directory, number + 1
+        try:
+            yield directory
+        finally:
+            directory, number = self._held[parent]
+            self._held[parent] = directory, number - 1
+            if number == 1:
+                del self._held[parent]
+                with trio.move_on_after(QUEUE_S, shield=True):
+                    if await trio.Path(directory).is_dir():
+                        await self._remove(directory, wanted)
+
+    async def _remove(self, directory: str, wanted: BatchRequest) -> None:
+        folder, name = f"{directory}-removal", f"gspc-remove-{directory.rpartition('-')[2]}"
+        script = removal_script(directory, folder)
+        try:
+            await trio.Path(folder).mkdir(mode=0o700)
+            await trio.Path(folder, "script").write_text(script)
+            request = BatchRequest(
+                name,
+                1,
+                REMOVAL_TIME_S,
+                wanted.queue,
+                wanted.account,
+                wanted.arguments,
+                script=script,
+                folder=folder,
+                options=wanted.options,
+            )
+            command = self._provider.submit(request)
+            result = await self._command(command, self._provider.submit_input(request))
+            if result is not None and self._provider.submitted(result) is not None:
+                log.info("%s removes %s", self._provider.name, directory)
+                return
+            problem = "it did not say whether it has taken the job"
+        except (BadRequest, OSError) as error:
+            problem = str(error)
+        log.warning(
+            "%s may not remove the directory %s: %s; look, and remove it by hand",
+            self._provider.name,
+            directory,
+            problem,
+        )

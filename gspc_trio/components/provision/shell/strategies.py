@@ -14,7 +14,13 @@ from collections.abc import Sequence
 
 import trio
 
-from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError, check_options
+from gspc_trio.components.provision.strategy import (
+    STAGING_OPTIONS,
+    RifOrder,
+    Strategy,
+    StrategyError,
+    check_options,
+)
 from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.nursery.scopes.process import Process, open_process
 from gspc_trio.protocol.address import MemoryAddress, parse_address
@@ -26,7 +32,10 @@ log = logging.getLogger(__name__)
 ENTRY_POINTS = "gspc_trio.strategies"
 """Group in which packages offer strategies."""
 
-RIF_OPTIONS = ("directory", "listen", "log_level", "memory", "spill", "spill_directory", "time")
+RIF_OPTIONS = (
+    *("directory", "listen", "log_level", "memory", "spill", "spill_directory", "time"),
+    *STAGING_OPTIONS,
+)
 """Options that a RIF in a process of its own knows, whatever has started it."""
 
 LINE_LENGTH_MAX = 500

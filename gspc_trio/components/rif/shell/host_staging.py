@@ -15,6 +15,7 @@ from gspc_trio.components.worker.messages import OpenJob, Submit
 from gspc_trio.components.worker.shell.file_staging import (
     JobStaging,  # here: a fork in the midst of it could never end it
 )
+from gspc_trio.components.worker.shell.file_transfer import FileTransfer, TaskFiles
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.worker import JobCode
 from gspc_trio.compute.folders import Folders
@@ -27,6 +28,8 @@ from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
 if TYPE_CHECKING:
+    from gspc_trio.components.provision.staging import StagingSettings
+    from gspc_trio.components.worker.shell.site_files import Site
     from gspc_trio.iml.shell.host import HostLayers
 
 
@@ -36,6 +39,8 @@ class HostStaging:
     Args:
         staging: stages for jobs without memory layer; None: what stages files.
         buffers: what this process has for transfers that it asks for.
+        files: how files get to the tasks; None: straight from the host of their job.
+        name: of the RIF.
 
     Attributes:
         make_layers: makes what finds or starts memory servers, when a job wants the first.
@@ -43,10 +48,18 @@ class HostStaging:
 
     make_layers: Callable[[], HostLayers]
 
-    def __init__(self, staging: Staging | None, buffers: Budget) -> None:
+    def __init__(
+        self, staging: Staging | None, buffers: Budget, files: StagingSettings | None, name: str
+    ) -> None:
         self._staging = staging
         self._buffers = buffers
         self._folders = Folders()
+        self._site: Site | None = None
+        if files is not None and files.site_directory:
+            from gspc_trio.components.worker.shell.site_files import Site
+
+            self._site = Site(files.site_directory, files.throttles)
+            self._folders = Folders(files.site_directory, f"tasks-{name}-")  # where files can be linked
         self._layers: HostLayers | None = None
 
     def open_job(self, opening: OpenJob, server: Callable[[], Peer | None]) -> JobCode:
@@ -56,8 +69,12 @@ class HostStaging:
             opening: of the job.
             server: returns the connection to its job server, None if there is none now.
         """
+        files: TaskFiles
+        files = transfer = FileTransfer(server, self._buffers)
+        if self._site is not None:
+            files = self._site.files_of(opening.job, transfer)
         if opening.data is None:
-            staging = self._staging or JobStaging(None, self._folders, opening.stage, server, self._buffers)
+            staging = self._staging or JobStaging(None, self._folders, opening.stage, files)
             return JobCode(opening, staging=staging)
         from gspc_trio.components.worker.shell.iml_staging import DataStaging
 
@@ -66,7 +83,7 @@ class HostStaging:
         layers = self._layers
         layers.prepare(opening.data)
         data = DataStaging(opening.data, layers)
-        staging = JobStaging(data, self._folders, opening.stage, server, self._buffers)
+        staging = JobStaging(data, self._folders, opening.stage, files)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
 
     def close(self) -> None:

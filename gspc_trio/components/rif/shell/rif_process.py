@@ -14,6 +14,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
 
 import trio
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from gspc_trio.components.provision.blocks import EnrolmentFile
 from gspc_trio.components.provision.messages import Enrol
 from gspc_trio.components.provision.shell.enrolments import ROLE as ENROL_ROLE
 from gspc_trio.components.provision.shell.hardware import discover_hardware
-from gspc_trio.components.provision.strategy import ends_in_s
+from gspc_trio.components.provision.strategy import STAGING_OPTIONS, ends_in_s
 from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.service import RifService, open_rif
 from gspc_trio.components.wire.codec import wire_codec
@@ -37,6 +38,9 @@ from gspc_trio.nursery.scopes.spawn import UnsupportedSystem
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 from gspc_trio.protocol.plain import BadPlainData, from_json
+
+if TYPE_CHECKING:  # a host without a site needs nothing of that
+    from gspc_trio.components.provision.staging import StagingSettings
 
 log = logging.getLogger(__name__)
 
@@ -152,12 +156,26 @@ async def run_rif(order: RifProcessOrder) -> str:
                 rts=order.rts,
                 grace_s=order.grace_s,
                 ends_in_s=ends_in_s(order.options),
+                files=_files(order),
             ) as rif:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_stop_on_signal, rif, signals)
                     reason = await rif.wait_ended()
                     nursery.cancel_scope.cancel()
     return reason
+
+
+def _files(order: RifProcessOrder) -> StagingSettings | None:
+    """Return how files get to its tasks, None for the usual way.
+
+    Raises:
+        ValueError: its options cannot be used.
+    """
+    if not any(name in order.options for name in STAGING_OPTIONS):
+        return None
+    from gspc_trio.components.provision.staging import staging_settings
+
+    return staging_settings(order.options)
 
 
 async def _stop_on_signal(rif: RifService, signals: AsyncIterator[int]) -> None:
@@ -190,6 +208,7 @@ def main() -> int:
     try:
         directories = order.options.get("directory", ""), quota_of(order.options).spill_directory
         ends_in_s(order.options)
+        _files(order)
     except ValueError as error:
         print(f"{order.rif_id} ends: {error}", file=sys.stderr)
         return 1

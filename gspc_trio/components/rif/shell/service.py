@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from msgspec.structs import replace
@@ -92,6 +93,9 @@ from gspc_trio.records.facts import StreamOpened, WorkerChanged
 from gspc_trio.records.messages import RecordBatch
 from gspc_trio.version import VERSION
 
+if TYPE_CHECKING:  # a host without a site needs nothing of that
+    from gspc_trio.components.provision.staging import StagingSettings
+
 log = logging.getLogger(__name__)
 
 STOP_S = 2.0
@@ -135,13 +139,14 @@ class RifService(Performer[HostAction]):
         host: str,
         report_load: LoadReport,
         clock: Callable[[], float],
+        files: StagingSettings | None,
     ) -> None:
         self.rif_id = rif_id
         self.incarnation = incarnation
         self.host = host
         self._network = network
         self._backend = backend
-        self._staging = HostStaging(staging, network.buffers.asked)
+        self._staging = HostStaging(staging, network.buffers.asked, files, rif_id)
         self._clock = clock
         self._report_load = report_load
         self._inbox: Inbox[HostEvent] = Inbox()
@@ -508,6 +513,7 @@ async def open_rif(
     grace_s: float = 0.0,
     ends_in_s: float | None = None,
     outside: str = "",
+    files: StagingSettings | None = None,
 ) -> AsyncIterator[RifService]:
     """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
 
@@ -525,12 +531,13 @@ async def open_rif(
         grace_s: how long the RTS is awaited when it is gone, with all that runs here; 0: the RIF ends.
         ends_in_s: when the host ends; the RIF tells its RTS, and ends then itself. None: nobody knows.
         outside: address for schedulers of other processes, if ``listen`` is in memory; "": there are none.
+        files: how files get to the tasks; None: straight from the host of their job.
 
     Raises:
         ConnectionProblem: the RTS cannot be reached.
         OSError: the address is taken.
     """
-    service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock)
+    service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock, files)
     if ends_in_s is not None:
         service.until_s = trio.current_time() + ends_in_s
     run = partial(service.run, listen, rts, hardware, grace_s, outside)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.worker.events import AttemptKey
 from gspc_trio.components.worker.messages import Submission
-from gspc_trio.components.worker.shell.file_transfer import FileTransfer, checked_parts
+from gspc_trio.components.worker.shell.file_transfer import TaskFiles, checked_parts
 from gspc_trio.components.worker.shell.files_in import FilesIn, bytes_of
 from gspc_trio.components.worker.shell.files_out import FilesOut
 from gspc_trio.components.worker.shell.staging import StagedInput, StagingError
@@ -22,8 +21,6 @@ from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import FilePlan, StageLimits, split_plan
 from gspc_trio.core.task import Outcome
-from gspc_trio.nursery.connections.buffers import Budget
-from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
 if TYPE_CHECKING:  # a job without a memory layer needs nothing of that
@@ -33,10 +30,12 @@ if TYPE_CHECKING:  # a job without a memory layer needs nothing of that
 class _Work:
     """A task that has a plan, from its stage-in until it is reported."""
 
-    def __init__(self, plan: FilePlan, values: tuple[bytes, ...], restored: list[str]) -> None:
+    def __init__(self, plan: FilePlan, values: tuple[bytes, ...], restored: list[str], attempt: str) -> None:
         self.plan = plan
         self.values = values
         self.restored = restored
+        self.attempt = attempt
+        self.is_over = False
         self.folder: Folder | None = None
         self.given: frozenset[str] = frozenset()
 
@@ -48,8 +47,7 @@ class JobStaging:
         data: for jobs that have a memory layer.
         folders: of this host.
         limits: of the job.
-        server: returns the connection to its job server, None if there is none now.
-        buffers: what this process has for transfers that it asks for.
+        files: moves its files.
     """
 
     def __init__(
@@ -57,13 +55,12 @@ class JobStaging:
         data: DataStaging | None,
         folders: Folders,
         limits: StageLimits,
-        server: Callable[[], Peer | None],
-        buffers: Budget,
+        files: TaskFiles,
     ) -> None:
         self._data = data
         self._folders = folders
         self._limits = limits
-        self._transfer = FileTransfer(server, buffers)
+        self._files = files
         self._works: dict[tuple[ResourceId, AttemptKey], _Work] = {}
 
     async def stage_in(self, resource: Resource, job: JobId, submission: Submission) -> StagedInput | None:
@@ -85,7 +82,7 @@ class JobStaging:
             await trio.lowlevel.checkpoint()
         if plan is None:
             return StagedInput(moved=moved) if moved else None
-        staged = _Work(plan, values, restored)
+        staged = _Work(plan, values, restored, f"{submission.task_id}-{submission.attempt}")
         directory = ""
         if plan.has_files:
             staged.folder = await self._make_folder(staged)
@@ -120,9 +117,10 @@ class JobStaging:
                 raise StagingError(f"it has {len(files)} files to {what}; at most {limits.files_max} may be")
             for name, _ in files:
                 checked_parts(name)
+        await self._files.prepare()
         folder = await trio.to_thread.run_sync(self._folders.make)
         try:
-            files_in = FilesIn(plan, staged.values, limits, self._transfer, self._data)
+            files_in = FilesIn(plan, staged.values, limits, self._files, self._data)
             staged.given = await files_in.put(folder)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -138,12 +136,14 @@ class JobStaging:
         files_out = None
         if staged.folder is not None:
             folder, given = staged.folder, staged.given
-            files_out = FilesOut(staged.plan, folder, given, self._limits, self._transfer, self._data)
+            files_out = FilesOut(staged.plan, folder, given, self._limits, self._files, self._data)
             restored = staged.restored[sum(map(len, values)) :]
             outputs += await files_out.values(len(outputs), restored)
         for output, argument in staged.plan.ranges:
             await self._put(outputs, output, staged.values[argument])
         if files_out is not None:
+            await self._files.ended(staged.attempt)
+            staged.is_over = True
             await files_out.send()
         return tuple(outputs)
 
@@ -165,7 +165,9 @@ class JobStaging:
     async def _release(self, key: tuple[ResourceId, AttemptKey]) -> None:
         staged = self._works.pop(key, None)
         if staged is not None and staged.folder is not None:
-            with trio.CancelScope(shield=True), suppress(OSError):
+            with trio.CancelScope(shield=True), suppress(OSError, StagingError):
+                if not staged.is_over and (staged.plan.store or staged.plan.scatter):
+                    await self._files.ended(staged.attempt, "it has not come to its end")
                 await trio.to_thread.run_sync(staged.folder.remove)
 
 

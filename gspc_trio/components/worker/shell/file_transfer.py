@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from gspc_trio.components.worker.shell.staging import StagingError
-from gspc_trio.compute.folders import BadFile
+from gspc_trio.compute.folders import BadFile, Folder
 from gspc_trio.core.messages import Done
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
@@ -53,6 +53,58 @@ class Room:
         self._bytes_max -= size_bytes
 
 
+class TaskFiles(Protocol):
+    """Moves files between the directories of a job's tasks on this host and the host of the job."""
+
+    async def prepare(self) -> None:
+        """Make what has to be there before the directory of the first task.
+
+        Raises:
+            StagingError: it cannot be made.
+        """
+        ...
+
+    async def find(self, pattern: str, files_max: int) -> tuple[list[str], str]:
+        """Return the files of the job's host that match a pattern, and what there is if there are none.
+
+        Raises:
+            StagingError: there are more than there may be, or they cannot be asked for.
+        """
+        ...
+
+    async def link(self, folder: Folder, parts: tuple[str, ...], path: str) -> int | None:
+        """Link a file of the job's host into a directory; return its size, None if it can only be fetched.
+
+        Raises:
+            StagingError: it is not to be had.
+        """
+        ...
+
+    async def fetch(self, target: int, path: str, room: Room) -> None:
+        """Write what is in a file of the job's host to a descriptor.
+
+        Raises:
+            StagingError: it is not to be had, too large, or has changed.
+        """
+        ...
+
+    async def send(self, source: int, size_bytes: int, path: str) -> None:
+        """Write a file of the job's host.
+
+        Raises:
+            StagingError: it cannot be written there.
+        """
+        ...
+
+    async def ended(self, attempt: str, problem: str = "") -> None:
+        """Told that an attempt has ended, and why it has not succeeded, before its files are sent.
+
+        Raises:
+            StagingError: that cannot be noted.
+        """
+        ...
+
+
 class FileTransfer:
     """Moves files between this host and that of one job.
 
@@ -82,6 +134,28 @@ class FileTransfer:
                 raise StagingError(f"{len(found)} files match {pattern}; at most {files_max} may be")
             if answer.is_whole or not answer.paths:
                 return found, answer.there
+
+    async def look(self, path: str) -> tuple[int, str]:
+        """Return the size of a file of the job's host, and a mark that changes when the file does.
+
+        Raises:
+            StagingError: it is not to be had.
+        """
+        checked_parts(path)
+        first = await self._ask(ReadFile(path, 0, 0), FilePiece)
+        return first.size_bytes, first.mark
+
+    async def prepare(self) -> None:
+        """Nothing is to be made."""
+
+    async def link(self, folder: Folder, parts: tuple[str, ...], path: str) -> int | None:
+        """Return None: files of another host cannot be linked."""
+        del folder, parts, path
+        return None
+
+    async def ended(self, attempt: str, problem: str = "") -> None:
+        """Nobody wants to know."""
+        del attempt, problem
 
     async def fetch(self, target: int, path: str, room: Room) -> None:
         """Write what is in a file of the job's host to a descriptor; that must not change meanwhile.

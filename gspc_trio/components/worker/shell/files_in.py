@@ -10,8 +10,8 @@ import trio
 from msgspec import Struct
 
 from gspc_trio.components.worker.shell.file_transfer import (
-    FileTransfer,
     Room,
+    TaskFiles,
     checked_parts,
     for_each,
     write_all,
@@ -76,7 +76,7 @@ class FilesIn:
         plan: FilePlan,
         values: tuple[bytes, ...],
         limits: StageLimits,
-        transfer: FileTransfer,
+        transfer: TaskFiles,
         data: DataStaging | None,
     ) -> None:
         self._plan = plan
@@ -175,6 +175,11 @@ class FilesIn:
     async def _create(self, folder: Folder, name: str, source: _Source) -> None:
         parts = checked_parts(name)
         try:
+            if isinstance(source, str) and not self._is_stored(name):
+                size_bytes = await self._transfer.link(folder, parts, source)
+                if size_bytes is not None:
+                    self._room.take(size_bytes)
+                    return
             target = await trio.to_thread.run_sync(folder.create, parts)
             try:
                 await self._fill(target, source)
@@ -183,6 +188,13 @@ class FilesIn:
         except (BadValue, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             raise StagingError(f"its file {name}: {why or error}") from None
+
+    def _is_stored(self, name: str) -> bool:
+        """Return whether a file is to be stored under the name that it has: a link is nothing of the task."""
+        stored = [pattern for pattern, _ in self._plan.store]
+        stored += [one.pattern for one in self._plan.scatter]
+        within = [without_slash(pattern) for pattern in stored if is_directory(pattern)]
+        return name in stored or any(not begin or name.startswith(f"{begin}/") for begin in within)
 
     async def _fill(self, target: int, source: _Source) -> None:
         """Write a file."""

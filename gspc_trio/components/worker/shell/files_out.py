@@ -11,8 +11,8 @@ import trio
 from msgspec import Struct
 
 from gspc_trio.components.worker.shell.file_transfer import (
-    FileTransfer,
     Room,
+    TaskFiles,
     check_size,
     checked_parts,
     for_each,
@@ -75,7 +75,7 @@ class FilesOut:
         folder: Folder,
         given: frozenset[str],
         limits: StageLimits,
-        transfer: FileTransfer,
+        transfer: TaskFiles,
         data: DataStaging | None,
     ) -> None:
         self._plan = plan

@@ -313,3 +313,16 @@ async def test_a_strategy_that_is_cancelled_at_once_ends(world: World):
         nursery.start_soon(world.strategy.run, world.order)
         nursery.cancel_scope.cancel()
     assert not world.is_there()
+
+
+async def test_hosts_of_one_site_are_told_its_directory(world: World) -> None:
+    world.order.options["staging"] = "swift"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.strategy.run, world.order)
+        nursery.start_soon(world.strategy.run, world.other)
+        await until(world.is_there)
+        told = [(await world.enrol(node))["options"] for node in (0, 1)]
+        assert told[0] == told[1]
+        assert isinstance(told[0], dict)
+        assert told[0]["site_directory"].startswith(f"{world.shared}/site-")
+        nursery.cancel_scope.cancel()
