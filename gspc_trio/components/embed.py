@@ -40,10 +40,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.definition import transformed
-from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net, Transformation, terminate
-from gspc_trio.workflow.plain_dump import engine_from_dump
 from gspc_trio.workflow.tokens import Plain
 
 if TYPE_CHECKING:
@@ -268,6 +265,11 @@ async def open_job(
             memory layer.
         UnknownName: published data that it takes is not there.
     """
+    # Only here: an executor has no net.
+    from gspc_trio.workflow.definition import transformed
+    from gspc_trio.workflow.engine import WorkflowEngine
+    from gspc_trio.workflow.plain_dump import engine_from_dump
+
     net = transformed(net, transformations)
     if dump is not None and (values is not None or journal is not None):
         raise WorkflowError("a dump is in place of values, and excludes a journal: give only the dump")

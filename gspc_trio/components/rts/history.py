@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rts.messages import EndedJob, EndState, JobSummary
 from gspc_trio.core.ids import JobId
-from gspc_trio.protocol.plain import to_json
 
 JOBS_MAX = 1_000
 """So many jobs are kept after their end."""
@@ -77,4 +76,6 @@ class History:
 
 
 def _size_of(job: EndedJob) -> int:
+    from gspc_trio.protocol.plain import to_json  # only here: no start of a run-time system needs it
+
     return len(to_json(job))

@@ -25,7 +25,6 @@ from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.records.backlog import Mode, Watching
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.plain_dump import plain_dump
 from gspc_trio.workflow.tokens import Outputs, Plain, Token, Value
 
 if TYPE_CHECKING:
@@ -371,6 +370,8 @@ class Job:
         """
         if self.ports is None:
             raise ValueError(f"{self.job_id} runs no workflow: there is no net whose state could be dumped")
+        from gspc_trio.workflow.plain_dump import plain_dump  # only here: an executor has no net
+
         state = self.ports.dump()
         return await trio.to_thread.run_sync(plain_dump, self.machine.name, state, _loads_if_here)
 

@@ -24,7 +24,6 @@ from gspc_trio.components.provision.strategy import (
 from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.nursery.scopes.process import Process, open_process
 from gspc_trio.protocol.address import MemoryAddress, parse_address
-from gspc_trio.protocol.plain import to_json
 from gspc_trio.version import SOURCES
 
 log = logging.getLogger(__name__)
@@ -130,6 +129,8 @@ def order_line(order: RifOrder) -> bytes:
         order.credentials,
         order.grace_s,
     )
+    from gspc_trio.protocol.plain import to_json  # only here: a host in the same process needs none
+
     return to_json(told).encode() + b"\n"
 
 

@@ -27,7 +27,6 @@ from gspc_trio.components.rts.state import ManagedRif, RifState
 from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.nursery.connections.connection_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
-from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.records.shell.durable_files import (
     ASIDE,
     THIS_MACHINE,
@@ -296,6 +295,8 @@ class StateKeeper:
 
 
 def _encoded(state: RtsState) -> bytes:
+    from gspc_trio.protocol.plain import to_json  # only here: most have no state
+
     return to_json(state).encode()
 
 
@@ -332,6 +333,8 @@ def load_state(folder: Path, files: FileSystem = THIS_MACHINE) -> RtsState:
         StateError: it is damaged.
         OSError: it cannot be read.
     """
+    from gspc_trio.protocol.plain import from_json
+
     path = folder / _FILE
     try:
         state = from_json(files.read(path), RtsState)

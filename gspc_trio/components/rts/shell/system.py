@@ -21,8 +21,6 @@ from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_
 from gspc_trio.components.provision.strategy import RifOrder, Strategy
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.remote import Connect
-from gspc_trio.components.rm.shell.server import ManagerServer, open_manager
-from gspc_trio.components.rts.shell.history_files import HistoryFiles
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
@@ -36,7 +34,6 @@ from gspc_trio.components.rts.shell.state_files import (
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import checked_cores
-from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
@@ -48,6 +45,8 @@ from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
     from gspc_trio.components.provision.site_settings import SitesFile
+    from gspc_trio.components.rm.shell.server import ManagerServer
+    from gspc_trio.components.rts.shell.history_files import HistoryFiles
 
 SitesGiven: TypeAlias = Path | str | Mapping[str, Mapping[str, object]]
 """Sites as a user gives them: a file, an address, or name -> key -> value."""
@@ -196,10 +195,10 @@ async def open_system(
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     with ExitStack() as stack:
         keeper = stack.enter_context(open_state(state)) if state is not None else None
-        history = HistoryFiles(state / "ended") if state is not None else None
+        history = _history(state) if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
-        issue = Authority((state or tls_folder) / "tls").issue if tls else lambda _: ""
+        issue = _issuer(state or tls_folder) if tls else lambda _: ""
         network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
         network.instance = before.instance
         offered = {**_usual(searched=not only), **strategies(network)}
@@ -236,6 +235,23 @@ async def open_system(
                 failed = await _start_first(settings, service, keeper)
                 yield StartedRts(service, network, info, failed)
                 nursery.cancel_scope.cancel()
+
+
+# Loaded where they are used: no start without a state or certificates needs them.
+
+
+def _history(state: Path) -> HistoryFiles:
+    """Return the files of jobs that are over."""
+    from gspc_trio.components.rts.shell.history_files import HistoryFiles
+
+    return HistoryFiles(state / "ended")
+
+
+def _issuer(folder: Path) -> Callable[[str], str]:
+    """Return what issues certificates: role -> credentials."""
+    from gspc_trio.nursery.connections.certificates import Authority
+
+    return Authority(folder / "tls").issue
 
 
 BATCH_STRATEGIES = {
@@ -291,12 +307,14 @@ async def open_rm(settings: RtsSettings, *, tls_folder: Path) -> AsyncIterator[S
     Raises:
         CertificateError, OSError, StateError: certificates or state cannot be used, or it cannot listen.
     """
+    from gspc_trio.components.rm.shell.server import open_manager  # only here: most have their own
+
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     with ExitStack() as stack:
         keeper = stack.enter_context(open_state(state)) if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
-        issue = Authority((state or tls_folder) / "tls").issue if tls else lambda _: ""
+        issue = _issuer(state or tls_folder) if tls else lambda _: ""
         network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rm"))
         async with open_manager(network, where, time.time, settings.rating()) as server:
             at = parse_address(server.address)
