@@ -45,6 +45,7 @@ from gspc_trio.workflow.tokens import Plain
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.journal import Journal
+    from gspc_trio.workflow.engine import WorkflowEngine
 
 RTS_ADDRESS = "memory:rts"
 
@@ -265,10 +266,7 @@ async def open_job(
             memory layer.
         UnknownName: published data that it takes is not there.
     """
-    # Only here: an executor has no net.
-    from gspc_trio.workflow.definition import transformed
-    from gspc_trio.workflow.engine import WorkflowEngine
-    from gspc_trio.workflow.plain_dump import engine_from_dump
+    from gspc_trio.workflow.definition import transformed  # only here: an executor has no net
 
     net = transformed(net, transformations)
     if dump is not None and (values is not None or journal is not None):
@@ -277,11 +275,9 @@ async def open_job(
         journal.files_are_below(settings.directory, settings.stage.files_max)
     journaled = await journal.recover(net, values or {}) if journal is not None else None
     finished_before = 0
-    if dump is not None:
-        engine = engine_from_dump(net, dump, dumps=dumps, loads=loads, join=join)
-        finished_before = engine.counts()[TaskState.FINISHED]
-    elif journaled is None:
-        engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)
+    if journaled is None:
+        engine = _new_engine(net, values or {}, dump)
+        finished_before = 0 if dump is None else engine.counts()[TaskState.FINISHED]
     else:
         engine = journaled.engine
     settings = replace(settings or JobSettings(name=net.name), process_key=process_key())
@@ -301,6 +297,23 @@ async def open_job(
     ) as job:
         job.ports = engine
         yield job
+
+
+def _new_engine(
+    net: Net, values: Mapping[str, Iterable[object]], dump: Mapping[str, Plain] | None
+) -> WorkflowEngine:
+    """Return the engine of a net that begins, with initial values or from a dump.
+
+    Raises:
+        WorkflowError: the net and the values, or the dump, do not fit.
+    """
+    if dump is not None:
+        from gspc_trio.workflow.plain_dump import engine_from_dump
+
+        return engine_from_dump(net, dump, dumps=dumps, loads=loads, join=join)
+    from gspc_trio.workflow.engine import WorkflowEngine
+
+    return WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
 
 
 def process_key() -> ProcessKey:
