@@ -9,7 +9,7 @@ from __future__ import annotations
 from gspc_trio.components.rm.events import Claimed
 from gspc_trio.components.rm.lapse import recall_unwanted
 from gspc_trio.components.rm.messages import Grant, Lapsed
-from gspc_trio.components.rm.parts import Form, Holding, Job, new_holding
+from gspc_trio.components.rm.parts import Form, Holding, Job
 from gspc_trio.components.rm.search import allocate_all
 from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId, host_name
@@ -121,7 +121,7 @@ def _was_removed(state: ManagerState, grant: Grant) -> bool:
 def _begin(state: ManagerState, job: Job, grant: Grant) -> Holding:
     """Make a grant that holds nothing yet."""
     want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool.queue))
-    holding = new_holding(want, state.now)
+    holding = Holding(want, state.now)
     holding.grant_id, holding.resources, holding.units = grant.grant_id, (), 0
     want.grants[grant.grant_id] = state.grants[grant.grant_id] = holding
     state.holders[want] = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Host, Need, Vertex, Want, new_holding
+from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Host, Need, Vertex, Want
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import Search, allocate_all, host_has_room, preferred
 from gspc_trio.components.rm.state import ManagerState, Reservation
@@ -22,7 +22,7 @@ def gather(state: ManagerState, want: Want) -> Holding | None:
     """Return a grant in the making that holds what the want asks for, or None."""
     form = want.form
     pool = state.pool
-    holding = new_holding(want, state.now)
+    holding = Holding(want, state.now)
     if form.plain:
         vertex = pool.take(form.queue)
     elif form.preferring:
@@ -45,7 +45,7 @@ def gather(state: ManagerState, want: Want) -> Holding | None:
 
 def could_be_met(pool: Pool, want: Want, now: float) -> bool:
     """Whether a want for several resources, or with memory, could be met now if it preferred nothing."""
-    holding = new_holding(want, now)
+    holding = Holding(want, now)
     if not _assemble(pool, holding, want.form):
         return False
     for memory, offset in holding.pieces:

@@ -361,18 +361,9 @@ class ManagerState(Turn[RmAction]):
         vertex = self.pool.take(want.form.queue)
         if vertex is None:
             return False
-        holding = Holding()
-        holding.want = want
-        holding.since = self.now
-        holding.vertices = (vertex,)
-        holding.resources = (vertex.resource_id,)
-        holding.units = vertex.kinds.units
-        holding.pieces = holding.returned = ()
-        holding.recalled = False
-        holding.lease_until = None
+        holding = Holding(want, self.now, (vertex,), (vertex.resource_id,), vertex.kinds.units)
         self.pool.hold(vertex, holding)
-        self._enter(holding, want, ())
-        vertex.newest = holding.grant_id
+        vertex.newest = self._enter(holding, ())
         return True
 
     def give(self, holding: Holding) -> None:
@@ -380,14 +371,14 @@ class ManagerState(Turn[RmAction]):
         vertices = holding.vertices
         holding.resources = tuple([vertex.resource_id for vertex in vertices])
         holding.units = sum([vertex.kinds.units for vertex in vertices])
-        self._enter(holding, holding.want, _memories(holding))
-        grant_id = holding.grant_id
+        grant_id = self._enter(holding, _memories(holding))
         for vertex in vertices:
             vertex.newest = grant_id
 
-    def _enter(self, holding: Holding, want: Want, memories: Memories) -> None:
-        """Count a new grant and tell its job."""
+    def _enter(self, holding: Holding, memories: Memories) -> GrantId:
+        """Count a new grant and tell its job; return its id."""
         holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        want = holding.want
         job = want.owner
         units = holding.units
         job.units += units
@@ -399,11 +390,11 @@ class ManagerState(Turn[RmAction]):
         want.sent.append(grant_id)
         name = job.job
         resources = holding.resources
-        actions = self.actions
-        actions += (
+        self.actions += (
             Grant(name, want.form.shape, grant_id, resources, memories),
             GrantChanged(self.now, name, grant_id, resources, True),
         )
+        return grant_id
 
     def release(self, holding: Holding, vertices: Sequence[Vertex]) -> None:
         """Free these resources of a grant; with the last of them the grant is over.
