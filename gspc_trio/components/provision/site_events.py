@@ -69,6 +69,22 @@ class HostsThere(Struct, frozen=True):
 # The shell says what becomes of a block ---------------------------------------------------------------------
 
 
+class BlockKept(Struct, frozen=True):
+    """An earlier run-time system has asked for this block of a site, and its job may be there.
+
+    Attributes:
+        block_id, site: what it is called, and where.
+        nodes, cores: how many, and cores of each.
+        walltime_s: seconds for which it was asked.
+    """
+
+    block_id: str
+    site: str
+    nodes: int
+    cores: int
+    walltime_s: float
+
+
 class BatchAnswered(Struct, frozen=True):
     """The call that submits a block has returned; ``batch_id`` is "" if it is not clear if there is a job."""
 
@@ -135,6 +151,7 @@ SitesEvent: TypeAlias = (
     | SitesStopped
     | TaskDemand
     | HostsThere
+    | BlockKept
     | BatchAnswered
     | BatchMoved
     | NodeServes

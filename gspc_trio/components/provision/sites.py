@@ -25,6 +25,7 @@ from gspc_trio.components.provision.site_events import (
     BatchMoved,
     BlockGone,
     BlockIdle,
+    BlockKept,
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
@@ -230,6 +231,26 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
 
     # What becomes of blocks ---------------------------------------------------------------------------------
 
+    @handles(BlockKept)
+    def _kept(self, event: BlockKept) -> None:
+        site, block_id = self.sites.get(event.site), event.block_id
+        if site is None or block_id in self.blocks:
+            raise IllegalEvent(
+                f"{block_id} of site {event.site}: there is no such site, or it is there already"
+            )
+        number = block_id.removeprefix(site.names.prefix)
+        if number.isdecimal():
+            site.names.last = max(site.names.last, int(number))
+        cores, why = event.nodes * event.cores, "an earlier run-time system has asked for it"
+        block = SiteBlock(
+            block_id, site.name, event.nodes, cores, event.walltime_s, why, self.now, needed_at=self.now
+        )
+        block.submitted = True
+        self.blocks[block_id] = site.blocks[block_id] = block
+        self.gate.adopt(block_id, ThrottleKind.JOB, site.name)
+        self._tell(block)
+        self._plan_soon()
+
     @handles(BatchAnswered)
     def _submitted(self, event: BatchAnswered) -> None:
         block = self._submitted_block(event.block_id)
@@ -273,6 +294,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             return
         if not 0 <= event.node < block.nodes:
             raise IllegalEvent(f"{block.block_id} has {block.nodes} nodes: {event.node} is none of them")
+        self.gate.submitted(block.block_id)
         if not block.was_up:
             block.needed_at = self.now
             block.idle_since = None if block.used else self.now

@@ -320,6 +320,11 @@ class ManagedRif(Struct, eq=False):
         self.timer_at = next((owed.due_at for owed in self.owed.values()), None)
 
 
+def site_strategy(site: str) -> str:
+    """Return the name of the strategy that starts the blocks of a site."""
+    return f"site {site}"
+
+
 class ManagedJob(Struct, frozen=True):
     """One registered job.
 

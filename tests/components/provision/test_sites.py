@@ -17,6 +17,7 @@ from gspc_trio.components.provision.site_events import (
     BatchMoved,
     BlockGone,
     BlockIdle,
+    BlockKept,
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
@@ -355,6 +356,20 @@ def test_a_lost_node_leaves_the_block_and_what_has_lost_all_is_not_counted_on() 
     (record,) = of(BlockChanged, bench.do(NodeEnded("a/b1", 0, "killed")))
     assert (record.up, record.state) == (0, "running")
     assert len(of(SubmitBlock, bench.until(10))) == 1
+
+
+def test_a_block_of_an_earlier_run_time_system_is_used_and_none_is_asked_for_in_its_place() -> None:
+    bench = Bench(a=ONE_SLOT | {"slots": 2})
+    (record,) = bench.do(BlockKept("a/b7", "a", 1, 4, 660.0))
+    assert isinstance(record, BlockChanged)
+    assert (record.state, record.cores) == ("submitted", 4)
+    assert of(SubmitBlock, bench.demand(TaskGroup(100.0, count=2))) == []
+    started(bench, "a/b7")
+    assert of(SubmitBlock, bench.until(20)) == []
+    bench.do(BlockGone("a/b7", "it ended"))
+    assert list(bench.until(30) and bench.sites.blocks) == ["a/b8"]
+    with pytest.raises(IllegalEvent):
+        bench.do(BlockKept("a/b8", "a", 1, 4, 660.0))
 
 
 def test_nothing_is_asked_for_when_the_run_time_system_stops() -> None:

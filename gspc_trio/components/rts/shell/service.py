@@ -216,7 +216,7 @@ class RtsService(Performer[actions.RtsAction]):
 
     def explain(self, job: JobId) -> tuple[RequestExplanation, ...]:
         """Return why each request of a job waits, see :func:`explained`; IllegalEvent without job."""
-        return explained(self.machine, self.rm, job, trio.current_time())
+        return explained(self.machine, self.rm, job, trio.current_time(), self.sites.why)
 
     def status(self) -> RtsStatus:
         """Return the state."""
@@ -517,21 +517,27 @@ def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
     )
 
 
-def explained(rts: Rts, rm: ManagerView, job: JobId, now: float) -> tuple[RequestExplanation, ...]:
+def explained(
+    rts: Rts,
+    rm: ManagerView,
+    job: JobId,
+    now: float,
+    of_sites: Callable[[Sequence[str]], str] = lambda _: "",
+) -> tuple[RequestExplanation, ...]:
     """Return what the RM explains of a job's requests, with what only the RTS knows of their hosts.
 
     The reason names hosts on their way that a request waits for, and hosts that are not used for now.
     """
-    return tuple([_explained(rts, entry, now) for entry in rm.explain(job)])
+    return tuple([_explained(rts, entry, now, of_sites(entry.awaits)) for entry in rm.explain(job)])
 
 
-def _explained(rts: Rts, entry: ExplainedRequest, now: float) -> RequestExplanation:
+def _explained(rts: Rts, entry: ExplainedRequest, now: float, sites: str) -> RequestExplanation:
     awaited = [rif for rif in rts.rifs if rif.rif_id in entry.awaits]
     unused = [rif for rif in rts.rifs if rif.quarantine is not None]
     named = [f"; {rif.host} is {': '.join(filter(None, rif.shown))}" for rif in (*awaited, *unused)]
     until_s = entry.patient_until_s
     facts = structs.asdict(entry) | {
-        "reason": entry.reason + "".join(named),
+        "reason": entry.reason + "".join(named) + sites,
         "awaits": tuple([AwaitedHost(rif.rif_id, rif.host, rif.retry_in_s(now)) for rif in awaited]),
     }
     return RequestExplanation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -37,6 +37,10 @@ class SiteRunner(Protocol):
 
     def answer(self, call: IncomingCall, question: SiteQuestion) -> None:
         """Answer a client."""
+        ...
+
+    def why(self, awaited: Sequence[str]) -> str:
+        """Return what people are told of the sites among what a request waits for."""
         ...
 
     def demand(self, said: TaskDemand, peer: Peer | None = None) -> None:
@@ -91,6 +95,10 @@ class SiteDesk:
             call.reply(SiteList(()))
         else:
             self.open().answer(call, question)
+
+    def why(self, awaited: Sequence[str]) -> str:
+        """Return what people are told of the sites among what a request waits for, "" if there are none."""
+        return "" if self._runs is None else self._runs.why(awaited)
 
     def greet(self, peer: Peer) -> None:
         """A job has joined."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -23,6 +23,7 @@ from gspc_trio.components.provision.site_events import (
     BatchMoved,
     BlockGone,
     BlockIdle,
+    BlockKept,
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
@@ -45,7 +46,7 @@ from gspc_trio.components.provision.site_events import (
 from gspc_trio.components.provision.site_settings import BadSite, SiteSettings, site_settings
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
-from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.provision.strategy import RifOrder, ends_in_s
 from gspc_trio.components.provision.throttle import Limit
 from gspc_trio.components.rm.events import Coming, Settled
 from gspc_trio.components.rm.shell.remote import RemoteManager
@@ -64,6 +65,7 @@ from gspc_trio.components.rts.messages import (
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.site_desk import SiteQuestion
 from gspc_trio.components.rts.shell.strategy_runs import Blocks
+from gspc_trio.components.rts.state import ManagedRif, RifState, site_strategy
 from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import Counter, GrantId, RifId, host_name
 from gspc_trio.core.machine import Performer, performs
@@ -184,8 +186,8 @@ class SiteRuns(Performer[SitesAction]):
             except ProviderError as error:
                 answered(f"site {name}: {error}")
                 return
-            strategy, unit_s, is_here = f"site {name}", float(provider.time_unit_s), provider.is_here
-            made = _SiteStrategy(provider)
+            strategy, unit_s, is_here = site_strategy(name), float(provider.time_unit_s), provider.is_here
+            made = None if self._host.machine.has_blocks(strategy) else _SiteStrategy(provider)
         if not is_here and not self._is_reachable():
             answered(
                 f"site {name}: its nodes cannot reach the run-time system, which listens at "
@@ -203,9 +205,30 @@ class SiteRuns(Performer[SitesAction]):
                 self._strategies[name] = strategy
                 if made is not None:
                     self._host.blocks.add_strategy(strategy, made)
+                self._keep_blocks(name)
             answered(refusal)
 
         self._ask(lambda ask: SiteAdded(ask, name, settings), added)
+
+    def _keep_blocks(self, site: str) -> None:
+        """Take in the blocks of a site that an earlier run-time system has asked for."""
+        for rif in self._host.machine.rifs:
+            if not rif.once or not rif.block.startswith(f"{site}/b"):
+                continue
+            if rif.block not in self._open:
+                self._open[rif.block] = _Open()
+                self._host.blocks.follow(rif.block, self._news)
+                walltime_s = ends_in_s(rif.options) or 0.0
+                self._inbox.put(BlockKept(rif.block, site, rif.nodes, rif.cores, walltime_s))
+            if rif.state is RifState.UP:
+                self._serves(rif)
+
+    def _serves(self, rif: ManagedRif) -> None:
+        """A node of a block is up."""
+        known = self._open[rif.block]
+        known.rif_ids.add(rif.rif_id)
+        self._blocks_of_rifs[rif.rif_id] = rif.block
+        self._inbox.put(NodeServes(rif.block, rif.node, rif.rif_id, rif.until_s))
 
     def _is_reachable(self) -> bool:
         """Return whether other hosts can reach the run-time system, should it listen at all."""
@@ -246,6 +269,12 @@ class SiteRuns(Performer[SitesAction]):
         self._answers[ask] = answered
         self._inbox.put(event(ask))
 
+    def why(self, awaited: Sequence[str]) -> str:
+        """Return what people are told of the sites among what a request waits for, "" if there are none."""
+        names = dict.fromkeys(name.partition("/")[0] for name in awaited)
+        found = [site for site in map(self.machine.sites.get, names) if site is not None]
+        return "".join(f"; {_words(site)}" for site in found)
+
     def status(self) -> SiteList:
         """Return how the sites are."""
         now = trio.current_time()
@@ -264,13 +293,9 @@ class SiteRuns(Performer[SitesAction]):
         if known is None:
             self._tell_of_others()
         elif record.state == "up":
-            known.rif_ids.add(record.rif_id)
-            self._blocks_of_rifs[record.rif_id] = block_id
-            ends_at = next(
-                (rif.until_s for rif in self._host.blocks.rifs(block_id) if rif.host == record.host), None
-            )
-            self._know(block_id, known, "")
-            self._inbox.put(NodeServes(block_id, int(node), record.rif_id, ends_at))
+            for rif in self._host.blocks.rifs(block_id):
+                if rif.rif_id == record.rif_id:
+                    self._serves(rif)
         elif record.state in ("lost", "failed", "down"):
             self._inbox.put(NodeEnded(block_id, int(node), record.detail))
 
@@ -395,6 +420,11 @@ def _node(name: str, cores: int) -> tuple[Resource, ...]:
     socket = Resource(f"{name}.socket0", "socket", (node.resource_id,))
     below = (Resource(f"{name}.core{number}", "core", (socket.resource_id,)) for number in range(cores))
     return (node, socket, *below)
+
+
+def _words(site: KnownSite) -> str:
+    (state, detail), slots = site.shown, site.settings.blocks.slots
+    return f"site {site.name} is {state}{detail and f': {detail}'}, {len(site.blocks)} of {slots} slots used"
 
 
 def _status(site: KnownSite, now: float) -> SiteStatus:

@@ -31,7 +31,7 @@ from gspc_trio.components.rts.shell.state_files import (
     open_state,
     starting_hosts,
 )
-from gspc_trio.components.rts.state import Limits, RifState
+from gspc_trio.components.rts.state import Limits, RifState, site_strategy
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import checked_cores
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_connection_file
@@ -201,7 +201,7 @@ async def open_system(
         issue = _issuer(state or tls_folder) if tls else lambda _: ""
         network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
         network.instance = before.instance
-        offered = {**_usual(searched=not only), **strategies(network)}
+        offered = {**_usual(searched=not only), **strategies(network), **_of_sites(settings)}
         if settings.strategy not in offered:
             there = ", ".join(sorted(offered))
             raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
@@ -359,6 +359,15 @@ def _given_sites(given: SitesGiven) -> SitesFile:
     except BadSite as error:
         named = given if isinstance(given, Path | str) else "..."
         raise BadSetting("sites", str(named), str(error).removeprefix(f"{named}: ")) from error
+
+
+def _of_sites(settings: RtsSettings) -> dict[str, Strategy]:
+    """Return the strategies of sites, by which the blocks of an earlier run-time system go on."""
+    sites = {} if settings.sites is None else _given_sites(settings.sites).sites
+    return {
+        site_strategy(name): _Late(partial(_load_batch, site.provider), math.inf)
+        for name, site in sites.items()
+    }
 
 
 async def _add_sites(settings: RtsSettings, service: RtsService) -> None:
