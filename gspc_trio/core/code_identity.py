@@ -214,7 +214,8 @@ class _Digest:
         elif isinstance(value, set | frozenset) and kind in (set, frozenset):
             self._add_set(kind.__name__, value)
         elif not self._is_again(id(value), value):
-            self._pending.append(value)  # its parts come later: long chains are no deep recursion
+            self._say("later")  # it is here, and its parts come later: long chains are no deep recursion
+            self._pending.append(value)
 
     def _add_all(self, what: str, values: Iterable[object]) -> None:
         values = tuple(values)

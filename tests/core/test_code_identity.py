@@ -271,6 +271,14 @@ def test_long_chains_and_cycles_have_an_identity() -> None:
     assert len(value_identity(ring)) == 16
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [([[], 1], [1, []]), (([2], 1), (1, [2])), ([{}, 0.0, []], [0.0, {}, []])]
+)
+def test_the_place_of_a_part_counts(one: object, other: object) -> None:
+    """Of a list only its content counted, behind all else: a cache took one function for another."""
+    assert value_identity(one) != value_identity(other)
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda parts: st.lists(parts, max_size=3) | st.tuples(parts, parts) | st.dictionaries(st.text(), parts),
