@@ -6,11 +6,20 @@ arguments that returns a :class:`~gspc_trio.components.provision.batch.Provider`
 
 from __future__ import annotations
 
+import re
+import shlex
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from gspc_trio.components.provision.batch import Provider
+from gspc_trio.components.provision.batch import (
+    BatchJob,
+    BatchRequest,
+    Command,
+    CommandResult,
+    Provider,
+    QueryFailed,
+)
 from gspc_trio.core.similar import did_you_mean
 
 ENTRY_POINTS = "gspc_trio.providers"
@@ -27,6 +36,15 @@ BUILT_IN = {
 """Name of a provider -> its module and class."""
 
 
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+"""The client and its options: it asks nobody for a password."""
+
+SSH_FAILED = 255
+"""Exit status of the client when it is the client that failed: whether the command ran is not known."""
+
+_HOST = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*")
+
+
 class ProviderError(ValueError):
     """There is no such provider, or it cannot be used; the message is one line for people."""
 
@@ -36,12 +54,21 @@ def provider_names() -> list[str]:
     return [*BUILT_IN, *sorted(_offered().keys() - BUILT_IN.keys())]
 
 
-def find_provider(name: str) -> Provider:
+def find_provider(name: str, via: str = "") -> Provider:
     """Return the provider of this name.
 
+    Args:
+        name: of the provider.
+        via: who runs its commands, such as ``ssh:login``; "" for this host.
+
     Raises:
-        ProviderError: nobody offers it, it cannot be loaded, or it is no provider.
+        ProviderError: nobody offers it, it cannot be loaded, it is no provider, or ``via`` is something else.
     """
+    if via:
+        kind, _, host = via.partition(":")
+        if kind != "ssh" or not _HOST.fullmatch(host):
+            raise ProviderError(f"via {via!r}: commands can run on another host by ssh: write ssh:HOST")
+        return DelegatedProvider(find_provider(name), host)
     if name in BUILT_IN:
         module, kind = BUILT_IN[name]
         return cast("type[Provider]", getattr(import_module(module), kind))()
@@ -60,6 +87,79 @@ def find_provider(name: str) -> Provider:
     if missing:
         raise ProviderError(f"the provider {name!r} of {entry.value} is {found!r}, which has no {missing[0]}")
     return cast("Provider", found)
+
+
+class DelegatedProvider(Provider):
+    """A provider whose commands run on another host, by ssh (SWF-1).
+
+    The directory for jobs is to be seen there, too.
+
+    Args:
+        provider: knows the batch system.
+        host: where its commands run, as ssh calls it.
+    """
+
+    def __init__(self, provider: Provider, host: str) -> None:
+        self._provider, self._host = provider, host
+        self.name, self.time_unit_s = provider.name, provider.time_unit_s
+        self.restart_variable, self.secret_path = provider.restart_variable, provider.secret_path
+        self.options = provider.options
+
+    def _there(self, command: Command) -> Command:
+        return (*SSH, "--", self._host, shlex.join(command))
+
+    def submit(self, request: BatchRequest) -> Command:
+        """See Provider."""
+        return self._there(self._provider.submit(request))
+
+    def submit_input(self, request: BatchRequest) -> str:
+        """See Provider."""
+        return self._provider.submit_input(request)
+
+    def submitted(self, result: CommandResult) -> str | None:
+        """See Provider."""
+        return None if result.status == SSH_FAILED else self._provider.submitted(result)
+
+    def check(self, request: BatchRequest) -> Command | None:
+        """See Provider."""
+        command = self._provider.check(request)
+        return None if command is None else self._there(command)
+
+    def checked(self, result: CommandResult) -> str:
+        """See Provider."""
+        return self._provider.checked(_answered(result))
+
+    def launch(self, request: BatchRequest, command: str) -> str:
+        """See Provider."""
+        return self._provider.launch(request, command)
+
+    def query(self, job_id: str = "") -> Command:
+        """See Provider."""
+        return self._there(self._provider.query(job_id))
+
+    def told(self, result: CommandResult) -> tuple[BatchJob, ...]:
+        """See Provider."""
+        return self._provider.told(_answered(result))
+
+    def cancel(self, job_id: str, name: str) -> Command:
+        """See Provider."""
+        return self._there(self._provider.cancel(job_id, name))
+
+    def output(self, name: str) -> Command | None:
+        """See Provider."""
+        command = self._provider.output(name)
+        return None if command is None else self._there(command)
+
+
+def _answered(result: CommandResult) -> CommandResult:
+    """Return the result of a command that has run.
+
+    Raises:
+        QueryFailed: ssh could not run it.
+    """
+    if result.status == SSH_FAILED:
+        raise QueryFailed(result.words)
+    return result
 
 
 def _offered() -> dict[str, EntryPoint]:

@@ -182,7 +182,7 @@ class SiteRuns(Performer[SitesAction]):
             made = None  # somebody has given the run-time system this strategy
         else:
             try:
-                provider = find_provider(settings.provider)
+                provider = find_provider(settings.provider, settings.via)
             except ProviderError as error:
                 answered(f"site {name}: {error}")
                 return
