@@ -7,7 +7,7 @@ of is free. Should two speak of one resource, the fence of its RIF decides, as e
 from __future__ import annotations
 
 from gspc_trio.components.rm.events import Claimed
-from gspc_trio.components.rm.lapse import recall_unwanted
+from gspc_trio.components.rm.lapse import recall_unwanted, revoke
 from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rm.parts import Form, Holding, Job
 from gspc_trio.components.rm.search import allocate_all
@@ -38,6 +38,23 @@ def there(state: ManagerState) -> None:
         job = state.jobs[grant.job]
         if not _hold(state, job, grant):
             _lapse(state, job, [grant.grant_id])
+
+
+def settled(state: ManagerState, name: str) -> None:
+    """A host is there with all that it brings, or does not come: what is claimed of it besides is lost.
+
+    Work under such a grant may run on other hosts: what it holds there is revoked.
+    """
+    resources = state.pool.resources
+    for grant in list(state.claims.values()):
+        if all(one in resources or host_name(one) != name for one in grant.resources):
+            continue
+        del state.claims[grant.grant_id]
+        holding = state.grants.get(grant.grant_id)
+        if holding is None or holding.lease_until is None:
+            _lapse(state, state.jobs[grant.job], [grant.grant_id])
+        if holding is not None and holding.lease_until is None:
+            revoke(state, holding)
 
 
 def drop(state: ManagerState, job: JobId) -> None:

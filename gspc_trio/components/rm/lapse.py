@@ -29,10 +29,10 @@ def job_gone(state: ManagerState, job: Job, fenced: bool) -> None:
         if fenced:
             state.release(holding, holding.vertices)
         else:
-            _revoke(state, holding)
+            revoke(state, holding)
 
 
-def _revoke(state: ManagerState, holding: Holding) -> None:
+def revoke(state: ManagerState, holding: Holding) -> None:
     """Have the work of a grant stopped; its resources stay held until that is confirmed."""
     holding.lease_until = state.now + state.limits.lease_s
     state.lapsing[holding.grant_id] = holding
@@ -103,7 +103,7 @@ def memory_lost(state: ManagerState) -> None:
         if holding.lease_until is None and any(id(memory) in gone for memory, _ in holding.pieces):
             holding.want.owner.remember_lapsed(holding.grant_id)
             state.actions.append(Lapsed(holding.owner, (holding.grant_id,), "its memory was removed"))
-            _revoke(state, holding)
+            revoke(state, holding)
     state.pool.memories_lost.clear()
 
 
@@ -177,7 +177,7 @@ def _lose(state: ManagerState, vertices: list[Vertex]) -> None:
         state.release(holding, lost)
     state.remove([vertex for vertex in vertices if vertex.resource_id in state.pool.resources])
     for holding in rest:
-        _revoke(state, holding)
+        revoke(state, holding)
     for name, grant_ids in lapsed.items():
         reason = f"resources removed: {', '.join(vertex.resource_id for vertex in vertices[:8])}"
         state.actions.append(Lapsed(name, tuple(grant_ids), reason + (" ..." if len(vertices) > 8 else "")))

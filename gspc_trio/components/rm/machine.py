@@ -390,6 +390,7 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     @handles(Settled)
     def _settled(self, event: Settled) -> None:
         self._state.coming.settle(event.name)
+        claims.settled(self._state, event.name)
         self._judged_at = -1
         self._after()
 

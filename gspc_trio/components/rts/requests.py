@@ -64,8 +64,8 @@ class Requests:
             self.pump(rif)
 
     def pump(self, rif: ManagedRif) -> None:
-        """Begin what waits, until the RIF has something to do."""
-        while rif.waiting and rif.request is None and rif.link is not None:
+        """Begin what waits, until the RIF has something to do, or the RM may refuse what it was told."""
+        while rif.waiting and rif.request is None and rif.link is not None and not rif.is_undecided:
             request = rif.waiting.popleft()
             try:
                 if isinstance(request, Add):
@@ -87,7 +87,7 @@ class Requests:
     def _begin_removal(self, rif: ManagedRif, request: Remove) -> None:
         ids = with_descendants(rif, request.resource_ids)
         rif.leaving.update(ids)
-        rif.removals.append(Removal(request.ask, ids, set(ids)))
+        rif.removals.append(Removal(request.ask, ids, set(ids), request.policy == "refuse"))
         self._lives.actions.append(TellRm(Removed(ids, request.policy)))
 
     # The RIF's word -----------------------------------------------------------------------------------------
@@ -174,17 +174,25 @@ class Requests:
             else tuple(one.resource_id for one in told.resources)
         )
         rif = self._lives.rifs.get(ids[0].partition(".")[0])
-        if rif is None or rif.state is not RifState.UP:
+        if rif is None or rif.state not in (RifState.UP, RifState.AWAY):
             return
-        if isinstance(told, Added) and rif.ask is not None:
+        if isinstance(told, Removed):
+            self._removal_answered(rif, ids, event.refusal)
+        elif rif.state is RifState.AWAY:
+            return
+        elif rif.ask is not None:
             self._lives.taken(rif, event.refusal)
-        elif isinstance(told, Added):
+        else:
             self._added(rif, told, event.refusal)
-        elif event.refusal:
-            for removal in [removal for removal in rif.removals if removal.resource_ids == ids]:
+
+    def _removal_answered(self, rif: ManagedRif, ids: tuple[ResourceId, ...], refusal: str) -> None:
+        for removal in [removal for removal in rif.removals if removal.resource_ids == ids]:
+            removal.undecided = False
+            if refusal:
                 rif.removals.remove(removal)
                 rif.leaving.difference_update(ids)
-                self._lives.actions.append(QuestionRefused(removal.ask, event.refusal))
+                self._lives.actions.append(QuestionRefused(removal.ask, refusal))
+        self.pump(rif)
 
     def _added(self, rif: ManagedRif, told: Added, refusal: str) -> None:
         request, report = rif.request, rif.report

@@ -118,11 +118,18 @@ Request: TypeAlias = Add | Remove | Clear
 
 
 class Removal(Struct, eq=False):
-    """A removal on which the RM has not said its last word: ``outstanding`` are still there."""
+    """A removal on which the RM has not said its last word.
+
+    Attributes:
+        outstanding: what is still there.
+        undecided: whether the RM may refuse it. Until it has said so nobody knows what else is to go with a
+            resource above these, so that nothing more is asked of the RIF.
+    """
 
     ask: int
     resource_ids: tuple[ResourceId, ...]
     outstanding: set[ResourceId]
+    undecided: bool = False
 
 
 class Owed(Struct, eq=False):
@@ -279,6 +286,11 @@ class ManagedRif(Struct, eq=False):
     def is_there(self) -> bool:
         """Whether it is connected, or awaited with what it has."""
         return (self.link is not None and self.state is not RifState.STOPPING) or self.state is RifState.AWAY
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the RM has not said yet whether it refuses a removal."""
+        return any(removal.undecided for removal in self.removals)
 
     @property
     def is_idle(self) -> bool:

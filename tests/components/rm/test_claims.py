@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.components.rm.claims import TAKEN
-from gspc_trio.components.rm.events import Added, Claimed, JobGone, JobJoined, Removed, Rested, Resumed
+from gspc_trio.components.rm.events import (
+    Added,
+    Claimed,
+    Coming,
+    JobGone,
+    JobJoined,
+    Removed,
+    Rested,
+    Resumed,
+    Settled,
+)
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
 from gspc_trio.core.ids import NO_GRANT
@@ -166,6 +176,20 @@ def test_a_grant_whose_other_half_never_comes_can_be_given_back() -> None:
         Grant("b", CORE, (1, 2), ("r2.core0",)),
         Grant("b", CORE, (1, 3), ("r2.core1",)),
     ]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_grant_of_a_host_that_does_not_come_is_lost_and_its_other_half_revoked(there: bool) -> None:
+    driver = Driver(*cores(2)[:1])
+    pair = ("r1.core0", "r2.core0") if there else ("r2.core1", "r2.core0")
+    driver.send(Coming("r2"))
+    driver.send(Claimed("a", (old("a", 5, *pair, shape=several("core", "core")),), whole=True))
+    lapsed = Lapsed("a", ((0, 5),), TAKEN)
+    assert driver.send(Settled("r3")) == []
+    assert driver.send(Settled("r2")) == [lapsed, *[Revoke((0, 5), ("r1.core0",))] * there]
+    if there:
+        driver.send(Revoked((0, 5), ("r1.core0",)))
+    assert held(driver) == {}
 
 
 def test_what_others_have_by_then_is_lost() -> None:

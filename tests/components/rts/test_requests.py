@@ -266,3 +266,14 @@ def test_waiting_requests_are_limited():
     assert run(machine, events.AddAsked(4, "r1", (CORE1,))) == [
         actions.QuestionRefused(4, "r1 has 1 requests waiting, more than that are not taken")
     ]
+
+
+def test_nothing_more_is_removed_until_a_refusal_is_known(machine):
+    """Else what is below would stay when what is above it goes."""
+    told = Removed(("r1.core0",), "refuse")
+    assert run(machine, events.RemoveAsked(2, "r1", ("r1.core0",), "refuse")) == [actions.TellRm(told)]
+    assert run(machine, events.RemoveAsked(3, "r1", ("r1.node",), "lose")) == []
+    assert run(machine, events.RmAnswered(told, "j1 holds it")) == [
+        actions.QuestionRefused(2, "j1 holds it"),
+        actions.TellRm(Removed(("r1.node", "r1.core0"), "lose")),
+    ]
