@@ -98,6 +98,29 @@ def describe_sites(sites: Sequence[SiteStatus]) -> Iterator[str]:
         yield from map(_block_line, site.blocks)
 
 
+@app.command(name="plan")
+async def plan_sites(*, connection_file: RunningFile = None, json: Json = False) -> None:
+    """Say which blocks would be asked for now, and why, without asking for them."""
+    async with join_rts(running_connection(connection_file)) as rts:
+        sites = await rts.sites(planned=True)
+    if json:
+        print_json({"sites": to_plain(sites)})
+    else:
+        print("\n".join(describe_plans(sites)))
+
+
+def describe_plans(sites: Sequence[SiteStatus]) -> Iterator[str]:
+    """Yield lines for people: why so much is planned at each site, and below it the blocks with their why."""
+    if not sites:
+        yield "no sites"
+    for site in sites:
+        why = f" ({site.state}: {site.detail})" if site.detail else ""
+        yield f"{site.site}{why}: {site.plan}"
+        for block in site.planned:
+            nodes = "1 node" if block.nodes == 1 else f"{block.nodes} nodes"
+            yield f"  {nodes} with {block.cores} cores for {block.walltime_s:g} s: {block.why}"
+
+
 def _block_line(block: BlockStatus) -> str:
     words = [f"  {block.block_id} is {block.state}"]
     if block.batch_id:

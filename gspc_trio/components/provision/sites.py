@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from random import Random
 from types import MappingProxyType
 
@@ -124,6 +125,17 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         for site in self.sites.values():
             waiting = [block for block in site.blocks.values() if not block.submitted]
             assert not waiting or site.may_ask(self.now), site
+
+    def preview(self, now: float) -> dict[str, BlockPlan]:
+        """Return what would be planned now, one site after the other, also at those that are paused."""
+        self._demands.begin()
+        plans = {}
+        for name, site in self.sites.items():
+            kinds, groups = self._demands.groups(site.settings)
+            found = plans[name] = plan(groups, self._views(site, now), site.settings.blocks, now)
+            new = (block.tasks for block in found.new_blocks)
+            self._demands.take(kinds, chain.from_iterable([*found.given.values(), *new]))
+        return plans
 
     # People ask ---------------------------------------------------------------------------------------------
 
@@ -460,10 +472,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     def _fill(self, site: KnownSite) -> tuple[list[BlockView], BlockPlan]:
         """Put tasks that wait into the blocks of a site; return these as they are planned, and the plan."""
         now, settings = self.now, site.settings
-        views = [
-            block.view(self._demands.running(block.up.values(), settings, now), now, self.limits)
-            for block in site.blocks.values()
-        ]
+        views = self._views(site, now)
         kinds, groups = self._demands.groups(settings)
         filling = evolve(settings.blocks, slots=1)  # no new ones yet: blocks of other sites may have room
         found = plan(groups, views, filling, now)
@@ -471,6 +480,13 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             site.blocks[block_id].needed_at = now
             self._demands.take(kinds, given)
         return views, found
+
+    def _views(self, site: KnownSite, now: float) -> list[BlockView]:
+        """Return the blocks of a site as they are planned."""
+        return [
+            block.view(self._demands.running(block.up.values(), site.settings, now), now, self.limits)
+            for block in site.blocks.values()
+        ]
 
     def _ask_for_blocks(self) -> None:
         """Ask for blocks for what has no room, at sites chosen by their scores."""

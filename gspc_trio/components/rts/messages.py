@@ -512,6 +512,7 @@ class SiteStatus(Struct, frozen=True):
         max_nodes, cores_per_node, max_time_s: the largest block that it may ask for.
         retry_in_s: seconds until it asks again after a refusal, or None.
         blocks: those that are not over, oldest first.
+        plan: why so many blocks would be asked for now, and ``planned``, these, "" and none if nobody asked.
     """
 
     site: str
@@ -524,6 +525,8 @@ class SiteStatus(Struct, frozen=True):
     max_time_s: Seconds
     retry_in_s: Seconds | None
     blocks: tuple[BlockStatus, ...]
+    plan: str = ""
+    planned: tuple[BlockStatus, ...] = ()
 
 
 class SiteList(Struct, frozen=True):
@@ -533,7 +536,9 @@ class SiteList(Struct, frozen=True):
 
 
 class ListSites(Question[SiteList], frozen=True):
-    """RTS: how the sites are. Answered by a SiteList."""
+    """RTS: how the sites are, with what is planned if that is wanted. Answered by a SiteList."""
+
+    planned: bool = False
 
 
 class AddSite(Question[Done], frozen=True):

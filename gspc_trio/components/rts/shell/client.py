@@ -152,9 +152,9 @@ class RunTimeSystem:
         report: TeardownReport = await self.peer.call(Teardown(tuple(rif_ids)))
         return report.stopped
 
-    async def sites(self) -> tuple[SiteStatus, ...]:
-        """Return how the sites are, and their blocks."""
-        return (await self.peer.call(ListSites())).sites
+    async def sites(self, planned: bool = False) -> tuple[SiteStatus, ...]:
+        """Return how the sites are, and their blocks; if wanted with those that would be asked for now."""
+        return (await self.peer.call(ListSites(planned))).sites
 
     async def add_site(self, name: str, settings: Mapping[str, object]) -> None:
         """Ask for blocks at this site from now on, as tasks need them.

@@ -16,6 +16,7 @@ from gspc_trio.components.provision.batch import BatchState, Provider
 from gspc_trio.components.provision.block_settings import BadBlockSettings
 from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
+from gspc_trio.components.provision.planner import BlockPlan, NewBlock
 from gspc_trio.components.provision.score import SiteOutcome
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.site_events import (
@@ -246,7 +247,7 @@ class SiteRuns(Performer[SitesAction]):
                 call.reply(Done())
 
         if isinstance(question, ListSites):
-            call.reply(self.status())
+            call.reply(self.status(question.planned))
         elif isinstance(question, EndBlock):
             block_id = question.block_id
             self._ask(lambda ask: BlockUnwanted(ask, block_id), answered)
@@ -275,10 +276,12 @@ class SiteRuns(Performer[SitesAction]):
         found = [site for site in map(self.machine.sites.get, names) if site is not None]
         return "".join(f"; {_words(site)}" for site in found)
 
-    def status(self) -> SiteList:
-        """Return how the sites are."""
+    def status(self, planned: bool = False) -> SiteList:
+        """Return how the sites are, with what is planned if that is wanted."""
         now = trio.current_time()
-        return SiteList(tuple(_status(site, now) for site in self.machine.sites.values()))
+        plans = self.machine.preview(now) if planned else {}
+        sites = self.machine.sites.values()
+        return SiteList(tuple(_status(site, now, plans.get(site.name)) for site in sites))
 
     # What it is told ----------------------------------------------------------------------------------------
 
@@ -427,7 +430,7 @@ def _words(site: KnownSite) -> str:
     return f"site {site.name} is {state}{detail and f': {detail}'}, {len(site.blocks)} of {slots} slots used"
 
 
-def _status(site: KnownSite, now: float) -> SiteStatus:
+def _status(site: KnownSite, now: float, planned: BlockPlan | None) -> SiteStatus:
     (state, detail), settings = site.shown, site.settings
     blocks = settings.blocks
     return SiteStatus(
@@ -441,7 +444,13 @@ def _status(site: KnownSite, now: float) -> SiteStatus:
         blocks.max_time_s,
         None if site.retry_at is None else max(0.0, site.retry_at - now),
         tuple(_block_status(block, now) for block in site.blocks.values()),
+        "" if planned is None else planned.why,
+        () if planned is None else tuple(map(_planned_status, planned.new_blocks)),
     )
+
+
+def _planned_status(new: NewBlock) -> BlockStatus:
+    return BlockStatus("", "planned", "", new.nodes, new.cores, new.walltime_s, 0, "", None, new.why)
 
 
 def _block_status(block: SiteBlock, now: float) -> BlockStatus:

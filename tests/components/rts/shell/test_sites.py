@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
+from gspc_trio.cli.sites import describe_plans
 from gspc_trio.components.provision.blocks import BlockOver, Over
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
@@ -117,6 +118,26 @@ async def test_what_a_site_could_bring_is_waited_for_and_other_things_are_refuse
         assert not any(isinstance(message, Refuse) for message in job.heard)
         await client.call(ChangeSite("hpc", SiteChange.REMOVE))
         assert isinstance(await one(job, Refuse), Refuse), "the site that could is gone"
+
+
+async def test_what_would_be_asked_for_is_told_without_asking_for_it(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        await client.call(ChangeSite("hpc", SiteChange.PAUSE))
+        job.peer.post(waiting(job, 2))
+        await trio.sleep(5)
+        listed: SiteList = await client.call(ListSites(planned=True))
+        (site,) = listed.sites
+        assert site.plan == "2 tasks without room in a block; 0 of 1 slot used, so 1 new block at most"
+        (block,) = site.planned
+        assert (block.nodes, block.cores, block.walltime_s) == (1, 2, 960)
+        assert list(describe_plans(listed.sites)) == [
+            f"hpc (paused: somebody has paused it): {site.plan}",
+            "  1 node with 2 cores for 960 s: its share of 1 of what waits is 2 tasks of up to 100 s and 1 "
+            "core; 9 tasks one after the other take 900 s; it needs 2 cores: 1 node of 2; 60 s in reserve",
+        ]
+        assert await blocks(client) == {}
+        assert (await client.call(ListSites())).sites[0].planned == ()
 
 
 async def test_tasks_that_no_block_can_run_are_refused_with_both_numbers(cluster, autojump_clock):
