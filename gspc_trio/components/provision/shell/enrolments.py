@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 ROLE = "enrol"
 """Role of a process that wants an order."""
 
+JOB_ID_CHARACTERS_MAX = 256
+"""Longest id of a batch job."""
+
 
 class EnrolmentRefused(Exception):
     """A process does not become a RIF; the message is one line for people."""
@@ -80,6 +83,9 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
                     body = message.body if isinstance(message, IncomingCall) else None
                     if not isinstance(message, IncomingCall) or not isinstance(body, Enrol) or not first:
                         drop_offender(peer, "who enrols says so once, and nothing else")
+                        return
+                    if len(body.job_id) > JOB_ID_CHARACTERS_MAX:
+                        drop_offender(peer, f"no batch job has an id of {len(body.job_id)} characters")
                         return
                     first = False
                     self._calls[link] = message
