@@ -381,7 +381,8 @@ class _HostileRifs:
 
 
 ROLES: Sequence[tuple[str, str]] = (
-    ("rif", RTS), ("job", RTS), ("control", RTS), ("job", RIF), ("control", JOB), ("stranger", RTS),
+    ("rif", RTS), ("job", RTS), ("control", RTS), ("enrol", RTS), ("job", RIF), ("control", JOB),
+    ("stranger", RTS),
 )  # fmt: skip
 """Hostile roles, and to whom each connects. Hostile RIFs that a run-time system has started come besides."""
 
