@@ -178,7 +178,10 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     @handles(Demand)
     def _demand(self, event: Demand) -> None:
         state = self._state
-        job = state.jobs.get(event.job) or state.job(event.job)
+        try:
+            job = state.jobs[event.job]
+        except KeyError:
+            job = state.job(event.job)  # which says what is wrong
         credit, seen = event.credit, event.seen
         if credit < 0 or seen > state.last:
             raise self._bad_demand(event)
@@ -287,8 +290,12 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     def _release(self, event: Release) -> None:
         state = self._state
         grant_id = event.grant_id
-        holding = state.grants.get(grant_id)
-        if holding is None or holding.want.owner.job != event.job or holding.lease_until is not None:
+        try:
+            holding = state.grants[grant_id]
+        except KeyError:
+            self._check_crossing(event, None)
+            return
+        if holding.want.owner.job != event.job or holding.lease_until is not None:
             self._check_crossing(event, holding)
             return
         vertices = self._part(event, holding) if event.resources else holding.vertices
