@@ -126,10 +126,12 @@ class Fence:
             resource_id, grant_id: of which.
             user: number of the connection of the job that uses it.
         """
-        if grant_id >= self.newest(resource_id):
-            self._newest[resource_id] = grant_id
+        newest = self._newest
+        if grant_id >= newest.get(resource_id, NO_GRANT):
+            newest[resource_id] = grant_id
             self._users[resource_id] = user
-            self.note(grant_id)
+            if grant_id > self._newest_of_all:
+                self._newest_of_all = grant_id
             below = self._newest_below
             for name in self._ancestors[resource_id]:
                 if grant_id > below.get(name, NO_GRANT):
