@@ -169,10 +169,17 @@ class Kept(Struct, frozen=True):
 
 
 class LookedUp(Struct, frozen=True):
-    """The answer to LookUpTasks, or part of it: results that a cache has, and the tasks that have to run."""
+    """The answer to LookUpTasks, or part of it.
+
+    Attributes:
+        found: results that a cache has.
+        missed: tasks that have to run.
+        known: results of an earlier version of the workflow, which the job's journal has.
+    """
 
     found: tuple[Outcome, ...] = ()
     missed: tuple[TaskId, ...] = ()
+    known: tuple[Outcome, ...] = ()
 
 
 class TakenOver(Struct, frozen=True):
@@ -182,7 +189,7 @@ class TakenOver(Struct, frozen=True):
 
 
 class LookUpTasks(Struct, frozen=True):
-    """Look whether a cache has the results of these tasks; they wait for LookedUp."""
+    """Look whether the journal, or a cache, has the results of these tasks; they wait for LookedUp."""
 
     tasks: tuple[Task, ...]
 
@@ -236,9 +243,9 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         open_ended: tasks may be added until Close (the executor's way).
         journaled: a result waits for Kept before the engine takes it in.
         cached: tasks are looked up in a cache before they go to the scheduler, but for those that opt out.
+        recalled: they are looked up among results of an earlier version, those that opt out, too.
         finished_before: tasks that had finished when the job was resumed.
         clock: returns the time, seconds; None: time is not looked at.
-        known: returns the result of a task that need not run, or None; None: all run.
         may_end: asked when the job is about to end, with whether it ends well; if not, it goes on until Look.
         ready_max: tasks that are extracted ahead of being finished; the rest wait in the engine as tokens.
         failures: of the first tasks that failed.
@@ -254,9 +261,9 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     open_ended: bool = False
     journaled: bool = False
     cached: bool = False
+    recalled: bool = False
     finished_before: int = 0
     clock: Callable[[], float] | None = None
-    known: Callable[[Task], tuple[tuple[bytes, ...], ...] | None] | None = None
     may_end: Callable[[bool], bool] = lambda _: True
     ready_max: int = READY_MAX
     failures: list[TaskFailure] = field(factory=list)
@@ -307,7 +314,12 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
 
     @handles(LookedUp)
     def _found(self, event: LookedUp) -> None:
-        """Take results of a cache for tasks that still wait for them; the others run."""
+        """Take results for tasks that still wait for them; the others run."""
+        for outcome in event.known:
+            task = self._looked_up.pop(outcome.task_id, None)
+            if task is not None:
+                self.finished_before += 1
+                self.actions.append(TaskDone(task.task_id, _FINISHED, outcome, task.name))
         found = [
             TaskDone(outcome.task_id, _FINISHED, outcome, task.name)
             for outcome in event.found
@@ -435,7 +447,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 actions += self.scheduler.handle(EndedUnsent(tuple(through)), now)
                 continue
             ready = self._pull(room_min) if self._begun and self._stop is None else ()
-            if ready and self.cached:
+            if ready and (self.cached or self.recalled):
                 ready = self._look_up(ready)
             if self._stop is not None and not self._stopping:
                 self._stop_scheduler(Stop(self._stop.detail or "the workflow has ended"))
@@ -449,13 +461,14 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             self._maybe_end()
 
     def _look_up(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-        """Have these tasks looked up in the cache; return those that opt out."""
-        asked = tuple(task for task in tasks if task.options.cache is not False)
+        """Have these tasks looked up; return those that are not."""
+        others = () if self.recalled else tuple(task for task in tasks if task.options.cache is False)
+        asked = tuple(task for task in tasks if task.options.cache is not False) if others else tasks
         if not asked:
             return tasks
         self._looked_up.update((task.task_id, task) for task in asked)
         self.actions.append(LookUpTasks(asked))
-        return tuple(task for task in tasks if task.options.cache is False)
+        return others
 
     def _done(self, done: TaskDone) -> list[TaskDone]:
         """Tell the engine how a task ended, or later if it waits for Kept; return what fails through it."""
@@ -501,12 +514,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             while len(tasks) < room:
                 task_id = engine.next()
                 if task_id is not None:
-                    task = engine.extract(task_id)
-                    if self.known is not None and (values := self.known(task)) is not None:
-                        room -= 1
-                        self._end_known(task, values)
-                    else:
-                        tasks.append(task)
+                    tasks.append(engine.extract(task_id))
                 elif not engine.has_more:
                     break
                 elif turns == 0 or (self.clock is not None and self.clock() >= self.now + TURN_S):
@@ -519,12 +527,6 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         if engine.is_stopped and self.may_end(True):
             self._end_as(JobEnded("finished"))
         return tuple(tasks)
-
-    def _end_known(self, task: Task, values: tuple[tuple[bytes, ...], ...]) -> None:
-        """Take the result of a task that need not run as if it had just come."""
-        outcome = Outcome(task.task_id, 0, Reason.FINISHED, values)
-        self.finished_before += 1
-        self.actions.append(TaskDone(task.task_id, TaskState.FINISHED, outcome, task.name))
 
     def _maybe_end(self) -> None:
         actions = self.actions

@@ -8,7 +8,17 @@ import pytest
 
 from gspc_trio import Net, farm
 from gspc_trio.components.job.journal import JournaledEngine
-from gspc_trio.components.job.machine import Begin, Close, JobEnded, JobMachine, Kept, Look, TakenOver
+from gspc_trio.components.job.machine import (
+    Begin,
+    Close,
+    JobEnded,
+    JobMachine,
+    Kept,
+    Look,
+    LookedUp,
+    LookUpTasks,
+    TakenOver,
+)
 from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop, TaskDone
 from gspc_trio.components.rm.messages import Demand, Grant
 from gspc_trio.components.worker.messages import Finished, Submit
@@ -101,14 +111,21 @@ def test_a_resumed_job_counts_what_had_finished_before() -> None:
     assert machine.counts()[TaskState.FINISHED] == 42
 
 
+def known(task_id: int) -> Outcome:
+    return Outcome(task_id, 0, Reason.FINISHED, ((b"\x80\x05K\x06.",),))
+
+
 def test_a_result_that_is_known_is_taken_in_and_its_task_not_run() -> None:
     """As if it had just come: what depends on it waits until it is durable."""
-    known = {"first": ((b"\x80\x05K\x06.",),)}
-    machine = job(two_steps(), known=lambda task: known.pop(task.name, None))
+    machine = job(two_steps(), recalled=True)
     do(machine, ResourcesUp((Resource("r1.core0", "core"),)))
-    (done,) = do(machine, Begin(), TaskDone, Demand, JobEnded)
+    (asked,) = do(machine, Begin(), LookUpTasks, TaskDone, Demand, JobEnded)
+    assert [task.name for task in asked.tasks] == ["first"]
+    (done,) = do(machine, LookedUp(known=(known(1),)), TaskDone, Demand, JobEnded)
     assert (done.task_id, done.name, done.outcome.values) == (1, "first", ((b"\x80\x05K\x06.",),))
-    (demand,) = do(machine, Kept(1), Demand)
+    assert do(machine, LookedUp(known=(known(1),)), TaskDone) == [], "it waits for nothing any more"
+    (asked,) = do(machine, Kept(1), LookUpTasks, Demand)
+    (demand,) = do(machine, LookedUp(missed=(asked.tasks[0].task_id,)), Demand)
     assert demand.credit == 1
     assert machine.counts()[TaskState.FINISHED] == 1
     (submit,) = do(machine, Grant("j1", CORE, (1, 1), ("r1.core0",)), Submit)
@@ -117,8 +134,9 @@ def test_a_result_that_is_known_is_taken_in_and_its_task_not_run() -> None:
 
 def test_a_job_of_which_all_is_known_ends_when_that_is_durable() -> None:
     net = farm(double, name="doubles", default=[1, 2])
-    machine = job(net, known=lambda _: ((b"\x80\x05K\x06.",),))
-    assert len(do(machine, Begin(), TaskDone)) == 2
+    machine = job(net, recalled=True)
+    do(machine, Begin())
+    assert len(do(machine, LookedUp(known=(known(1), known(2))), TaskDone)) == 2
     assert do(machine, Kept(2), JobEnded) == [JobEnded("finished")]
 
 

@@ -10,7 +10,7 @@ tasks that its earlier job server has given out, and whose workers still live: s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -49,10 +49,10 @@ from gspc_trio.components.job.shell.journal_files import (
 )
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
 from gspc_trio.components.job.shell.stored_values import OpenData, StoredValues
-from gspc_trio.components.job.task_key import Key, Noted, TaskKeys, key_of
+from gspc_trio.components.job.task_key import Key, Noted, TaskKeys, files_read, files_stored, key_of
 from gspc_trio.components.rif.messages import Orphans
 from gspc_trio.core.ids import JobId, RifId, TaskId
-from gspc_trio.core.task import Reason, Task, TaskState
+from gspc_trio.core.task import Outcome, Reason, Task, TaskState
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.protocol.values import dumps, is_reference, join, loads
@@ -246,14 +246,30 @@ class Journal:
         return self.engine
 
     @property
-    def known(self) -> Callable[[Task], Values | None] | None:
-        """Returns the result of a task that was the same in an earlier version; None: there are none."""
-        return self._known if self._rest else None
+    def has_rest(self) -> bool:
+        """Whether there are results of an earlier version whose tasks have not come yet."""
+        return bool(self._rest)
 
-    def _known(self, task: Task) -> Values | None:
+    async def recall(self, tasks: Sequence[Task]) -> list[Outcome]:
+        """Take the results of those of these tasks that were the same in an earlier version."""
         assert self.engine is not None
-        found = result_of(self.engine.keys.of(task), self._rest, self.files.digest)
-        return None if found is None else found.values
+        noted = [(task.task_id, self.engine.keys.of(task)) for task in tasks] if self._rest else []
+        plans = [one.plan for _, one in noted if one is not None and one.plan is not None]
+        content: dict[str, bytes | None] = {}
+
+        def look() -> None:
+            for path in chain.from_iterable((*files_read(plan), *files_stored(plan)) for plan in plans):
+                if path not in content:
+                    content[path] = self.files.digest(path)
+
+        if plans:
+            await self._disk.compute(look)
+        found = ((task_id, result_of(one, self._rest, content.get)) for task_id, one in noted)
+        return [
+            Outcome(task_id, 0, Reason.FINISHED, result.values)
+            for task_id, result in found
+            if result is not None
+        ]
 
     def keep(self, done: TaskDone) -> None:
         """Make the result of a task durable; :meth:`run` says when it is."""

@@ -22,6 +22,7 @@ from gspc_trio.components.job.machine import (
     JobEvent,
     JobMachine,
     Kept,
+    LookedUp,
     LookUpTasks,
 )
 from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
@@ -365,7 +366,7 @@ class _JobServer:
             journaled=journal is not None,
             finished_before=self.finished_before,
             clock=trio.current_time,
-            known=None if journal is None else journal.known,
+            recalled=journal is not None and journal.has_rest,
             may_end=self._may_end,
             cached=self.cache is not None,
             ready_max=self.policy.ready_max,
@@ -399,7 +400,7 @@ class _JobServer:
         self.clients = JobClients(job, follower)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
-        nursery.start_soon(self._drive, job, routes)
+        nursery.start_soon(self._drive, job, routes, nursery)
         nursery.start_soon(follower.run)
         contact = self.contact = routes.contact(joining, rts.join)
         if takeover is not None:
@@ -463,12 +464,25 @@ class _JobServer:
             process_tasks_max=settings.process_tasks_max,
         )
 
-    async def _drive(self, job: Job, routes: SchedulerRoutes) -> None:
+    async def _recall(self, journal: Journal, wanted: LookUpTasks) -> None:
+        """Look tasks up among results of an earlier version, then in the cache; tell the job's machine."""
+        known, cache = await journal.recall(wanted.tasks), self.cache
+        names = {outcome.task_id for outcome in known}
+        rest = [task for task in wanted.tasks if task.task_id not in names]
+        cached = [task for task in rest if cache is not None and task.options.cache is not False]
+        if cache is not None and cached:
+            cache.look_up(LookUpTasks(tuple(cached)))
+        names = {task.task_id for task in cached}
+        missed = tuple(task.task_id for task in rest if task.task_id not in names)
+        self.inbox.put(LookedUp((), missed, tuple(known)))
+
+    async def _drive(self, job: Job, routes: SchedulerRoutes, nursery: trio.Nursery) -> None:
         send, append, on_done = routes.send, job.records.append, self.on_done
         if self.data is not None and on_done is not None:
             on_done = self.data.but_for_again(on_done)
         keep = None if self.journal is None else self.journal.keep
         cache = job.cache = self.cache
+        recalling = self.journal if job.machine.recalled else None
         printing = job.printed.running
 
         def perform(action: JobAction) -> None:
@@ -490,8 +504,11 @@ class _JobServer:
                     job.end(action)
                 elif type(action) is AttemptPrinted:
                     attempt_output_of(job, action, trio.current_time())
-                elif type(action) is LookUpTasks and cache is not None:
-                    cache.look_up(action)
+                elif type(action) is LookUpTasks:
+                    if recalling is not None:
+                        nursery.start_soon(self._recall, recalling, action)
+                    elif cache is not None:
+                        cache.look_up(action)
 
         try:
             await drive(job.machine, job.inbox, perform)

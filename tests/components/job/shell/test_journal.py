@@ -256,21 +256,20 @@ async def test_results_that_wait_for_their_tasks_outlive_the_job_server(tmp_path
     for left in (2, 1):
         with open_journal(folder) as journal:
             engine = await journal.recover(two_steps(twice), {})
-            assert journal.known is not None
+            assert journal.has_rest
             first, *_ = extract(engine)
             await write(journal, folder, engine, [first])
             task = engine.extract(engine.next() or 0)
             assert task.name == "second"
-            values = journal.known(task)
-            assert values is not None, f"{left} are left"
-            outcome = Outcome(task.task_id, 1, Reason.FINISHED, values)
+            (outcome,) = await journal.recall([task])
+            assert outcome.values, f"{left} are left"
             await write(
                 journal, folder, engine, [TaskDone(task.task_id, TaskState.FINISHED, outcome, task.name)]
             )
     with open_journal(folder) as journal:
         engine = await journal.recover(two_steps(twice), {})
         assert engine.engine.outputs() == {"results": [3, 4]}
-        assert journal.known is None, "each was taken once"
+        assert not journal.has_rest, "each was taken once"
 
 
 async def test_files_of_an_earlier_version_are_not_looked_at(tmp_path: Path) -> None:
