@@ -47,6 +47,11 @@ class Demands:
                 by_host[group.rif_id].append(group)
             self._jobs[said.job] = _Job(said, now, dict(by_host))
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any task waits."""
+        return any(job.said.groups for job in self._jobs.values())
+
     # What waits ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:

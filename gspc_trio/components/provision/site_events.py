@@ -120,13 +120,13 @@ class NodeEnded(Struct, frozen=True):
 
 
 class BlockUsed(Struct, frozen=True):
-    """Jobs hold something of a block."""
+    """Somebody who does not say what runs holds something of a block."""
 
     block_id: str
 
 
 class BlockIdle(Struct, frozen=True):
-    """No job holds anything of a block any more."""
+    """Nobody does so any more."""
 
     block_id: str
 

@@ -12,6 +12,9 @@ from gspc_trio.components.provision.site_settings import SiteSettings
 from gspc_trio.core.ids import Counter, RifId
 from gspc_trio.records.facts import BlockChanged, SiteChanged
 
+SAME_END_S = 1.5
+"""Tasks that end within so many seconds may be the same: jobs tell it in whole seconds, and now and then."""
+
 
 @frozen
 class SiteLimits:
@@ -48,9 +51,10 @@ class SiteBlock:
         held_at: since when it is held, or None.
         ends_at: when the batch system ends it, None as long as it has not begun.
         up: node -> RIF of those that are up; ``was_up`` whether there ever was one.
-        used: jobs hold something of it.
+        used: somebody who does not say what runs holds something of it.
+        task_ends: when the walltime of what runs there is over.
         needed_at: when it last got a task, or was planned to get one.
-        idle_since: since when no job holds anything of it; None if one does, or it has no RIF yet.
+        idle_since: since when nothing runs there; None if something does, or it has no RIF yet.
         suspended: it gets no new task.
         ending: why it was ended, "" if it was not.
         told: the last record.
@@ -72,6 +76,7 @@ class SiteBlock:
     up: dict[int, RifId] = field(factory=dict)
     was_up: bool = False
     used: bool = False
+    task_ends: tuple[float, ...] = ()
     needed_at: float = 0.0
     idle_since: float | None = None
     suspended: bool = False
@@ -81,6 +86,16 @@ class SiteBlock:
     def held_until(self, limits: SiteLimits) -> float | None:
         """Return until when it is counted on although it is held, None if it is not held."""
         return None if self.held_at is None else self.held_at + limits.held_s
+
+    def note_running(self, running: Sequence[RunningTasks], now: float) -> None:
+        """Note what runs there: whether it got a task since the last time, or has nothing to do."""
+        before, self.task_ends = self.task_ends, tuple(now + one.rest_s for one in running if one.rest_s)
+        if any(all(abs(end - other) > SAME_END_S for other in before) for end in self.task_ends):
+            self.needed_at = now
+        if running or self.used:
+            self.idle_since = None
+        elif self.was_up and self.idle_since is None:
+            self.idle_since = self.needed_at = now
 
     def view(self, running: Sequence[RunningTasks], now: float, limits: SiteLimits) -> BlockView:
         """Return how the planner sees it."""

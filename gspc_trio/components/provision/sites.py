@@ -234,6 +234,9 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     @handles(TaskDemand)
     def _demand(self, event: TaskDemand) -> None:
         self._demands.say(event, self.now)
+        if not self._demands.has_waiting:
+            for site in self.sites.values():
+                self._drop_waiting(site, "no task waits for it any more")
         self._plan_soon()
 
     @handles(HostsThere)
@@ -345,8 +348,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         block = self.blocks.get(event.block_id)
         if block is not None:
             block.used = False
-            block.idle_since = self.now if block.was_up else None
-            block.needed_at = self.now
+            block.note_running((), self.now)
             self._plan_soon()
 
     @handles(BlockGone)
@@ -472,6 +474,8 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     def _fill(self, site: KnownSite) -> tuple[list[BlockView], BlockPlan]:
         """Put tasks that wait into the blocks of a site; return these as they are planned, and the plan."""
         now, settings = self.now, site.settings
+        for block in site.blocks.values():
+            block.note_running(self._demands.running(block.up.values(), settings, now), now)
         views = self._views(site, now)
         kinds, groups = self._demands.groups(settings)
         filling = evolve(settings.blocks, slots=1)  # no new ones yet: blocks of other sites may have room

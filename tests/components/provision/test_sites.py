@@ -280,6 +280,21 @@ def test_a_block_with_a_last_task_is_suspended_and_ends_with_it() -> None:
     assert cancel.reason == "it is suspended, and its last task has ended"
 
 
+def test_a_block_is_idle_when_nothing_runs_there_although_its_job_keeps_its_grants() -> None:
+    bench = Bench(a=ONE_SLOT)
+    bench.demand(TaskGroup(100.0))
+    started(bench)
+    bench.demand(running=[RunningGroup("r5", 100.0)])
+    bench.until(20)
+    bench.demand(running=[RunningGroup("r5", 100.0)])
+    assert of(SuspendBlock, bench.until(45)) == [], "it got another task, which ends later than the first"
+    bench.demand()
+    assert of(CancelBlock, bench.until(74)) == []
+    assert of(CancelBlock, bench.until(80)) == [
+        CancelBlock("a/b1", "no task waits for it, and none has for 30 s")
+    ]
+
+
 def test_what_a_job_holds_without_a_task_is_not_ended() -> None:
     bench = Bench(a=ONE_SLOT)
     bench.demand(TaskGroup(100.0))

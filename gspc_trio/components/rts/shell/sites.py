@@ -68,7 +68,7 @@ from gspc_trio.components.rts.shell.site_desk import SiteQuestion
 from gspc_trio.components.rts.shell.strategy_runs import Blocks
 from gspc_trio.components.rts.state import ManagedRif, RifState, site_strategy
 from gspc_trio.core.demand import DemandWanted, TaskDemand
-from gspc_trio.core.ids import Counter, GrantId, RifId, host_name
+from gspc_trio.core.ids import Counter, GrantId, JobId, RifId, host_name
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
@@ -85,9 +85,6 @@ OFFERED_NODES_MAX = 64
 
 OFFERED_CORES_MAX = 4096
 """Their cores, all together, unless one node has more."""
-
-USED_S = 1.0
-"""A block that is in use is told to be so once in so many seconds."""
 
 
 class SiteHost(Protocol):
@@ -111,14 +108,12 @@ class _Open:
     Attributes:
         rif_ids: of all that there were.
         is_known: whether the batch system has taken its job was answered.
-        held: grants of what it has.
-        used_at: when it was last told to be in use.
+        held: grants of what it has, of jobs that do not say what runs.
     """
 
     rif_ids: set[RifId] = field(factory=set)
     is_known: bool = False
-    held: set[GrantId] = field(factory=set)
-    used_at: float = 0.0
+    held: dict[GrantId, JobId] = field(factory=dict)
 
 
 class _SiteStrategy:
@@ -154,6 +149,7 @@ class SiteRuns(Performer[SitesAction]):
         self._answers: dict[int, Callable[[str], None]] = {}
         self._open: dict[str, _Open] = {}
         self._strategies: dict[str, str] = {}
+        self._telling: set[JobId] = set()
         self._blocks_of_rifs: dict[RifId, str] = {}
         self._offered: dict[str, list[str]] = {}
         self._record = host.rm.record
@@ -286,7 +282,14 @@ class SiteRuns(Performer[SitesAction]):
     # What it is told ----------------------------------------------------------------------------------------
 
     def demand(self, said: TaskDemand, peer: Peer | None = None) -> None:
-        """A job says what its tasks need."""
+        """A job says what its tasks need and what runs: its grants, which it keeps idle, do not count."""
+        if peer is not None and said.job not in self._telling:
+            self._telling.add(said.job)
+            for block_id, known in self._open.items():
+                own = [grant_id for grant_id, job in known.held.items() if job == said.job]
+                self._not_held(block_id, known, own)
+        elif peer is None:
+            self._telling.discard(said.job)
         self._inbox.put(said, peer)
 
     def rif_changed(self, record: RifChanged) -> None:
@@ -340,15 +343,17 @@ class SiteRuns(Performer[SitesAction]):
             known = self._open.get(block_id)
             if known is None:
                 continue
-            if record.held:
-                known.held.add(record.grant_id)
-                if len(known.held) == 1 or record.at_s >= known.used_at + USED_S:
-                    known.used_at = record.at_s
-                    self._inbox.put(BlockUsed(block_id))
-            elif record.grant_id in known.held:
-                known.held.discard(record.grant_id)
-                if not known.held:
-                    self._inbox.put(BlockIdle(block_id))
+            if not record.held:
+                self._not_held(block_id, known, [record.grant_id])
+            elif record.job not in self._telling:
+                known.held[record.grant_id] = record.job
+                self._inbox.put(BlockUsed(block_id))
+
+    def _not_held(self, block_id: str, known: _Open, grant_ids: Sequence[GrantId]) -> None:
+        """These grants do not count any more."""
+        gone = [known.held.pop(grant_id, None) for grant_id in grant_ids]
+        if any(gone) and not known.held:
+            self._inbox.put(BlockIdle(block_id))
 
     # What the machine decides -------------------------------------------------------------------------------
 

@@ -86,22 +86,34 @@ async def test_a_block_comes_when_tasks_wait_and_goes_when_none_do(cluster, auto
         up = await one(job, RifUp)
         assert isinstance(up, RifUp)
         assert (up.host, len(up.resources)) == ("hpc/b1.0", 3)
-        grants = [await one(job, Grant), await one(job, Grant)]
+        assert [await one(job, Grant), await one(job, Grant)]
         (order,) = cluster.rifs.orders
         assert (order.cores, order.options) == (2, {"time": "960s"})
         job.peer.post(TaskDemand(job.job, (), (RunningGroup("r1", 100.0, count=2),)))
         await trio.sleep(20)
         assert await blocks(client) == {"hpc/b1": "running"}
-        for grant in grants:
-            assert isinstance(grant, Grant)
-            job.peer.post(Release(job.job, grant.grant_id))
-        job.peer.post(TaskDemand(job.job))
+        job.peer.post(TaskDemand(job.job))  # it keeps its grants
         await trio.sleep(29)
         assert await blocks(client) == {"hpc/b1": "running"}
         await trio.sleep(5)
         assert await blocks(client) == {}
         assert cluster.rifs.ended == ["r1"]
         assert cluster.service.status().rifs == ()
+
+
+async def test_a_block_that_is_held_by_somebody_who_tells_no_demand_is_not_ended(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job, cluster.job("holder") as holder:
+        await client.call(AddSite("hpc", SMALL))
+        holder.peer.post(demand(holder, 1))
+        job.peer.post(waiting(job, 1))
+        grant = await one(holder, Grant)
+        assert isinstance(grant, Grant)
+        job.peer.post(TaskDemand(job.job))
+        await trio.sleep(500)
+        assert await blocks(client) == {"hpc/b1": "running"}
+        holder.peer.post(Release(holder.job, grant.grant_id))
+        await trio.sleep(35)
+        assert await blocks(client) == {}
 
 
 async def test_what_a_site_could_bring_is_waited_for_and_other_things_are_refused(cluster, autojump_clock):
