@@ -118,7 +118,8 @@ def describe_plans(sites: Sequence[SiteStatus]) -> Iterator[str]:
         yield f"{site.site}{why}: {site.plan}"
         for block in site.planned:
             nodes = "1 node" if block.nodes == 1 else f"{block.nodes} nodes"
-            yield f"  {nodes} with {block.cores} cores for {block.walltime_s:g} s: {block.why}"
+            cores = "1 core" if block.cores == 1 else f"{block.cores} cores"
+            yield f"  {nodes} with {cores} for {block.walltime_s:g} s: {block.why}"
 
 
 def _block_line(block: BlockStatus) -> str:
