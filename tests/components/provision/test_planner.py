@@ -155,9 +155,10 @@ def test_sums_of_what_is_no_binary_fraction_are_compared_with_a_tolerance() -> N
     assert 4 * 60**0.01 - 3 * 60**0.01 < 60**0.01  # what floating-point numbers say
     found = plan([Group(60, 1, 9)], [block("b", 4, 60, RunningTasks(1, 60, 3))], SETTINGS, 1000)
     assert found.given == {"b": (Taken(0, 1),)}
-    equal = evolve(SETTINGS, spread=0.0, slots=3, allocation_step=1.0, cores_per_node=1, max_nodes=99)
-    found = plan([Group(600, 1, 21)], [], equal, 1000)
-    assert found.new_blocks[0].why.startswith("its share of 0.333 of what waits is 7 tasks of")
+    equal = evolve(SETTINGS, spread=0.0, slots=2, allocation_step=1.0)
+    assert 600**0.01 * 62 / 2 / 600**0.01 > 31
+    found = plan([Group(600, 1, 62)], [], equal, 1000)
+    assert found.new_blocks[0].why.startswith("its share of 0.5 of what waits is 31 tasks of")
 
 
 def test_longest_tasks_go_first_and_wide_ones_only_where_they_fit() -> None:
