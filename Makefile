@@ -35,7 +35,7 @@ cpython: $(VENV)/.test-installed
 lab: $(VENV)/.test-installed
 	GSPC_LAB=1 $(BIN)/python -m pytest -q tests/lab
 
-# What needs root and the Debian packages slurm-wlm and munge; without them it says so and skips.
+# Batch systems on this host. They need root and Debian packages (.ci/run has their names); without them it says so and skips.
 engines: $(VENV)/.test-installed
 	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs tests/engines
 

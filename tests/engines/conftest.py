@@ -1,4 +1,4 @@
-"""A cluster for the tests of this folder; without one they are skipped, saying what is missing."""
+"""Batch systems for the tests of this folder; without one they are skipped, saying what is missing."""
 
 from __future__ import annotations
 
@@ -9,26 +9,52 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.e2e.support import World, open_world
-from tests.engines.slurm import Slurm, missing, open_slurm
+from tests.e2e.support import World, open_world, wait_until
+from tests.engines import mpi as open_mpi
+from tests.engines import oar as oar_server
+from tests.engines import slurm as slurm_cluster
+from tests.engines.support import Cluster
+
+
+def skip_without(why: str) -> None:
+    if not os.environ.get("GSPC_ENGINES"):
+        pytest.skip("batch systems are started by: make engines")
+    if why:
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[Slurm]:
-    if not os.environ.get("GSPC_ENGINES"):
-        pytest.skip("batch systems are started by: make engines")
-    why = missing()
-    if why:
-        pytest.skip(why)
+def slurm() -> Iterator[slurm_cluster.Slurm]:
+    skip_without(slurm_cluster.missing())
     # Not below the directory of pytest: munged wants all on the way to its socket to be open to others.
-    with TemporaryDirectory(prefix="slurm-") as folder, open_slurm(Path(folder)) as cluster:
+    with TemporaryDirectory(prefix="slurm-") as folder, slurm_cluster.open_slurm(Path(folder)) as cluster:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def oar() -> Iterator[oar_server.Oar]:
+    skip_without(oar_server.missing())
+    with TemporaryDirectory(prefix="oar-") as folder, oar_server.open_oar(Path(folder)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mpi() -> open_mpi.Mpi:
+    skip_without(open_mpi.missing())
+    return open_mpi.Mpi()
+
+
 @pytest.fixture
-def world(slurm: Slurm, tmp_path: Path) -> Iterator[World]:
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The batch system that a test asks for by its parameter; the usual one is Slurm."""
+    found: Cluster = request.getfixturevalue(getattr(request, "param", "slurm"))
+    return found
+
+
+@pytest.fixture
+def world(cluster: Cluster, tmp_path: Path) -> Iterator[World]:
     """A place to run commands in that know the cluster; no batch job of theirs may be left."""
     with open_world(tmp_path) as place:
-        place.environment |= slurm.environment
+        place.environment |= cluster.environment
         yield place
-    assert slurm.jobs("RUNNING", "PENDING") == []
+    wait_until(lambda: cluster.jobs() == [], "no batch job is left")

@@ -134,8 +134,9 @@ class Slurm:
         return done.stdout
 
     def jobs(self, *states: str) -> list[str]:
-        """Return the ids of the jobs in these states."""
-        return self.run("squeue", "-h", f"--states={','.join(states)}", "-o", "%i").split()
+        """Return the ids of the jobs in these states; without any, of those that have not ended."""
+        wanted = ",".join(states or ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING"))
+        return self.run("squeue", "-h", f"--states={wanted}", "-o", "%i").split()
 
     def stop(self) -> None:
         """End it, jobs first."""

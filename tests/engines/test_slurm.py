@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.e2e.support import MARKING, SLEEPERS, World, completed, wait_until
 from tests.engines.slurm import Slurm
+from tests.engines.support import own_address, results, start, states
 
 UNCLEAR_SBATCH = """#!/bin/sh
 PATH={path}
@@ -22,17 +22,6 @@ sbatch "$@" >&2
 echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
 exit 1
 """
-
-
-def own_address() -> str:
-    """Return an address of this host that is not loopback; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this host has no address but loopback")
-        address: str = probe.getsockname()[0]
-        return address
 
 
 def start_rts(world: World, *options: str) -> subprocess.Popen[str]:
@@ -62,25 +51,6 @@ def open_block(world: World, name: str = "b", **options: str) -> Any:
 
 def rif_of(world: World, host: str) -> Any:
     return next(rif for rif in world.status()["rifs"] if rif["host"] == host)
-
-
-def start(world: World, flow: str, *settings: str) -> subprocess.Popen[str]:
-    """Start a job on the run-time system of this test."""
-    options = [f"--set={setting}" for setting in settings]
-    flow = world.workflow(flow)
-    return world.start("jobserver", "run", flow, "--rts", world.connection_file, *options, "--json")
-
-
-def results(job: subprocess.Popen[str]) -> list[Any]:
-    """Wait for a job and return its results."""
-    done = completed(job)
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout)["outputs"]["results"]
-    return found
-
-
-def states(world: World) -> dict[str, str]:
-    return {rif["host"]: rif["state"] for rif in world.status()["rifs"]}
 
 
 def test_a_job_runs_on_nodes_of_slurm_and_nothing_is_left(world: World, slurm: Slurm):

@@ -93,7 +93,7 @@ class PbsProvider(Provider):
     def launch(self, request: BatchRequest, command: str) -> str:
         """See Provider."""
         if request.nodes == 1:
-            return on_node(command, "0", "$PBS_JOBID")
+            return on_node(command, "0", "${PBS_JOBID:-$SLURM_JOB_ID}")
         return _LAUNCH.strip().format(command=shlex.quote(command))
 
     def query(self, job_id: str = "") -> Command:
