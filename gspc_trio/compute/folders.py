@@ -432,6 +432,16 @@ class Folders:
             self._made.add(folder)
             return folder
 
+    def name(self) -> str:
+        """Return the name of a directory that somebody else makes; from any thread.
+
+        Raises:
+            OSError: it could not be made.
+        """
+        folder = self.make()
+        folder.remove()
+        return folder.path
+
     @contextmanager
     def lent(self) -> Iterator[str]:
         """Return a new directory for the block; when nobody has one any more, nothing is left.

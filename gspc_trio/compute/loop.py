@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter, time
 from types import FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING
 
 from gspc_trio.compute import system
 from gspc_trio.compute.channel import (
@@ -35,6 +36,9 @@ from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace
 from gspc_trio.core.held import cpus_here, hold
 from gspc_trio.protocol.values import RAISED_BY_USERS
+
+if TYPE_CHECKING:  # few tasks have one
+    from gspc_trio.compute.wrapper import Wrapped
 
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
@@ -82,6 +86,7 @@ class Loop:
         self._packet = bytearray(PACKET_BYTES_MAX)
         self.codes: dict[int, bytes] = {}
         self._runners: dict[int, Runner] = {}
+        self._wrapped: Wrapped | None = None
         self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
@@ -175,6 +180,8 @@ class Loop:
                     values, stdout, stderr = runner.run(arguments, memory_bytes)
             else:
                 values, stdout, stderr = runner.run(arguments, memory_bytes)
+            if self._wrapped is not None:
+                self._wrapped.stage_out()
         except BaseException as problem:
             values = []
             error = describe(problem, memory_bytes)
@@ -190,6 +197,9 @@ class Loop:
             place.end()
         if changes.made:
             changes.undo()
+        if self._wrapped is not None:
+            self._wrapped.remove()
+            self._wrapped = None
         duration_s = ended - begun
         if duration_s < QUICK_S:
             self._quick.add(code_id)
@@ -210,6 +220,11 @@ class Loop:
 
     def enter(self, directory: bytes) -> None:
         """Have a task run in a directory of its own; it is left when the task has ended."""
+        if directory[:1] == b"\0":  # it is to be made here
+            from gspc_trio.compute.wrapper import Wrapped
+
+            self._wrapped = Wrapped(directory[1:])
+            directory = os.fsencode(self._wrapped.stage_in())
         os.chdir(directory)
 
     def check_interrupted(self, problem: BaseException) -> None:

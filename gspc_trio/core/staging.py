@@ -7,6 +7,7 @@ to the host of its job. Names never lead out of the directory on either side.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -20,6 +21,9 @@ from gspc_trio.core.rules import fill
 
 PLAN_MARK = b"\xc1\3"
 """Begins an argument that is none: the plan of the task's files."""
+
+WRAPPER_MARK = "\0"
+"""Begins, in the place of the name of a directory, what the process that runs a task is to stage itself."""
 
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 4000
@@ -265,6 +269,29 @@ class FilePatterns(Struct, frozen=True):
             tuple(source for source in fetch if isinstance(source, str)),
             tuple(target for target in store if isinstance(target, str)),
         )
+
+
+def wrapper_order(plan: FilePlan, home: str, directory: str, files_max: int, bytes_max: int) -> str | None:
+    """Return what the process that runs a task is told so that it stages files itself, with its mark.
+
+    It comes in the place of the name of a directory.
+
+    Args:
+        plan: of the task.
+        home: directory of the job's files.
+        directory: to be made for the task.
+        files_max, bytes_max: of the task, each way.
+
+    Returns:
+        None if some of its files are values, which that process cannot stage.
+    """
+    fetch: list[object] = [[name, [source], False] for name, source in plan.fetch]
+    fetch += [[one.target, one.sources, one.is_optional] for one in plan.gather]
+    store = [(name, target, False) for name, target in plan.store]
+    store += [(one.pattern, one.target, one.is_optional) for one in plan.scatter]
+    if plan.file_arguments or any(isinstance(target, int) for _, target, _ in store):
+        return None
+    return WRAPPER_MARK + json.dumps([home, directory, fetch, store, files_max, bytes_max])
 
 
 def split_plan(arguments: tuple[bytes, ...]) -> tuple[FilePlan | None, tuple[bytes, ...], tuple[bytes, ...]]:

@@ -19,7 +19,17 @@ from gspc_trio.core.similar import did_you_mean
 Value: TypeAlias = str | int | float | list[str]
 """What a setting is written as; on a command line, all are texts."""
 
-BLOCK_OPTIONS = ("queue", "account", "shared", "python", "directory", "memory", "spill", "spill_directory")
+BLOCK_OPTIONS = (
+    "queue",
+    "account",
+    "shared",
+    "python",
+    "directory",
+    "memory",
+    "spill",
+    "spill_directory",
+    "site_directory",
+)
 """Settings that are options of each block of the site, as for ``gspc-rts bootstrap --set``."""
 
 MAX_TIME_S = 3600.0

@@ -10,7 +10,7 @@ from enum import StrEnum
 from attrs import field, frozen
 
 from gspc_trio.components.provision.strategy import STAGING_OPTIONS
-from gspc_trio.components.provision.throttle import DEFAULTS, Limit, parse_throttles
+from gspc_trio.components.provision.throttle import DEFAULTS, OFF, Limit, parse_throttles
 from gspc_trio.core.similar import did_you_mean
 
 FILE_THROTTLES = tuple(name for name in STAGING_OPTIONS if name in DEFAULTS)
@@ -69,6 +69,25 @@ def staging_settings(options: Mapping[str, str]) -> StagingSettings:
         name = "site_directory" if directory else min(throttles)
         raise ValueError(f"{name} is for staging=swift, not for staging={mode}")
     return StagingSettings(mode, directory, throttles)
+
+
+def block_options(mode: str, *throttles: Mapping[str, Limit]) -> dict[str, str]:
+    """Return what the hosts of a block are told of staging.
+
+    Args:
+        mode: that of the site.
+        throttles: of all sites together, and of the site; what is not for files is left out.
+    """
+    if mode == StagingMode.PROVIDER:
+        return {}
+    options = {"staging": mode}
+    for limits in throttles if mode == StagingMode.SWIFT else ():
+        options |= {
+            name: OFF if limit is None else str(limit)
+            for name, limit in limits.items()
+            if name in FILE_THROTTLES
+        }
+    return options
 
 
 def removal_script(*directories: str) -> str:

@@ -38,6 +38,7 @@ class OpenJob(Struct, frozen=True):
         process_key: of the job server, so that tasks may speak to managers that it has started.
         initializer: encoded code that each compute process runs before its first task; b"" for none.
         process_tasks_max: after so many tasks a compute process is replaced; 0: never.
+        directory: of the files that its tasks fetch and store, on its own host.
     """
 
     job: JobId
@@ -53,6 +54,7 @@ class OpenJob(Struct, frozen=True):
     process_key: ProcessKey | None = None
     initializer: bytes = b""
     process_tasks_max: Count = 0
+    directory: str = ""
 
 
 class DefineCode(Struct, frozen=True):

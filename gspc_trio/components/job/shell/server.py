@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -462,6 +463,7 @@ class _JobServer:
             process_key=settings.process_key,
             initializer=settings.initializer,
             process_tasks_max=settings.process_tasks_max,
+            directory=os.path.abspath(settings.directory or here.directory),
         )
 
     async def _recall(self, journal: Journal, wanted: LookUpTasks) -> None:

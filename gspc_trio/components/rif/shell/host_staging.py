@@ -54,6 +54,7 @@ class HostStaging:
         self._staging = staging
         self._buffers = buffers
         self._folders = Folders()
+        self._is_wrapped = files is not None and files.mode == "wrapper"
         self._site: Site | None = None
         if files is not None and files.site_directory:
             from gspc_trio.components.worker.shell.site_files import Site
@@ -69,12 +70,13 @@ class HostStaging:
             opening: of the job.
             server: returns the connection to its job server, None if there is none now.
         """
+        home = opening.directory if self._is_wrapped else ""
         files: TaskFiles
         files = transfer = FileTransfer(server, self._buffers)
         if self._site is not None:
             files = self._site.files_of(opening.job, transfer)
         if opening.data is None:
-            staging = self._staging or JobStaging(None, self._folders, opening.stage, files)
+            staging = self._staging or JobStaging(None, self._folders, opening.stage, files, home)
             return JobCode(opening, staging=staging)
         from gspc_trio.components.worker.shell.iml_staging import DataStaging
 
@@ -83,7 +85,7 @@ class HostStaging:
         layers = self._layers
         layers.prepare(opening.data)
         data = DataStaging(opening.data, layers)
-        staging = JobStaging(data, self._folders, opening.stage, files)
+        staging = JobStaging(data, self._folders, opening.stage, files, home)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ from gspc_trio.components.provision.site_events import (
 from gspc_trio.components.provision.site_settings import BadSite, SiteSettings, site_settings
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
+from gspc_trio.components.provision.staging import block_options
 from gspc_trio.components.provision.strategy import RifOrder, ends_in_s
 from gspc_trio.components.provision.throttle import Limit
 from gspc_trio.components.rm.events import Coming, Settled
@@ -143,6 +144,7 @@ class SiteRuns(Performer[SitesAction]):
 
     def __init__(self, host: SiteHost, throttles: Mapping[str, Limit]) -> None:
         self._host = host
+        self._throttles = throttles
         self.machine = Sites(throttles)
         self._inbox: Inbox[SitesEvent] = Inbox()
         self._asks = Counter()
@@ -377,7 +379,9 @@ class SiteRuns(Performer[SitesAction]):
     @performs(SubmitBlock)
     def _submit_block(self, action: SubmitBlock) -> None:
         self._open[action.block_id] = _Open()
-        options = {**self.machine.sites[action.site].settings.options, "time": f"{action.walltime_s:g}s"}
+        settings = self.machine.sites[action.site].settings
+        options = {**settings.options, "time": f"{action.walltime_s:g}s"}
+        options |= block_options(settings.staging, self._throttles, settings.throttles)
         strategy = self._strategies[action.site]
         order = BlockOrder(action.block_id, strategy, action.nodes, action.cores, options)
         self._host.blocks.open(order, self._news)

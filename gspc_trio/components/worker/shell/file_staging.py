@@ -16,10 +16,10 @@ from gspc_trio.components.worker.shell.files_in import FilesIn, bytes_of
 from gspc_trio.components.worker.shell.files_out import FilesOut
 from gspc_trio.components.worker.shell.staging import StagedInput, StagingError
 from gspc_trio.compute.channel import unpack
-from gspc_trio.compute.folders import Folder, Folders
+from gspc_trio.compute.folders import Folder, Folders, remove_tree
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.staging import FilePlan, StageLimits, split_plan
+from gspc_trio.core.staging import FilePlan, StageLimits, split_plan, wrapper_order
 from gspc_trio.core.task import Outcome
 from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
@@ -36,6 +36,7 @@ class _Work:
         self.restored = restored
         self.attempt = attempt
         self.is_over = False
+        self.left = ""
         self.folder: Folder | None = None
         self.given: frozenset[str] = frozenset()
 
@@ -48,6 +49,7 @@ class JobStaging:
         folders: of this host.
         limits: of the job.
         files: moves its files.
+        home: directory of its files, if the processes that run its tasks see it and stage themselves; or "".
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class JobStaging:
         folders: Folders,
         limits: StageLimits,
         files: TaskFiles,
+        home: str = "",
     ) -> None:
+        self._home = home
         self._data = data
         self._folders = folders
         self._limits = limits
@@ -84,7 +88,9 @@ class JobStaging:
             return StagedInput(moved=moved) if moved else None
         staged = _Work(plan, values, restored, f"{submission.task_id}-{submission.attempt}")
         directory = ""
-        if plan.has_files:
+        if plan.has_files and self._home:
+            directory = await self._wrapped(staged)
+        if plan.has_files and not directory:
             staged.folder = await self._make_folder(staged)
             directory = staged.folder.path
         key = (resource.resource_id, (submission.task_id, submission.attempt))
@@ -109,6 +115,13 @@ class JobStaging:
             await self._data.copy(outcome)
         await trio.lowlevel.checkpoint()
         return changed
+
+    async def _wrapped(self, staged: _Work) -> str:
+        """Return what the process that runs a task is told of its files, "" if it cannot stage them all."""
+        limits = self._limits
+        staged.left = await trio.to_thread.run_sync(self._folders.name)
+        said = wrapper_order(staged.plan, self._home, staged.left, limits.files_max, limits.file_bytes_max)
+        return said or ""
 
     async def _make_folder(self, staged: _Work) -> Folder:
         plan, limits = staged.plan, self._limits
@@ -164,6 +177,9 @@ class JobStaging:
 
     async def _release(self, key: tuple[ResourceId, AttemptKey]) -> None:
         staged = self._works.pop(key, None)
+        if staged is not None and staged.left:  # its process may have been killed
+            with trio.CancelScope(shield=True), suppress(OSError):
+                await trio.to_thread.run_sync(remove_tree, staged.left)
         if staged is not None and staged.folder is not None:
             with trio.CancelScope(shield=True), suppress(OSError, StagingError):
                 if not staged.is_over and (staged.plan.store or staged.plan.scatter):

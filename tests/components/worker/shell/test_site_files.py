@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from gspc_trio.components.provision.throttle import ThrottleKind
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, Room
@@ -142,8 +142,8 @@ async def test_a_site_directory_that_cannot_be_made_is_no_fault_of_the_task(job:
     assert caught.value.returned
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_transfers_and_operations_keep_to_their_throttles() -> None:
+async def test_transfers_and_operations_keep_to_their_throttles(autojump_clock: MockClock) -> None:
+    del autojump_clock
     turns, now, most = FileTurns({"file_transfers": 2}), {"n": 0}, {"n": 0}
 
     async def move(kind: ThrottleKind, lasts_s: float) -> None:
