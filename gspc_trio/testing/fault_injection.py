@@ -265,7 +265,7 @@ class FaultInjector:
         """Try to get in with another token; being let in is a fault of the other side."""
 
         async def main(process: SimulatedProcess) -> None:
-            random = Random(self._random.getrandbits(64))
+            random = Random(f"stranger {self._random.getrandbits(64)}")  # others may have the same bits
             network = SimulatedNetwork(process, self._cluster.wires, WRONG_TOKEN, random)
             try:
                 async with network.connect(address, role="job", name="thief", expect="") as peer:
@@ -359,10 +359,10 @@ class Strangers:
         hello = handshake.Hello(VERSION, VERSION, "job", "fake", nonce, "fake", "", 1000)
         async with trio.open_nursery() as nursery:
             connection = await wrap_client_stream(nursery, cast(trio.SocketStream, end), "nowhere", "/")
-            await connection.send_message(handshake.encode_hello(hello))
-            await connection.get_message()
-            await connection.send_message(handshake.encode_proof(proof))
-            with suppress(ConnectionClosed):
+            with suppress(ConnectionClosed):  # here: a nursery would make a group of it
+                await connection.send_message(handshake.encode_hello(hello))
+                await connection.get_message()
+                await connection.send_message(handshake.encode_proof(proof))
                 while True:
                     await connection.get_message()
             nursery.cancel_scope.cancel()
