@@ -8,6 +8,9 @@ from typing import Literal, Protocol, TypeAlias
 from attrs import field, frozen
 from msgspec import Struct
 
+ENROL_ROLE = "enrol"
+"""Role of a process of a block that wants the order for its RIF."""
+
 Over: TypeAlias = Literal["ended", "refused", "missing"]
 """How it is over with a batch job: it has ended; there is none; nobody knows."""
 

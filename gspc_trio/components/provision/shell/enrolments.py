@@ -9,7 +9,14 @@ from collections.abc import Awaitable, Callable, Iterable
 import trio
 
 from gspc_trio.components.provision import enrolment
-from gspc_trio.components.provision.blocks import BlockNews, BlockSide, NodeCame, NodeLost, SavedBlock
+from gspc_trio.components.provision.blocks import (
+    ENROL_ROLE,
+    BlockNews,
+    BlockSide,
+    NodeCame,
+    NodeLost,
+    SavedBlock,
+)
 from gspc_trio.components.provision.enrolment import Enrolment, EnrolmentAction, EnrolmentEvent
 from gspc_trio.components.provision.messages import Enrol, Enrolled
 from gspc_trio.core.ids import Counter
@@ -18,9 +25,6 @@ from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 
 log = logging.getLogger(__name__)
-
-ROLE = "enrol"
-"""Role of a process that wants an order."""
 
 JOB_ID_CHARACTERS_MAX = 256
 """Longest id of a batch job."""
@@ -63,15 +67,17 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
 
     def token_of(self, role: str, name: str) -> bytes | None:
         """Return what a dialer of this role and name has to know; None for the token of the network."""
-        if role != ROLE:
+        if role != ENROL_ROLE:
             return None
         return self._tickets.get(name) or secrets.token_bytes(32)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            await drive(self._machine, self._inbox, self.perform)
+    def open(self, nursery: trio.Nursery) -> None:
+        """Serve in the nursery."""
+        self._nursery = nursery
+        nursery.start_soon(self._drive)
+
+    async def _drive(self) -> None:
+        await drive(self._machine, self._inbox, self.perform)
 
     async def serve(self, peer: Peer) -> None:
         """Serve one process that wants an order, until it is gone."""

@@ -20,9 +20,8 @@ import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import BATCH_ID_VARIABLE, NODE_VARIABLE, RESTARTS_VARIABLE
-from gspc_trio.components.provision.blocks import EnrolmentFile
+from gspc_trio.components.provision.blocks import ENROL_ROLE, EnrolmentFile
 from gspc_trio.components.provision.messages import Enrol
-from gspc_trio.components.provision.shell.enrolments import ROLE as ENROL_ROLE
 from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.provision.strategy import STAGING_OPTIONS, ends_in_s
 from gspc_trio.components.rif.messages import RifProcessOrder

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.shell.enrolments import ROLE as ENROL_ROLE
-from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.blocks import ENROL_ROLE
 from gspc_trio.components.rif.messages import (
     CannotStart,
     DagReport,
@@ -72,6 +71,9 @@ from gspc_trio.records.facts import HostLoad, Record, StreamOpened, WorkerChange
 from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.records.shell.stream import RecordStream, Watcher
 
+if TYPE_CHECKING:
+    from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+
 log = logging.getLogger(__name__)
 
 CANCELLED = "the run-time system goes"
@@ -117,7 +119,11 @@ class Service(Protocol):
     machine: Rts
     sites: SiteDesk
     stopped: trio.Event
-    desk: EnrolmentDesk
+
+    @property
+    def desk(self) -> EnrolmentDesk:
+        """Where the RIFs of blocks enrol."""
+        ...
 
     def ask(
         self,

@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from msgspec import structs
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.blocks import ENROL_ROLE, SavedBlock
 from gspc_trio.components.provision.strategy import (
     Strategy,
     come_up_times,
@@ -53,6 +53,9 @@ from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
 
+if TYPE_CHECKING:
+    from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 3.0
@@ -67,7 +70,6 @@ class RtsService(Performer[actions.RtsAction]):
         records: of RIFs, resources, grants and jobs.
         stopped: set when a client has asked it to stop; its owner then leaves the block.
         blocks: batch jobs that host RIFs.
-        desk: where the RIFs of blocks enrol.
     """
 
     def __init__(
@@ -96,9 +98,12 @@ class RtsService(Performer[actions.RtsAction]):
         self.sites = SiteDesk(self._load_sites)
         self.peers = PeerServer(self)
         self._network = network
-        self.desk = EnrolmentDesk(issue)
-        network.token_of = self.desk.token_of
-        self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put, self.desk)
+        self._issue = issue
+        self._desk: EnrolmentDesk | None = None
+        network.token_of = self._token_of
+        self._runs = StrategyRuns(
+            strategies, network.token, issue, limits.grace_s, self.inbox.put, lambda: self.desk
+        )
         self.blocks = Blocks(self, self._runs)
         self._to_start: list[actions.StartRif] | None = []
         self._started_s = trio.current_time()
@@ -111,6 +116,26 @@ class RtsService(Performer[actions.RtsAction]):
     def address(self) -> str:
         """The first address at which it listens."""
         return self.addresses[0]
+
+    @property
+    def desk(self) -> EnrolmentDesk:
+        """Where the RIFs of blocks enrol; what it needs is loaded when there is a block."""
+        if self._desk is None:
+            from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+
+            self._desk = EnrolmentDesk(self._issue)
+            self._desk.told = self.blocks.told
+            if self._to_start is None:
+                self._desk.open(self._nursery)
+        return self._desk
+
+    def saved_blocks(self) -> tuple[SavedBlock, ...]:
+        """Return what the next run-time system is to know of the blocks that there are."""
+        return () if self._desk is None else self._desk.saved_blocks()
+
+    def _token_of(self, role: str, name: str) -> bytes | None:
+        """Return what a dialer of this role and name has to know; None for the token of the network."""
+        return self.desk.token_of(role, name) if role == ENROL_ROLE else None
 
     # What a user can ask, in this process -------------------------------------------------------------------
 
@@ -283,7 +308,8 @@ class RtsService(Performer[actions.RtsAction]):
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
-        await nursery.start(self.desk.run)
+        if self._desk is not None:
+            self._desk.open(nursery)
         restored, self._to_start = self._to_start or (), None
         for action in restored:
             self._start_rif(action)

@@ -201,7 +201,8 @@ class StateKeeper:
         service.machine.skip_names(before.rifs_named, before.jobs_named)
         too_late = self._clock() - before.alive_s > OLD_WORK_S
         if before.alive_s:
-            service.desk.restore(before.blocks)
+            if before.blocks:
+                service.desk.restore(before.blocks)
             for host in before.hosts:
                 if host not in self.hosts_to_start:
                     gone = too_late or host.has_ended
@@ -233,7 +234,7 @@ class StateKeeper:
                     self.state,
                     hosts=self._hosts(service),
                     jobs=self._jobs(service),
-                    blocks=service.desk.saved_blocks(),
+                    blocks=service.saved_blocks(),
                     rifs_named=_ahead(rifs, self.state.rifs_named),
                     jobs_named=_ahead(jobs, self.state.jobs_named),
                 )

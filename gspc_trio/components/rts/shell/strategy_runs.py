@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from gspc_trio.components.provision.blocks import BlockNews, BlockOrder, BlockOver
-from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
 from gspc_trio.components.provision.strategy import (
     OutOfSight,
     RifOrder,
@@ -25,6 +24,9 @@ from gspc_trio.components.rts.state import ManagedRif, RifState
 from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.core.resources import MEMORY_CLASS
 
+if TYPE_CHECKING:
+    from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +39,7 @@ class StrategyRuns:
         issue: returns credentials for the TLS of a RIF, "" for none.
         grace_s: how long RIFs are to wait for their run-time system.
         put: takes an event for the machine.
-        desk: where RIFs of blocks enrol.
+        desk: returns where RIFs of blocks enrol.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class StrategyRuns:
         issue: Callable[[RifId], str],
         grace_s: float,
         put: Callable[[events.RifEnded | events.RifWaits | events.RifOrdered], None],
-        desk: EnrolmentDesk,
+        desk: Callable[[], EnrolmentDesk],
     ) -> None:
         self._strategies = dict(strategies)
         self._token = token
@@ -80,7 +82,7 @@ class StrategyRuns:
             node=action.node,
             nodes=action.nodes,
             taken=action.taken,
-            desk=self._desk,
+            desk=self._desk() if action.block else None,
         )
         reason, adrift, again = "it was ended", False, False
         try:
@@ -108,7 +110,6 @@ class BlockKeeper(Protocol):
     """What blocks need of the service."""
 
     machine: Rts
-    desk: EnrolmentDesk
 
     def ask(
         self,
@@ -141,7 +142,6 @@ class Blocks:
         self._service = service
         self._runs = runs
         self._tell: dict[str, Callable[[BlockNews], None]] = {}
-        service.desk.told = self._told
 
     def add_strategy(self, name: str, strategy: Strategy) -> None:
         """Let blocks be opened by one more strategy, such as that of a site."""
@@ -160,10 +160,10 @@ class Blocks:
 
         def answered(answer: actions.Answer | actions.QuestionRefused) -> None:
             if isinstance(answer, actions.QuestionRefused):
-                self._told(BlockOver(order.block, "refused", answer.reason))
+                self.told(BlockOver(order.block, "refused", answer.reason))
             elif isinstance(answer.result, actions.Bootstrapped) and not self.rifs(order.block):
                 reason = next(iter(answer.result.failed.values()), "it was ended")
-                self._told(BlockOver(order.block, "refused", reason))
+                self.told(BlockOver(order.block, "refused", reason))
 
         self._service.ask(lambda ask: events.BootstrapAsked(ask, *asked), answered)
 
@@ -199,7 +199,8 @@ class Blocks:
         if rifs:
             await self._service.teardown(rifs)
 
-    def _told(self, news: BlockNews) -> None:
+    def told(self, news: BlockNews) -> None:
+        """Take what has become of a block."""
         tell = self._tell.get(news.block)
         if isinstance(news, BlockOver):
             self._tell.pop(news.block, None)

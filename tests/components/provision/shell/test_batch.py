@@ -133,7 +133,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path, nursery: trio.Nursery) -> World:
     world = World(tmp_path)
-    await nursery.start(world.desk.run)
+    world.desk.open(nursery)
 
     async def listen(task_status: trio.TaskStatus[str]) -> None:
         await world.network.listen(

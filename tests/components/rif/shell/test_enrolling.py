@@ -33,7 +33,7 @@ class Kept(Side):
 async def address(nursery: trio.Nursery) -> str:
     """Where a desk is that has an order for the only node of the block ``b``."""
     desk = EnrolmentDesk(lambda _: "")
-    await nursery.start(desk.run)
+    desk.open(nursery)
     desk.open_block(Kept(), "b", 1, TICKET, "", 0)
     desk.hand_in("b", 0, 1, taken=False)
     network = Network(wire_codec, TOKEN)
