@@ -19,6 +19,9 @@ from gspc_trio.core.similar import did_you_mean
 Value: TypeAlias = str | int | float | list[str]
 """What a setting is written as; on a command line, all are texts."""
 
+ENGINE_OPTIONS = ("image",)
+"""Options of blocks that some batch systems have, and others have not."""
+
 BLOCK_OPTIONS = (
     "queue",
     "account",
@@ -29,6 +32,7 @@ BLOCK_OPTIONS = (
     "spill",
     "spill_directory",
     "site_directory",
+    *ENGINE_OPTIONS,
 )
 """Settings that are options of each block of the site, as for ``gspc-rts bootstrap --set``."""
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 from attrs import define, evolve, field
 
-from gspc_trio.components.provision.batch import BatchState, Provider
+from gspc_trio.components.provision.batch import BadRequest, BatchState, Provider, request_of
 from gspc_trio.components.provision.block_settings import BadBlockSettings
 from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
@@ -44,7 +44,12 @@ from gspc_trio.components.provision.site_events import (
     SubmitBlock,
     SuspendBlock,
 )
-from gspc_trio.components.provision.site_settings import BadSite, SiteSettings, site_settings
+from gspc_trio.components.provision.site_settings import (
+    ENGINE_OPTIONS,
+    BadSite,
+    SiteSettings,
+    site_settings,
+)
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
 from gspc_trio.components.provision.staging import block_options
@@ -182,7 +187,8 @@ class SiteRuns(Performer[SitesAction]):
         else:
             try:
                 provider = find_provider(settings.provider, settings.via)
-            except ProviderError as error:
+                _check_request(provider, settings)
+            except (ProviderError, BadRequest) as error:
                 answered(f"site {name}: {error}")
                 return
             strategy, unit_s, is_here = site_strategy(name), float(provider.time_unit_s), provider.is_here
@@ -476,3 +482,17 @@ def _block_status(block: SiteBlock, now: float) -> BlockStatus:
         None if block.ends_at is None else max(0.0, block.ends_at - now),
         block.why,
     )
+
+
+def _check_request(provider: Provider, settings: SiteSettings) -> None:
+    """See that the batch system has jobs such as the blocks of a site.
+
+    Raises:
+        BadRequest: it has not.
+    """
+    foreign = [key for key in ENGINE_OPTIONS if key in settings.options and key not in provider.options]
+    if foreign:
+        raise BadRequest(f"{provider.name} has no setting {foreign[0]!r}")
+    own = {key: value for key, value in settings.options.items() if key in provider.options}
+    request = request_of("block", settings.blocks.cores_per_node, settings.options)
+    provider.submit(evolve(request, options=own))

@@ -199,6 +199,9 @@ async def test_a_site_that_refuses_is_asked_again_and_a_block_is_ended_on_reques
     ("question", "words"),
     [
         (AddSite("hpc", SMALL | {"provider": "slrum"}), "there is no provider 'slrum'"),
+        (AddSite("hpc", SMALL | {"provider": "kubernetes"}), "kubernetes needs an image"),
+        (AddSite("hpc", SMALL | {"provider": "slurm", "image": "x"}), "slurm has no setting 'image'"),
+        (AddSite("hpc", SMALL | {"provider": "local", "queue": "x"}), "local has no queues and no accounts"),
         (AddSite("hpc", SMALL | {"max_nods": "2"}), "did you mean 'max_nodes'?"),
         (AddSite("a.b", SMALL), "a name has letters"),
         (AddSite("hpc", SMALL | {"provider": "slurm", "max_time": "90s"}), "in units of 60 s"),
