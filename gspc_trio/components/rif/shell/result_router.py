@@ -27,7 +27,7 @@ from gspc_trio.components.worker.messages import (
     TakeBack,
     ToTask,
 )
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.verdict import without_values
 from gspc_trio.core.ids import Attempt, Counter, JobId, ResourceId, TaskId
 from gspc_trio.core.nested import NestedBroken, encode
@@ -316,10 +316,10 @@ class TaskRelay:
 
     def __init__(self, peers: Mapping[JobId, Peer]) -> None:
         self._peers = peers
-        self._lines: dict[int, TaskLine] = {}
+        self._lines: dict[int, TaskConnection] = {}
         self._numbers = Counter()
 
-    async def run(self, resource_id: ResourceId, line: TaskLine) -> None:
+    async def run(self, resource_id: ResourceId, line: TaskConnection) -> None:
         """Pass on what a task says, until it is silent or its job server is gone."""
         job, task_id = line.hello.job, line.hello.task_id
         peer = self._peers.get(job)

@@ -79,7 +79,7 @@ from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import Staging
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.shell.worker import JobCode, WorkerShell
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
@@ -418,7 +418,7 @@ class RifService(Performer[HostAction]):
         )
         self._shells[action.resource.resource_id] = shell
 
-    def _task_speaks(self, resource_id: ResourceId, line: TaskLine) -> None:
+    def _task_speaks(self, resource_id: ResourceId, line: TaskConnection) -> None:
         self._nursery.start_soon(self._relay.run, resource_id, line)
 
     @performs(Finished)

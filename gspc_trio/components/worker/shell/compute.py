@@ -27,7 +27,7 @@ from gspc_trio.components.worker.shell.compute_channel import (
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes
 from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, Template
 from gspc_trio.components.worker.shell.compute_threads import ThreadHosts
-from gspc_trio.components.worker.shell.task_door import TaskDoor, TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection, TaskListener
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.nested import TaskHello
@@ -111,7 +111,7 @@ class ProcessBackend:
         self._hosts = ThreadHosts(self._fork)
         self._claims = CpuClaims()
         self._computes: WeakKeyDictionary[ChannelCompute, JobId] = WeakKeyDictionary()
-        self.door = TaskDoor(self._who_runs)
+        self.task_listener = TaskListener(self._who_runs)
         self._times: WeakValueDictionary[JobId, CodeTimes] = WeakValueDictionary()
         self._closed = False
 
@@ -162,7 +162,7 @@ class ProcessBackend:
         self._computes[compute] = job.job
         return compute
 
-    def _who_runs(self, task: TaskHello) -> Callable[[TaskLine], None] | None:
+    def _who_runs(self, task: TaskHello) -> Callable[[TaskConnection], None] | None:
         """Return who takes the connection of a task, None if it does not run here."""
         for compute, job in list(self._computes.items()):
             if job == task.job and compute.has(task.task_id, task.attempt):
@@ -201,7 +201,7 @@ class ProcessBackend:
                 self._template = None
             if self._template is None:
                 started, self._started = self._started, None
-                template = Template(self.door.address, started)
+                template = Template(self.task_listener.address, started)
                 await self._nursery.start(template.run)
                 self._template = template
             return self._template
@@ -220,7 +220,7 @@ async def open_process_backend(started: StartedTemplate | None = None) -> AsyncI
     require_linux()
     async with open_scope() as nursery:
         backend = ProcessBackend(nursery, started)
-        await nursery.start(backend.door.run)
+        await nursery.start(backend.task_listener.run)
         try:
             yield backend
         finally:

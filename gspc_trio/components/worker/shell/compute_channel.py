@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes, TaskChannel
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.compute.channel import FRAME_HEADER, UNDEFINED, unpack_results
 from gspc_trio.core.ids import Attempt, TaskId
@@ -70,7 +70,7 @@ class ComputeEvents(Protocol):
         """
         ...
 
-    def speaks(self, line: TaskLine) -> None:
+    def speaks(self, line: TaskConnection) -> None:
         """The process of a task has connected, to say something to its job server."""
         ...
 
@@ -204,7 +204,7 @@ class ChannelCompute:
         """Return whether it was handed this attempt and has not reported it."""
         return any(one.task_id == task_id and one.attempt == attempt for one in self._handed)
 
-    def speaks(self, line: TaskLine) -> None:
+    def speaks(self, line: TaskConnection) -> None:
         """Take the connection of a task."""
         self._events.speaks(line)
 

@@ -20,7 +20,7 @@ from gspc_trio.components.worker.messages import Finished, OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, ComputeError
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.machine import Performer, performs
@@ -59,7 +59,7 @@ class JobCompute:
         backend: ComputeBackend,
         put: Callable[[WorkerEvent], None],
         start_failed: Callable[[StartFailed], None],
-        speaks: Callable[[TaskLine], None],
+        speaks: Callable[[TaskConnection], None],
     ) -> None:
         self.speaks = speaks
         self._start_failed = start_failed
@@ -204,7 +204,7 @@ class WorkerShell(Performer[ComputeAction]):
         nursery: trio.Nursery,
         clock: Callable[[], float] = time.time,
         start_failed: Callable[[StartFailed], None] = lambda _: None,
-        speaks: Callable[[ResourceId, TaskLine], None] = lambda _, line: line.close(),
+        speaks: Callable[[ResourceId, TaskConnection], None] = lambda _, line: line.close(),
     ) -> None:
         self._speaks = partial(speaks, resource.resource_id)
         self.resource = resource

@@ -8,7 +8,7 @@ import trio
 
 from gspc_trio.components.rif.shell.result_router import TaskRelay
 from gspc_trio.components.worker.messages import FromTask
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.core.nested import CancelNested, TaskHello, encode
 from gspc_trio.nursery.connections.rpc import Peer
@@ -35,7 +35,7 @@ async def test_a_task_that_says_much_waits_for_its_job_server() -> None:
     async with connected(WEBSOCKET, slow, limits=limits) as peer, trio.open_nursery() as nursery:
         ours, theirs = map(trio.socket.from_stdlib_socket, socket.socketpair())
         async with trio.SocketStream(ours) as stream, trio.SocketStream(theirs) as task:
-            line = TaskLine(stream)
+            line = TaskConnection(stream)
             line.hello = TaskHello("j1", 1, 1)
             nursery.start_soon(TaskRelay({"j1": peer}).run, "r1.core0", line)
             word = encode(CancelNested(1))

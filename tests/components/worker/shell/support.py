@@ -12,7 +12,7 @@ import trio
 from attrs import define, field
 
 from gspc_trio.components.worker.messages import OpenJob, Submission
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.resources import Resource
@@ -50,7 +50,7 @@ class Recorder:
         self.printed = printed
         self._ring()
 
-    def speaks(self, line: TaskLine) -> None:
+    def speaks(self, line: TaskConnection) -> None:
         line.close()
 
     def _ring(self) -> None:

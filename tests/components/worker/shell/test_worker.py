@@ -28,7 +28,7 @@ from gspc_trio.components.worker.events import (
     StageIn,
 )
 from gspc_trio.components.worker.messages import Finished, OpenJob, Submission, Submit
-from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.shell.worker import JobCode, JobCompute, WorkerShell
 from gspc_trio.components.worker.verdict import refusal
 from gspc_trio.core.resources import Resource
@@ -228,7 +228,9 @@ async def test_only_a_process_that_never_took_a_task_has_not_started(
     starts: list[StartFailed] = []
     async with open_simulated_backend() as backend:
         code = JobCode(OpenJob("j1"), {7: b""})
-        compute = JobCompute(Resource(R, "core"), code, backend, events.append, starts.append, TaskLine.close)
+        compute = JobCompute(
+            Resource(R, "core"), code, backend, events.append, starts.append, TaskConnection.close
+        )
         compute.hand([Submission(task, 1, 7) for task in (1, 2)])
         if worked:
             compute.computed((Outcome(1, 1, Reason.FINISHED),))

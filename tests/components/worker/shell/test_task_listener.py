@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from gspc_trio.components.worker.shell.task_door import TaskDoor, TaskLine
+from gspc_trio.components.worker.shell.task_listener import TaskConnection, TaskListener
 from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.core.nested import TaskHello, TaskWaits, encode
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
@@ -18,18 +18,18 @@ HANG_S = 60.0
 
 
 class Host:
-    """A door, and the lines of the tasks that came in."""
+    """A listener, and the connections of the tasks that came in."""
 
     def __init__(self) -> None:
-        self.door = TaskDoor(lambda hello: self._take if hello == HERE else None)
-        self.send, self.lines = trio.open_memory_channel[TaskLine](10)
+        self.listener = TaskListener(lambda hello: self._take if hello == HERE else None)
+        self.send, self.lines = trio.open_memory_channel[TaskConnection](10)
 
-    def _take(self, line: TaskLine) -> None:
+    def _take(self, line: TaskConnection) -> None:
         self.send.send_nowait(line)
 
     async def connect(self, *said: bytes) -> trio.SocketStream:
         process = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        await process.connect("\0" + self.door.address)
+        await process.connect("\0" + self.listener.address)
         stream = trio.SocketStream(process)
         for data in said:
             await stream.send_all(FRAME_HEADER.pack(len(data)) + data)
@@ -41,7 +41,7 @@ async def host() -> AsyncIterator[Host]:
     with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:
             opened = Host()
-            await nursery.start(opened.door.run)
+            await nursery.start(opened.listener.run)
             yield opened
             nursery.cancel_scope.cancel()
 

@@ -26,7 +26,7 @@ HELLO_S = 5.0
 _CREDENTIALS = struct.Struct("3i")
 
 
-class TaskLine:
+class TaskConnection:
     """A connection of the process of a task.
 
     Attributes:
@@ -75,7 +75,7 @@ class TaskLine:
                 await self._stream.send_all(FRAME_HEADER.pack(len(data)) + data)
 
 
-class TaskDoor:
+class TaskListener:
     """Lets processes of this user in that say which task they run.
 
     Args:
@@ -85,7 +85,7 @@ class TaskDoor:
         address: name of the socket, without the zero byte before it.
     """
 
-    def __init__(self, find: Callable[[TaskHello], Callable[[TaskLine], None] | None]) -> None:
+    def __init__(self, find: Callable[[TaskHello], Callable[[TaskConnection], None] | None]) -> None:
         self.address = f"gspc-trio/{os.getuid()}/tasks/{secrets.token_hex(8)}"
         self._find = find
 
@@ -111,8 +111,8 @@ class TaskDoor:
             _, uid, _ = _CREDENTIALS.unpack(asked)
             if uid != os.getuid():
                 return
-            line = TaskLine(stream)
-            take: Callable[[TaskLine], None] | None = None
+            line = TaskConnection(stream)
+            take: Callable[[TaskConnection], None] | None = None
             with trio.move_on_after(HELLO_S), suppress(msgspec.DecodeError):
                 hello = decode_said(await line.receive())
                 if isinstance(hello, TaskHello):
