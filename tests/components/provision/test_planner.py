@@ -123,6 +123,12 @@ def test_two_blocks_for_a_thousand_tasks() -> None:
     )
 
 
+def test_a_task_wider_than_a_new_block_is_not_committed_to_it() -> None:
+    found = plan([Group(10, 1, 20), Group(20, 64)], [], TIGHT, 0)
+    shapes = [(one.nodes, one.height_s, one.tasks) for one in found.new_blocks]
+    assert shapes == [(1, 100, (Taken(0, 20),)), (4, 200, (Taken(1, 1),))]
+
+
 def test_width_counts_alone_without_parallelism() -> None:
     found = plan([Group(60, 1, 20)], [], evolve(SETTINGS, parallelism=0.0), 0)
     assert [(one.nodes, one.tasks) for one in found.new_blocks] == [(1, (Taken(0, 16),)), (1, (Taken(0, 4),))]
