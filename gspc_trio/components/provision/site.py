@@ -405,7 +405,9 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             how: Over = "ended" if told.state is BatchState.ENDED else "missing"
             self._over(job, how, job.reason or f"{self._system} job {told.job_id} ended: {told.reason}")
             return
-        if told.state is BatchState.UNKNOWN:
+        if told.state is BatchState.UNKNOWN:  # it is there, and that is all
+            if job.unwanted:
+                self._see_later(job)
             return
         job.state, job.is_hopeless = told.state, told.is_hopeless
         job.why = "" if told.reason == "None" else told.reason

@@ -84,6 +84,26 @@ def test_a_job_is_submitted_listed_and_over():
     assert site.machine.deadline() is None
 
 
+def test_a_word_that_is_not_known_says_only_that_the_job_is_there():
+    site = Site()
+    site.submitted()
+    site.listed(job(RUNNING))
+    assert site.listed(job(BatchState.UNKNOWN, "WANDERING")) == []
+    site.tell(JobUnwanted("a"))
+    site.tell(CancelAnswered("a"))
+    assert site.tick() == [AskJob("a", "1")]
+    assert site.tell(JobAnswered("a", (job(BatchState.UNKNOWN),))) == [CancelJob("a", "1")]
+
+
+def test_a_job_of_another_name_under_the_same_id_is_another_job():
+    site = Site()
+    site.submitted()
+    assert AskJob("a", "1") in site.listed()
+    assert site.tell(JobAnswered("a", (job(RUNNING, name="b"),))) == [
+        JobMoved("a", "slurm does not know job 1 any more", "1", QUEUED)
+    ]
+
+
 def test_lists_get_rare_while_nothing_changes_and_frequent_again():
     site = Site()
     site.submitted()
