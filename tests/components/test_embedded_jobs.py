@@ -125,7 +125,8 @@ async def test_an_application_function_that_raises_what_has_no_text_harms_no_job
             with pytest.raises(RemoteError) as caught:
                 await rts.call(job.job_id, "complain")
             result = await job.wait()
-    assert (caught.value.kind, str(caught.value)) == ("Speechless", "Speechless")
+    where = f"{__file__}:{complain.__code__.co_firstlineno + 1}, in complain"
+    assert (caught.value.kind, str(caught.value)) == ("Speechless", f"Speechless ({where})")
     assert result.state == "finished"
 
 
