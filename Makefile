@@ -37,7 +37,7 @@ lab: $(VENV)/.test-installed
 
 # Batch systems on this host. They need root and Debian packages (.ci/run has their names); without them it says so and skips.
 engines: $(VENV)/.test-installed
-	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs tests/engines
+	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile tests/engines
 
 # gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.
 browser: $(VENV)/.test-installed

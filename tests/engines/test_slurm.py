@@ -158,7 +158,9 @@ def test_blocks_outlive_a_run_time_system_that_is_killed(world: World, slurm: Sl
     first = start_rts(world, state)
     open_block(world)
     asking = world.start(*asking_for(world, "q", nodes=2))
-    wait_until(lambda: "queued: Resources" in world.run("rts", "status").stdout, "the second waits")
+    # Slurm says "Priority" for a moment when it has not looked at the job yet.
+    words = ("queued: Resources", "queued: Priority")
+    wait_until(lambda: any(word in world.run("rts", "status").stdout for word in words), "the second waits")
     running, queued = slurm.jobs("RUNNING"), slurm.jobs("PENDING")
     time.sleep(0.5)  # until it is in the state; nobody tells
     first.kill()
