@@ -38,6 +38,7 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.sites import app as site_app
+from gspc_trio.cli.sites import block_app
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.rif.messages import MemoryServer
@@ -64,6 +65,7 @@ from gspc_trio.version import VERSION
 
 app = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
 app.command(site_app)
+app.command(block_app)
 
 FILE_NAMES = ["--connection-file", "--rts"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]

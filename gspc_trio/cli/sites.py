@@ -1,20 +1,24 @@
-"""``gspc-rts site``: add, list, pause, resume and remove the sites of a running run-time system."""
+"""``gspc-rts site`` and ``gspc-rts block``: the sites of a running run-time system, and their blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Settings
-from gspc_trio.cli.common import UsageError, parse_option, print_json, running_connection
-from gspc_trio.components.rts.messages import BlockStatus, SiteChange, SiteStatus
+from gspc_trio.cli.common import CommandError, UsageError, parse_option, print_json, running_connection
+from gspc_trio.cli.site_lines import describe_blocks, describe_plans, describe_site, describe_sites
 from gspc_trio.components.rts.shell.client import join_rts
+from gspc_trio.components.rts.site_messages import SiteChange, SiteStatus
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.protocol.plain import to_plain
 
 app = App(name="site", help="Ask batch systems for hosts as tasks need them.")
+block_app = App(name="block", help="Look at the batch jobs of sites, and end them.")
 
 RunningFile = Annotated[
     Path | None,
@@ -86,50 +90,63 @@ async def list_sites(*, connection_file: RunningFile = None, json: Json = False)
         print("\n".join(describe_sites(sites)))
 
 
-def describe_sites(sites: Sequence[SiteStatus]) -> Iterator[str]:
-    """Yield lines for people: each site, and below it its blocks."""
-    if not sites:
-        yield "no sites"
-    for site in sites:
-        why = f": {site.detail}" if site.detail else ""
-        yield (
-            f"{site.site} ({site.provider}) is {site.state}{why}; {len(site.blocks)} of {site.slots} slots"
-        )
-        yield from map(_block_line, site.blocks)
+@app.command
+async def show(name: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
+    """Show one site: its settings, its score and why, its throttles, and its blocks.
+
+    Parameters
+    ----------
+    name
+        Name of the site.
+    """
+    async with join_rts(running_connection(connection_file)) as rts:
+        site = _named(await rts.sites(), name)
+    if json:
+        print_json(to_plain(site))
+    else:
+        print("\n".join(describe_site(site)))
+
+
+def _named(sites: Sequence[SiteStatus], name: str) -> SiteStatus:
+    """Return the site of a name.
+
+    Raises:
+        CommandError: there is none.
+    """
+    found = {site.site: site for site in sites}
+    if name not in found:
+        there = ", ".join(found) or "none"
+        raise CommandError(f"there is no site {name!r}{did_you_mean(name, found)}; there are: {there}")
+    return found[name]
 
 
 @app.command(name="plan")
-async def plan_sites(*, connection_file: RunningFile = None, json: Json = False) -> None:
-    """Say which blocks would be asked for now, and why, without asking for them."""
+async def plan_sites(
+    name: str | None = None,
+    /,
+    *,
+    check: Annotated[bool, Parameter(negative=())] = False,
+    connection_file: RunningFile = None,
+    json: Json = False,
+) -> None:
+    """Say which blocks would be asked for now, why, and with which scripts, without asking for them.
+
+    Parameters
+    ----------
+    name
+        Name of the site; by default all sites.
+    check
+        Ask the batch system whether it could ever run them, for example with sbatch --test-only. If no block
+        is planned, ask for the largest one that the site may have.
+    """
     async with join_rts(running_connection(connection_file)) as rts:
-        sites = await rts.sites(planned=True)
+        sites = await rts.sites(planned=True, check=check)
+    if name is not None:
+        sites = (_named(sites, name),)
     if json:
         print_json({"sites": to_plain(sites)})
     else:
         print("\n".join(describe_plans(sites)))
-
-
-def describe_plans(sites: Sequence[SiteStatus]) -> Iterator[str]:
-    """Yield lines for people: why so much is planned at each site, and below it the blocks with their why."""
-    if not sites:
-        yield "no sites"
-    for site in sites:
-        why = f" ({site.state}: {site.detail})" if site.detail else ""
-        yield f"{site.site}{why}: {site.plan}"
-        for block in site.planned:
-            nodes = "1 node" if block.nodes == 1 else f"{block.nodes} nodes"
-            cores = "1 core" if block.cores == 1 else f"{block.cores} cores"
-            yield f"  {nodes} with {cores} for {block.walltime_s:g} s: {block.why}"
-
-
-def _block_line(block: BlockStatus) -> str:
-    words = [f"  {block.block_id} is {block.state}"]
-    if block.batch_id:
-        words.append(f"batch job {block.batch_id}")
-    words.append(f"{block.up} of {block.nodes} nodes up, {block.cores} cores, {block.walltime_s:g} s")
-    if block.ends_in_s is not None:
-        words.append(f"ends in {block.ends_in_s:.0f} s")
-    return ", ".join(words) + (f": {block.detail}" if block.detail else "")
 
 
 @app.command
@@ -174,3 +191,51 @@ async def remove(name: str, *, connection_file: RunningFile = None) -> None:
 async def _change(name: str, change: SiteChange, connection_file: Path | None) -> None:
     async with join_rts(running_connection(connection_file)) as rts:
         await rts.change_site(name, change)
+
+
+@block_app.command(name="list")
+async def list_blocks(*, connection_file: RunningFile = None, json: Json = False) -> None:
+    """List the blocks of all sites: their batch jobs, states, shapes, time left and tasks."""
+    async with join_rts(running_connection(connection_file)) as rts:
+        sites = await rts.sites()
+    if json:
+        print_json({"blocks": to_plain([block for site in sites for block in site.blocks])})
+    else:
+        print("\n".join(describe_blocks(sites)))
+
+
+@block_app.command
+async def log(block: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
+    """Print the last lines that the batch job of a block has printed, also of a block that is over.
+
+    Parameters
+    ----------
+    block
+        Name of the block, for example hpc/b3.
+    """
+    async with join_rts(running_connection(connection_file)) as rts:
+        printed = await rts.block_output(block)
+    if json:
+        print_json(to_plain(printed))
+        return
+    for line in printed.lines:
+        print(line)
+    if printed.over:
+        print(f"block {block} is over: {printed.over}", file=sys.stderr)
+
+
+@block_app.command
+async def cancel(block: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
+    """End a block now; what runs there runs again elsewhere.
+
+    Parameters
+    ----------
+    block
+        Name of the block, for example hpc/b3.
+    """
+    async with join_rts(running_connection(connection_file)) as rts:
+        await rts.end_block(block)
+    if json:
+        print_json({"block": block, "cancelled": True})
+    else:
+        print(f"block {block} is cancelled")

@@ -78,6 +78,7 @@ class BlockOver(Struct, frozen=True):
         reason: for people.
         had_rifs: whether one of its RIFs was ever connected.
         was_cancelled: whether that is what was asked for.
+        said: the last lines that its job has printed.
     """
 
     block: str
@@ -85,6 +86,7 @@ class BlockOver(Struct, frozen=True):
     reason: str
     had_rifs: bool = False
     was_cancelled: bool = False
+    said: tuple[str, ...] = ()
 
 
 BlockNews: TypeAlias = BlockMoved | NodeCame | NodeLost | BlockOver

@@ -237,6 +237,16 @@ def site_settings(name: str, given: Mapping[str, object]) -> SiteSettings:
     return SiteSettings(**site, blocks=blocks, options=read["options"], throttles=read["throttles"])
 
 
+def written(settings: SiteSettings) -> dict[str, str]:
+    """Return all settings that hold at a site, as :func:`site_settings` reads them; options that it has."""
+    said = {key: str(getattr(settings, key)) for key in _SITE_KEYS if getattr(settings, key)}
+    for key, (target, _) in _BLOCK_KEYS.items():
+        value = getattr(settings.blocks, target)
+        said[key] = str(int(value) if value == int(value) else value) + "s" * target.endswith("_s")
+    limits = {name: "off" if limit is None else str(limit) for name, limit in settings.throttles.items()}
+    return said | dict(settings.options) | limits
+
+
 def _read(key: str, value: object, read: dict[str, dict[str, Any]]) -> None:
     """Enter the value of a key where it belongs.
 

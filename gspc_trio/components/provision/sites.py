@@ -18,7 +18,14 @@ from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.demands import Demands, as_planned
-from gspc_trio.components.provision.planner import BlockPlan, BlockView, NewBlock, plan, refusal
+from gspc_trio.components.provision.planner import (
+    BlockPlan,
+    BlockView,
+    NewBlock,
+    RunningTasks,
+    plan,
+    refusal,
+)
 from gspc_trio.components.provision.removal import TakeDown, removals
 from gspc_trio.components.provision.score import SiteOutcome, SiteScores, SiteUse
 from gspc_trio.components.provision.site_events import (
@@ -136,6 +143,18 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             new = (block.tasks for block in found.new_blocks)
             self._demands.take(kinds, chain.from_iterable([*found.given.values(), *new]))
         return plans
+
+    def use(self, site: KnownSite) -> SiteUse:
+        """Return how busy a site is."""
+        blocks = site.settings.blocks
+        rif_ids = [rif_id for block in site.blocks.values() for rif_id in block.up.values()]
+        is_full = not blocks.new_blocks_max(len(site.blocks))
+        cores = len(rif_ids) * blocks.cores_per_node
+        return SiteUse(site.name, self._demands.running_at(rif_ids), cores, is_full)
+
+    def running(self, block: SiteBlock, now: float) -> list[RunningTasks]:
+        """Return what runs in a block, as jobs have told."""
+        return self._demands.running(block.up.values(), self.sites[block.site].settings, now)
 
     # People ask ---------------------------------------------------------------------------------------------
 
@@ -475,7 +494,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         """Put tasks that wait into the blocks of a site; return these as they are planned, and the plan."""
         now, settings = self.now, site.settings
         for block in site.blocks.values():
-            block.note_running(self._demands.running(block.up.values(), settings, now), now)
+            block.note_running(self.running(block, now), now)
         views = self._views(site, now)
         kinds, groups = self._demands.groups(settings)
         filling = evolve(settings.blocks, slots=1)  # no new ones yet: blocks of other sites may have room
@@ -487,17 +506,14 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
 
     def _views(self, site: KnownSite, now: float) -> list[BlockView]:
         """Return the blocks of a site as they are planned."""
-        return [
-            block.view(self._demands.running(block.up.values(), site.settings, now), now, self.limits)
-            for block in site.blocks.values()
-        ]
+        return [block.view(self.running(block, now), now, self.limits) for block in site.blocks.values()]
 
     def _ask_for_blocks(self) -> None:
         """Ask for blocks for what has no room, at sites chosen by their scores."""
         candidates = {name: site for name, site in self.sites.items() if site.may_ask(self.now)}
         while candidates:
             wanted = [site for site in candidates.values() if self._demands.left_for(site.settings)]
-            uses = [self._use(site) for site in wanted]
+            uses = [self.use(site) for site in wanted]
             name = self.scores.choose(uses, self._random, self.now) if uses else None
             if name is None:
                 return
@@ -511,14 +527,6 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             for new in plan(groups, views, site.settings.blocks, self.now).new_blocks:
                 self._want(site, new)
                 self._demands.take(kinds, new.tasks)
-
-    def _use(self, site: KnownSite) -> SiteUse:
-        """Return how busy a site is."""
-        blocks = site.settings.blocks
-        rif_ids = [rif_id for block in site.blocks.values() for rif_id in block.up.values()]
-        is_full = not blocks.new_blocks_max(len(site.blocks))
-        cores = len(rif_ids) * blocks.cores_per_node
-        return SiteUse(site.name, self._demands.running_at(rif_ids), cores, is_full)
 
     def _want(self, site: KnownSite, new: NewBlock) -> None:
         block_id = site.names.next_name()

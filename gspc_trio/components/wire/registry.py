@@ -78,12 +78,9 @@ from gspc_trio.components.rm.messages import (
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.components.rts.messages import (
     AddDag,
-    AddSite,
     Await,
     Bootstrap,
     BootstrapReport,
-    ChangeSite,
-    EndBlock,
     EndedJob,
     Explain,
     Explanation,
@@ -97,7 +94,6 @@ from gspc_trio.components.rts.messages import (
     LeaveJob,
     Lend,
     ListJobs,
-    ListSites,
     NewWeight,
     RegisterJob,
     RemoveDag,
@@ -106,12 +102,20 @@ from gspc_trio.components.rts.messages import (
     RifUp,
     RtsStatus,
     SetWeight,
-    SiteList,
     StartIml,
     StopIml,
     StopRts,
     Teardown,
     TeardownReport,
+)
+from gspc_trio.components.rts.site_messages import (
+    AddSite,
+    BlockOutput,
+    ChangeSite,
+    EndBlock,
+    GetBlockOutput,
+    ListSites,
+    SiteList,
 )
 from gspc_trio.components.wire.hot import register_hot_hooks
 from gspc_trio.components.worker.messages import (
@@ -198,7 +202,7 @@ WIRE_TYPES: tuple[type, ...] = (
     StartIml, StopIml, StartServer, StopServer, MemoryServer, ServerEnded,
     OpenEndpoint, Endpoint,
     TaskDemand, DemandWanted, GroupRefused,
-    ListSites, SiteList, AddSite, ChangeSite, EndBlock,
+    ListSites, SiteList, AddSite, ChangeSite, EndBlock, GetBlockOutput, BlockOutput,
     Enrol, Enrolled,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""

@@ -13,6 +13,7 @@ from gspc_trio.components.provision.site_settings import (
     given_sites,
     read_sites,
     site_settings,
+    written,
 )
 
 LEAST = {"provider": "slurm"}
@@ -109,3 +110,13 @@ def test_a_missing_file_is_named() -> None:
 def test_an_address_of_a_cluster_is_a_site() -> None:
     said = given_sites("dask://scheduler:8786")
     assert said.sites == {"dask": SiteSettings("dask", options={"address": "dask://scheduler:8786"})}
+
+
+def test_the_settings_that_hold_are_written_as_they_are_read():
+    given = {"provider": "slurm", "via": "ssh:login", "max_time": "90m", "max_nodes": 4, "spread": 0.3}
+    given |= {"host_job": "off", "host_job_submit": 3, "arguments": ["--qos=a", "-x"], "queue": "short"}
+    settings = site_settings("hpc", given)
+    said = written(settings)
+    assert site_settings("hpc", said) == settings
+    assert (said["max_time"], said["spread"], said["idle_end"]) == ("5400s", "0.3", "120s")
+    assert (said["host_job"], said["arguments"], said["slots"]) == ("off", "--qos=a -x", "20")

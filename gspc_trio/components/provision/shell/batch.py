@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import trio
 from attrs import evolve
@@ -22,8 +21,6 @@ from gspc_trio.components.provision.batch import (
     BadRequest,
     BatchJob,
     BatchRequest,
-    Command,
-    CommandResult,
     Provider,
     QueryFailed,
     request_of,
@@ -36,6 +33,7 @@ from gspc_trio.components.provision.blocks import (
     SavedBlock,
 )
 from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, BlockFolder
+from gspc_trio.components.provision.shell.commands import SiteDirectories, run_command
 from gspc_trio.components.provision.shell.strategies import (
     RIF_OPTIONS,
     check_reachable,
@@ -65,7 +63,6 @@ from gspc_trio.components.provision.site import (
     SubmitJob,
     SubmitRefused,
 )
-from gspc_trio.components.provision.staging import REMOVAL_TIME_S, removal_script
 from gspc_trio.components.provision.strategy import (
     OutOfSight,
     RifOrder,
@@ -84,16 +81,10 @@ T = TypeVar("T")
 BATCH_OPTIONS = ("queue", "account", "arguments", "shared", "python")
 """Options of these strategies, besides those of the RIF."""
 
-COMMAND_TIMEOUT_S = 60.0
-"""A command of the batch system that takes longer is killed; what it has done is unclear."""
-
 STOP_S = 8.0
 """How long to wait until a job that was cancelled is gone; then it is named in the log, and left."""
 
 TICKET_BYTES = 32
-
-QUEUE_S = 20.0
-"""How long the batch system may take to queue the job that removes the directory of a site."""
 
 ENROL_FILE, OUTPUT_FILE = "enrol", "output"
 
@@ -212,7 +203,7 @@ class BatchStrategy(Performer[SiteAction]):
         self._by_name: dict[str, _Block] = {}
         self._served: trio.CancelScope | None = None
         self._turn = trio.Lock()
-        self._sites = SiteDirectories(provider, self._command)
+        self._sites = SiteDirectories(provider, run_command)
         self._fresh: list[_Block] = []
         self._nursery: trio.Nursery | None = None
 
@@ -351,7 +342,7 @@ class BatchStrategy(Performer[SiteAction]):
             del self._blocks[block.block], self._by_name[block.name]
             over = block.over or JobOver(block.name, "refused", block.failure)
             had = block.had_rifs, block.is_closing
-            block.desk.tell(BlockOver(block.block, over.how, over.reason, *had))
+            block.desk.tell(BlockOver(block.block, over.how, over.reason, *had, tuple(block.last)))
             block.finish()
             if not self._blocks and self._served is not None:
                 self._served.cancel()
@@ -380,8 +371,7 @@ class BatchStrategy(Performer[SiteAction]):
             folder=folder.path,
             secret=told if provider.secret_path else "",
         )
-        launched = provider.launch(request, remote_command(first.options, path))
-        script = f"#!/bin/sh\n# the block {block.block} of gspc-trio\n{launched}\n"
+        script = block_script(provider, request, block.block, first.options, path)
         block.request = evolve(request, script=script)
         await _in_thread(lambda: folder.write("script", script.encode()))
 
@@ -436,7 +426,7 @@ class BatchStrategy(Performer[SiteAction]):
         try:
             command = self._provider.submit(request)
             program = command[0]
-            result = await self._command(command, self._provider.submit_input(request))
+            result = await run_command(command, self._provider.submit_input(request))
             if result is not None:
                 event = SubmitAnswered(name, self._provider.submitted(result))
         except BadRequest as error:
@@ -462,7 +452,7 @@ class BatchStrategy(Performer[SiteAction]):
 
     async def _cancel(self, action: CancelJob) -> None:
         try:
-            await self._command(self._provider.cancel(action.job_id, action.name))
+            await run_command(self._provider.cancel(action.job_id, action.name))
         except OSError as error:
             log.warning("cannot cancel %s: %s", action.name, error)
         finally:
@@ -471,108 +461,36 @@ class BatchStrategy(Performer[SiteAction]):
     async def cancel_stray(self, job_id: str, name: str) -> None:
         """Cancel a job that nobody waits for any more."""
         try:
-            await self._command(self._provider.cancel(job_id, name))
+            await run_command(self._provider.cancel(job_id, name))
         except OSError as error:
             log.warning("cannot cancel %s: %s", job_id, error)
 
     async def _query(self, job_id: str) -> tuple[BatchJob, ...] | None:
         """Return the jobs that the batch system tells of, or None if it does not."""
         try:
-            result = await self._command(self._provider.query(job_id))
+            result = await run_command(self._provider.query(job_id))
             return None if result is None else self._provider.told(result)
         except (QueryFailed, OSError) as error:
             log.warning("%s does not tell of its jobs: %s", self._provider.name, error)
             return None
 
-    async def _command(self, command: Command, stdin: str = "") -> CommandResult | None:
-        """Run a command to its end, or for so long and return None.
 
-        Raises:
-            OSError: it cannot be started.
-        """
-        with trio.move_on_after(COMMAND_TIMEOUT_S):
-            done = await trio.run_process(
-                command, stdin=stdin.encode(), capture_stdout=True, capture_stderr=True, check=False
-            )
-            output, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-            return CommandResult(done.returncode, output, errors)
-        log.warning("%s has not ended within %g s", command[0], COMMAND_TIMEOUT_S)
-        return None
+def block_script(
+    provider: Provider, request: BatchRequest, block: str, options: dict[str, str], enrol: str
+) -> str:
+    """Return what the batch job of a block runs.
+
+    Args:
+        provider: knows the batch system.
+        request: of the job.
+        block: what it is called.
+        options: of the strategy.
+        enrol: the file with which its RIFs enrol.
+    """
+    launched = provider.launch(request, remote_command(options, enrol))
+    return f"#!/bin/sh\n# the block {block} of gspc-trio\n{launched}\n"
 
 
 async def _in_thread(function: Callable[..., T], *args: object) -> T:
     """Do what may block for long on a shared file system, where nobody waits for it."""
     return await trio.to_thread.run_sync(partial(function, *args))
-
-
-RunCommand: TypeAlias = Callable[[Command, str], Awaitable[CommandResult | None]]
-
-
-class SiteDirectories:
-    """The directories of sites of one batch system: one for all hosts that share the same parent.
-
-    A host makes it before its first task with files. When the last host has ended, a batch job is queued that
-    removes it; nobody waits for that. Hosts that come later have another one.
-
-    Args:
-        provider: knows the batch system.
-        command: runs a command of it, with what it reads on standard input.
-    """
-
-    def __init__(self, provider: Provider, command: RunCommand) -> None:
-        self._provider = provider
-        self._command = command
-        self._held: dict[str, tuple[str, int]] = {}
-
-    @asynccontextmanager
-    async def held(self, parent: str, wanted: BatchRequest) -> AsyncIterator[str]:
-        """Have a site directory for a host, as long as the block lasts; return its name.
-
-        Args:
-            parent: directory that all hosts of the site see.
-            wanted: the batch job of the host; the one that removes has the same queue, account and options.
-        """
-        directory, number = self._held.get(parent, (f"{parent}/site-{secrets.token_hex(6)}", 0))
-        self._held[parent] = directory, number + 1
-        try:
-            yield directory
-        finally:
-            directory, number = self._held[parent]
-            self._held[parent] = directory, number - 1
-            if number == 1:
-                del self._held[parent]
-                with trio.move_on_after(QUEUE_S, shield=True):
-                    if await trio.Path(directory).is_dir():
-                        await self._remove(directory, wanted)
-
-    async def _remove(self, directory: str, wanted: BatchRequest) -> None:
-        folder, name = f"{directory}-removal", f"gspc-remove-{directory.rpartition('-')[2]}"
-        script = removal_script(directory, folder)
-        try:
-            await trio.Path(folder).mkdir(mode=0o700)
-            await trio.Path(folder, "script").write_text(script)
-            request = BatchRequest(
-                name,
-                1,
-                REMOVAL_TIME_S,
-                wanted.queue,
-                wanted.account,
-                wanted.arguments,
-                script=script,
-                folder=folder,
-                options=wanted.options,
-            )
-            command = self._provider.submit(request)
-            result = await self._command(command, self._provider.submit_input(request))
-            if result is not None and self._provider.submitted(result) is not None:
-                log.info("%s removes %s", self._provider.name, directory)
-                return
-            problem = "it did not say whether it has taken the job"
-        except (BadRequest, OSError) as error:
-            problem = str(error)
-        log.warning(
-            "%s may not remove the directory %s: %s; look, and remove it by hand",
-            self._provider.name,
-            directory,
-            problem,
-        )

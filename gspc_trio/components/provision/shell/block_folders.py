@@ -87,19 +87,24 @@ class BlockFolder:
 
     def last_lines(self, name: str) -> list[str]:
         """Return the last lines of a file, if there are any."""
-        try:
-            with open(os.path.join(self.path, name), "rb") as file:
-                size_bytes = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size_bytes - OUTPUT_TAIL_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            return []
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        return last_lines(os.path.join(self.path, name))
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
         remove_tree(self.path)
         os.close(self._lock)
+
+
+def last_lines(path: str) -> list[str]:
+    """Return the last lines of a file, if there are any."""
+    try:
+        with open(path, "rb") as file:
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size_bytes - OUTPUT_TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def sweep(parent: Path) -> None:

@@ -13,11 +13,8 @@ from gspc_trio.components.job.messages import ApplicationCall, ApplicationReply
 from gspc_trio.components.rif.messages import DagReport, MemoryServer
 from gspc_trio.components.rts.messages import (
     AddDag,
-    AddSite,
     Bootstrap,
     BootstrapReport,
-    ChangeSite,
-    EndBlock,
     EndedJob,
     Explain,
     GetEndedJob,
@@ -27,17 +24,24 @@ from gspc_trio.components.rts.messages import (
     JobEntry,
     JobList,
     ListJobs,
-    ListSites,
     RemoveDag,
     RequestExplanation,
     RtsStatus,
-    SiteChange,
-    SiteStatus,
     StartIml,
     StopIml,
     StopRts,
     Teardown,
     TeardownReport,
+)
+from gspc_trio.components.rts.site_messages import (
+    AddSite,
+    BlockOutput,
+    ChangeSite,
+    EndBlock,
+    GetBlockOutput,
+    ListSites,
+    SiteChange,
+    SiteStatus,
 )
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import JobId, ResourceId, RifId
@@ -152,9 +156,14 @@ class RunTimeSystem:
         report: TeardownReport = await self.peer.call(Teardown(tuple(rif_ids)))
         return report.stopped
 
-    async def sites(self, planned: bool = False) -> tuple[SiteStatus, ...]:
-        """Return how the sites are, and their blocks; if wanted with those that would be asked for now."""
-        return (await self.peer.call(ListSites(planned))).sites
+    async def sites(self, planned: bool = False, check: bool = False) -> tuple[SiteStatus, ...]:
+        """Return how the sites are, and their blocks.
+
+        Args:
+            planned: with the blocks that would be asked for now, and their scripts.
+            check: with what the batch systems say of these, without asking for them.
+        """
+        return (await self.peer.call(ListSites(planned, check))).sites
 
     async def add_site(self, name: str, settings: Mapping[str, object]) -> None:
         """Ask for blocks at this site from now on, as tasks need them.
@@ -175,6 +184,14 @@ class RunTimeSystem:
             RemoteError: there is no such site, or one to be removed has blocks.
         """
         await self.peer.call(ChangeSite(name, change))
+
+    async def block_output(self, block_id: str) -> BlockOutput:
+        """Return the last lines that the batch job of a block has printed, also of one that is over.
+
+        Raises:
+            RemoteError: there is no such block.
+        """
+        return await self.peer.call(GetBlockOutput(block_id))
 
     async def end_block(self, block_id: str) -> None:
         """End a block, whatever runs there.

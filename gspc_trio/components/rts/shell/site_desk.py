@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import trio
 
-from gspc_trio.components.rts.messages import AddSite, ChangeSite, EndBlock, ListSites, SiteList
+from gspc_trio.components.rts.site_messages import (
+    AddSite,
+    ChangeSite,
+    EndBlock,
+    GetBlockOutput,
+    ListSites,
+    SiteList,
+)
 from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import JobId
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
@@ -17,10 +24,10 @@ from gspc_trio.records.facts import RifChanged
 if TYPE_CHECKING:
     from gspc_trio.components.provision.site_settings import SiteSettings, SitesFile
 
-SiteQuestion: TypeAlias = ListSites | AddSite | ChangeSite | EndBlock
+SiteQuestion: TypeAlias = ListSites | AddSite | ChangeSite | EndBlock | GetBlockOutput
 """What clients may ask about sites."""
 
-SITE_QUESTIONS = (ListSites, AddSite, ChangeSite, EndBlock)
+SITE_QUESTIONS = (ListSites, AddSite, ChangeSite, EndBlock, GetBlockOutput)
 """The same, as kinds."""
 
 

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import trio
 from attrs import define, evolve, field
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import BadRequest, BatchState, Provider, request_of
 from gspc_trio.components.provision.block_settings import BadBlockSettings
-from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver
+from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver, SavedBlock
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
-from gspc_trio.components.provision.planner import BlockPlan, NewBlock
 from gspc_trio.components.provision.score import SiteOutcome
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.site_events import (
@@ -50,7 +50,6 @@ from gspc_trio.components.provision.site_settings import (
     SiteSettings,
     site_settings,
 )
-from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
 from gspc_trio.components.provision.staging import block_options
 from gspc_trio.components.provision.strategy import RifOrder, ends_in_s
@@ -59,25 +58,35 @@ from gspc_trio.components.rm.events import Coming, Settled
 from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts.machine import Rts
-from gspc_trio.components.rts.messages import (
+from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.components.rts.shell.site_desk import SiteQuestion
+from gspc_trio.components.rts.shell.site_questions import (
+    LINES_MAX,
+    printed,
+    site_status,
+    site_words,
+    with_plan,
+    with_script,
+)
+from gspc_trio.components.rts.shell.strategy_runs import Blocks
+from gspc_trio.components.rts.site_messages import (
     AddSite,
-    BlockStatus,
+    BlockOutput,
     ChangeSite,
     EndBlock,
+    GetBlockOutput,
     ListSites,
     SiteChange,
     SiteList,
     SiteStatus,
 )
-from gspc_trio.components.rts.shell.peers import RtsError
-from gspc_trio.components.rts.shell.site_desk import SiteQuestion
-from gspc_trio.components.rts.shell.strategy_runs import Blocks
 from gspc_trio.components.rts.state import ManagedRif, RifState, site_strategy
 from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import Counter, GrantId, JobId, RifId, host_name
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.address import MemoryAddress, parse_address
@@ -93,6 +102,10 @@ OFFERED_CORES_MAX = 4096
 """Their cores, all together, unless one node has more."""
 
 
+OVER_MAX = 100
+"""Blocks that are over of which it is kept what their jobs have printed last."""
+
+
 class SiteHost(Protocol):
     """What a run-time system does for its sites."""
 
@@ -104,6 +117,10 @@ class SiteHost(Protocol):
 
     def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
         """Run a task for as long as the run-time system is there."""
+        ...
+
+    def saved_blocks(self) -> tuple[SavedBlock, ...]:
+        """Return the blocks that there are, with where their files are."""
         ...
 
 
@@ -156,6 +173,8 @@ class SiteRuns(Performer[SitesAction]):
         self._answers: dict[int, Callable[[str], None]] = {}
         self._open: dict[str, _Open] = {}
         self._strategies: dict[str, str] = {}
+        self._providers: dict[str, Provider] = {}
+        self._over: dict[str, BlockOutput] = {}
         self._telling: set[JobId] = set()
         self._blocks_of_rifs: dict[RifId, str] = {}
         self._offered: dict[str, list[str]] = {}
@@ -182,6 +201,7 @@ class SiteRuns(Performer[SitesAction]):
     def add(self, name: str, settings: SiteSettings, answered: Callable[[str], None]) -> None:
         """Add a site; ``answered`` is told "", or why not."""
         strategy, unit_s, is_here = settings.provider, settings.blocks.time_unit_s, True
+        provider: Provider | None = None
         if self._host.machine.has_blocks(strategy) and strategy not in BUILT_IN:
             made = None  # somebody has given the run-time system this strategy
         else:
@@ -208,6 +228,8 @@ class SiteRuns(Performer[SitesAction]):
         def added(refusal: str) -> None:
             if not refusal:
                 self._strategies[name] = strategy
+                if provider is not None:
+                    self._providers[name] = provider
                 if made is not None:
                     self._host.blocks.add_strategy(strategy, made)
                 self._keep_blocks(name)
@@ -251,7 +273,12 @@ class SiteRuns(Performer[SitesAction]):
                 call.reply(Done())
 
         if isinstance(question, ListSites):
-            call.reply(self.status(question.planned))
+            if question.planned or question.check:
+                self._host.start_soon(partial(self._answer_planned, call, question.check))
+            else:
+                call.reply(SiteList(self._statuses()))
+        elif isinstance(question, GetBlockOutput):
+            self._host.start_soon(partial(self._answer_output, call, question.block_id))
         elif isinstance(question, EndBlock):
             block_id = question.block_id
             self._ask(lambda ask: BlockUnwanted(ask, block_id), answered)
@@ -278,14 +305,47 @@ class SiteRuns(Performer[SitesAction]):
         """Return what people are told of the sites among what a request waits for, "" if there are none."""
         names = dict.fromkeys(name.partition("/")[0] for name in awaited)
         found = [site for site in map(self.machine.sites.get, names) if site is not None]
-        return "".join(f"; {_words(site)}" for site in found)
+        return "".join(f"; {site_words(site)}" for site in found)
 
-    def status(self, planned: bool = False) -> SiteList:
-        """Return how the sites are, with what is planned if that is wanted."""
+    def _statuses(self) -> tuple[SiteStatus, ...]:
+        """Return how the sites are."""
         now = trio.current_time()
-        plans = self.machine.preview(now) if planned else {}
-        sites = self.machine.sites.values()
-        return SiteList(tuple(_status(site, now, plans.get(site.name)) for site in sites))
+        return tuple(site_status(self.machine, site, now) for site in self.machine.sites.values())
+
+    async def _answer_planned(self, call: IncomingCall, check: bool) -> None:
+        """Answer how the sites are and what is planned, with scripts, and what the batch systems say."""
+        plans = self.machine.preview(trio.current_time())
+        settings = {name: site.settings for name, site in self.machine.sites.items()}
+        found = []
+        for status in self._statuses():
+            name = status.site
+            told = with_plan(status, settings[name], plans[name], check)
+            provider = self._providers.get(name)
+            if provider is not None:
+                blocks = [
+                    await with_script(
+                        provider, self._options(settings[name], block.walltime_s), name, block, check
+                    )
+                    for block in told.planned
+                ]
+                told = replace(told, planned=tuple(blocks))
+            found.append(told)
+        call.reply(SiteList(tuple(found)))
+
+    async def _answer_output(self, call: IncomingCall, block_id: str) -> None:
+        """Answer what the batch job of a block has printed."""
+        there = {block.block: block for block in self._host.saved_blocks()}
+        if block_id in there:
+            provider = self._providers.get(block_id.partition("/")[0])
+            call.reply(BlockOutput(await printed(provider, there[block_id])))
+        elif block_id in self._over:
+            call.reply(self._over[block_id])
+        elif block_id in self.machine.blocks:
+            call.reply(BlockOutput(()))
+        else:
+            names = dict.fromkeys((*there, *self.machine.blocks, *self._over))
+            words = f"there is no block {block_id}{did_you_mean(block_id, names)}"
+            call.fail(RtsError(f"{words}; there are: {', '.join(names) or 'none'}"))
 
     # What it is told ----------------------------------------------------------------------------------------
 
@@ -327,6 +387,9 @@ class SiteRuns(Performer[SitesAction]):
             del self._open[block_id]
             for rif_id in known.rif_ids:
                 del self._blocks_of_rifs[rif_id]
+            self._over[block_id] = BlockOutput(news.said[-LINES_MAX:], news.reason)
+            if len(self._over) > OVER_MAX:
+                del self._over[next(iter(self._over))]
             outcome = SiteOutcome.REFUSED if news.how == "refused" else None
             self._inbox.put(BlockGone(block_id, news.reason, outcome))
 
@@ -385,12 +448,15 @@ class SiteRuns(Performer[SitesAction]):
     @performs(SubmitBlock)
     def _submit_block(self, action: SubmitBlock) -> None:
         self._open[action.block_id] = _Open()
-        settings = self.machine.sites[action.site].settings
-        options = {**settings.options, "time": f"{action.walltime_s:g}s"}
-        options |= block_options(settings.staging, self._throttles, settings.throttles)
+        options = self._options(self.machine.sites[action.site].settings, action.walltime_s)
         strategy = self._strategies[action.site]
         order = BlockOrder(action.block_id, strategy, action.nodes, action.cores, options)
         self._host.blocks.open(order, self._news)
+
+    def _options(self, settings: SiteSettings, walltime_s: float) -> dict[str, str]:
+        """Return the options of a block of a site."""
+        options = {**settings.options, "time": f"{walltime_s:g}s"}
+        return options | block_options(settings.staging, self._throttles, settings.throttles)
 
     @performs(SuspendBlock)
     def _suspend_block(self, action: SuspendBlock) -> None:
@@ -438,50 +504,6 @@ def _node(name: str, cores: int) -> tuple[Resource, ...]:
     socket = Resource(f"{name}.socket0", "socket", (node.resource_id,))
     below = (Resource(f"{name}.core{number}", "core", (socket.resource_id,)) for number in range(cores))
     return (node, socket, *below)
-
-
-def _words(site: KnownSite) -> str:
-    (state, detail), slots = site.shown, site.settings.blocks.slots
-    return f"site {site.name} is {state}{detail and f': {detail}'}, {len(site.blocks)} of {slots} slots used"
-
-
-def _status(site: KnownSite, now: float, planned: BlockPlan | None) -> SiteStatus:
-    (state, detail), settings = site.shown, site.settings
-    blocks = settings.blocks
-    return SiteStatus(
-        site.name,
-        state,
-        detail,
-        settings.provider,
-        blocks.slots,
-        blocks.max_nodes,
-        blocks.cores_per_node,
-        blocks.max_time_s,
-        None if site.retry_at is None else max(0.0, site.retry_at - now),
-        tuple(_block_status(block, now) for block in site.blocks.values()),
-        "" if planned is None else planned.why,
-        () if planned is None else tuple(map(_planned_status, planned.new_blocks)),
-    )
-
-
-def _planned_status(new: NewBlock) -> BlockStatus:
-    return BlockStatus("", "planned", "", new.nodes, new.cores, new.walltime_s, 0, "", None, new.why)
-
-
-def _block_status(block: SiteBlock, now: float) -> BlockStatus:
-    state, detail = block.shown
-    return BlockStatus(
-        block.block_id,
-        state,
-        detail,
-        block.nodes,
-        block.cores,
-        block.walltime_s,
-        len(block.up),
-        block.batch_id,
-        None if block.ends_at is None else max(0.0, block.ends_at - now),
-        block.why,
-    )
 
 
 def _check_request(provider: Provider, settings: SiteSettings) -> None:

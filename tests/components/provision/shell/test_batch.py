@@ -187,7 +187,7 @@ async def test_one_job_has_the_rifs_of_a_block_and_its_files_have_the_only_secre
     assert (request.nodes, request.cores, request.time_s) == (2, 3, 600)
     assert request.name.startswith("gspc-b-")
     assert list(world.shared.iterdir()) == []
-    assert world.news[-1] == BlockOver("b", "ended", reasons[0])
+    assert world.news[-1] == BlockOver("b", "ended", reasons[0], said=("the last word",))
 
 
 async def test_cancelling_all_orders_of_a_block_cancels_its_job_and_leaves_nothing(world: World):

@@ -10,7 +10,7 @@ import trio
 
 from gspc_trio.components.provision.batch import BatchRequest, CommandResult
 from gspc_trio.components.provision.providers.local import LocalProvider
-from gspc_trio.components.provision.shell.batch import SiteDirectories
+from gspc_trio.components.provision.shell.commands import SiteDirectories
 from tests.support import until
 
 WANTED = BatchRequest("gspc-r1", 4, 7200)

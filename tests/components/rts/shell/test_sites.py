@@ -8,20 +8,22 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from gspc_trio.cli.sites import describe_plans
+from gspc_trio.cli.site_lines import describe_plans, describe_site
 from gspc_trio.components.provision.blocks import BlockOver, Over
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
-from gspc_trio.components.rts.messages import (
+from gspc_trio.components.rts.messages import RifUp
+from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.rts.site_messages import (
     AddSite,
+    BlockOutput,
     ChangeSite,
     EndBlock,
+    GetBlockOutput,
     ListSites,
-    RifUp,
     SiteChange,
     SiteList,
 )
-from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.demand import DemandWanted, GroupRefused, RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.ids import NO_GRANT
@@ -44,10 +46,11 @@ class FakeBlocks(FakeRifs):
     async def run(self, order: RifOrder) -> str:
         assert order.desk is not None
         how: Over = "refused" if order.host in self.broken else "ended"
+        said = ("it said so",) if order.host in self.broken else ()
         try:
             return await super().run(order)
         finally:
-            order.desk.tell(BlockOver(order.block, how, self.broken.get(order.host, "it ended")))
+            order.desk.tell(BlockOver(order.block, how, self.broken.get(order.host, "it ended"), said=said))
 
 
 @pytest.fixture(autouse=True)
@@ -193,6 +196,36 @@ async def test_a_site_that_refuses_is_asked_again_and_a_block_is_ended_on_reques
         assert await blocks(client) == {}
         listed: SiteList = await client.call(ListSites())
         assert [(site.site, site.state) for site in listed.sites] == [("hpc", "paused")]
+
+
+async def test_a_plan_has_the_script_of_each_block_and_what_the_batch_system_says(cluster, autojump_clock):
+    async with cluster.client() as client:
+        await client.call(AddSite("here", {"provider": "local", "max_nodes": "2", "shared": "/s"}))
+        assert (await client.call(ListSites(planned=True))).sites[0].planned == ()
+        listed: SiteList = await client.call(ListSites(planned=True, check=True))
+        (block,) = listed.sites[0].planned
+        assert (block.state, block.nodes, block.check) == ("largest", 2, "local cannot be asked")
+        assert "# the block here/BLOCK of gspc-trio" in block.script
+        assert "/s/BLOCK/enrol" in block.script
+
+
+async def test_what_a_batch_job_has_printed_is_told_when_it_is_over(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        cluster.rifs.broken["hpc/b1.0"] = "no python"
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2))
+        await one(job, RifUp)
+        assert await client.call(GetBlockOutput("hpc/b1")) == BlockOutput(("it said so",), "no python")
+        assert await client.call(GetBlockOutput("hpc/b2")) == BlockOutput(())
+        with pytest.raises(RemoteError, match=r"no block hpc/b3 .*; there are: hpc/b2, hpc/b1"):
+            await client.call(GetBlockOutput("hpc/b3"))
+        await trio.sleep(5)
+        (site,) = (await client.call(ListSites())).sites
+        assert list(describe_site(site))[:3] == [
+            "hpc (fake) is open; 1 of 1 slots",
+            "  hpc/b2 is running, 1 of 1 nodes up, 2 cores, 960 s, ends in 955 s, 0 tasks on 0 cores",
+            "score 0.77: history -0.4, 0 tasks on 2 cores",
+        ]
 
 
 @pytest.mark.parametrize(

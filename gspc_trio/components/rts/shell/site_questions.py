@@ -1,0 +1,164 @@
+"""What clients are told of sites: settings, scores, blocks, plans, what batch systems and batch jobs say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+from attrs import evolve
+from msgspec.structs import replace
+
+from gspc_trio.components.provision.batch import (
+    BatchRequest,
+    Provider,
+    QueryFailed,
+    request_of,
+)
+from gspc_trio.components.provision.blocks import SavedBlock
+from gspc_trio.components.provision.planner import BlockPlan, NewBlock
+from gspc_trio.components.provision.shell.batch import OUTPUT_FILE, block_script
+from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, last_lines
+from gspc_trio.components.provision.shell.commands import run_command
+from gspc_trio.components.provision.site_settings import SiteSettings, written
+from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
+from gspc_trio.components.provision.sites import Sites
+from gspc_trio.components.rts.site_messages import BlockStatus, SiteStatus, ThrottleStatus
+
+EXAMPLE = "BLOCK"
+"""Stands for the name of a block, and of its directory, where there is none yet."""
+
+LINES_MAX = 100
+"""Lines of what a batch job has printed that are told at most."""
+
+PLANNED, LARGEST = "planned", "largest"
+"""States of blocks that nobody has asked for."""
+
+
+def site_words(site: KnownSite) -> str:
+    """Return in words for people how a site is."""
+    (state, detail), slots = site.shown, site.settings.blocks.slots
+    return f"site {site.name} is {state}{detail and f': {detail}'}, {len(site.blocks)} of {slots} slots used"
+
+
+def site_status(machine: Sites, site: KnownSite, now: float) -> SiteStatus:
+    """Return how a site is, without what is planned."""
+    (state, detail), settings = site.shown, site.settings
+    blocks, scores = settings.blocks, machine.scores
+    uses = {**machine.gate.uses(site.name), **machine.gate.uses()}
+    return SiteStatus(
+        site.name,
+        state,
+        detail,
+        settings.provider,
+        blocks.slots,
+        blocks.max_nodes,
+        blocks.cores_per_node,
+        blocks.max_time_s,
+        None if site.retry_at is None else max(0.0, site.retry_at - now),
+        tuple(_block_status(machine, block, now) for block in site.blocks.values()),
+        score=scores.score(machine.use(site)),
+        history=scores.history(site.name),
+        ban=scores.reason(site.name, now),
+        throttles=tuple(ThrottleStatus(name, used, limit) for name, (used, limit) in uses.items()),
+        settings=written(settings),
+    )
+
+
+def with_plan(status: SiteStatus, settings: SiteSettings, planned: BlockPlan, largest: bool) -> SiteStatus:
+    """Return the status of a site with what would be asked for now.
+
+    Args:
+        status: without it.
+        settings: of the site.
+        planned: what would be asked for.
+        largest: if that is nothing, take the largest block that the site may ask for.
+    """
+    found = [_planned_status(PLANNED, new) for new in planned.new_blocks]
+    if not found and largest:
+        blocks = settings.blocks
+        cores, time_s = blocks.nodes_max * blocks.cores_per_node, blocks.usable_s + blocks.reserve_s
+        why = "nothing is planned: this is the largest block that the site may ask for"
+        found.append(BlockStatus("", LARGEST, "", blocks.nodes_max, cores, time_s, 0, "", None, why))
+    return replace(status, plan=planned.why, planned=tuple(found))
+
+
+def _planned_status(state: str, new: NewBlock) -> BlockStatus:
+    return BlockStatus("", state, "", new.nodes, new.cores, new.walltime_s, 0, "", None, new.why)
+
+
+def _block_status(machine: Sites, block: SiteBlock, now: float) -> BlockStatus:
+    state, detail = block.shown
+    running = machine.running(block, now)
+    return BlockStatus(
+        block.block_id,
+        state,
+        detail or (machine.gate.why(block.block_id) or ""),
+        block.nodes,
+        block.cores,
+        block.walltime_s,
+        len(block.up),
+        block.batch_id,
+        None if block.ends_at is None else max(0.0, block.ends_at - now),
+        block.why,
+        sum(tasks.count for tasks in running),
+        min(block.cores, sum(tasks.count * tasks.cores for tasks in running)),
+    )
+
+
+async def with_script(
+    provider: Provider, options: dict[str, str], site: str, block: BlockStatus, check: bool
+) -> BlockStatus:
+    """Return the status of a block that is planned, with its script, and with what the batch system says.
+
+    Args:
+        provider: of the site.
+        options: of the block.
+        site: its name.
+        block: that is planned.
+        check: ask the batch system whether such a job could run.
+    """
+    shared = options.get("shared") or str(Path.home() / SHARED_FOLDER)
+    own = {key: options[key] for key in provider.options if key in options}
+    try:
+        request = request_of("gspc-check", block.cores // block.nodes, options)
+        folder = f"{shared}/{EXAMPLE}"
+        request = evolve(request, nodes=block.nodes, options=own, folder=folder)
+        script = block_script(provider, request, f"{site}/{EXAMPLE}", options, f"{folder}/enrol")
+        said = await _said(provider, evolve(request, script=script)) if check else ""
+    except ValueError as error:  # BadRequest is one
+        return replace(block, check=f"never: {error}")
+    return replace(block, script=script, check=said)
+
+
+async def _said(provider: Provider, request: BatchRequest) -> str:
+    """Return what the batch system says of a job that nobody wants to have now.
+
+    Raises:
+        BadRequest: it has no such job.
+    """
+    command = provider.check(request)
+    if command is None:
+        return f"{provider.name} cannot be asked"
+    try:
+        result = await run_command(command, provider.submit_input(request))
+        if result is None:
+            return "no answer in time"
+        refusal = provider.checked(result)
+    except QueryFailed as error:
+        return f"no answer: {error}"
+    except OSError as error:
+        return f"no answer: cannot run {command[0]} here: {error.strerror}"
+    return f"never: {refusal}" if refusal else "it could run"
+
+
+async def printed(provider: Provider | None, block: SavedBlock) -> tuple[str, ...]:
+    """Return the last lines that the batch job of a block has printed so far."""
+    command = provider.output(block.name) if provider is not None else None
+    if command is None:
+        path = str(Path(block.folder) / OUTPUT_FILE)
+        return tuple(await trio.to_thread.run_sync(last_lines, path))
+    try:
+        result = await run_command(command)
+    except OSError as error:
+        return (f"cannot run {command[0]} here: {error.strerror}",)
+    return () if result is None else tuple(result.output.splitlines()[-LINES_MAX:])
