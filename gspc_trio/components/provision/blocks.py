@@ -111,6 +111,9 @@ class SavedBlock(Struct, frozen=True):
     folder: str
     restarts: int = 0
 
+    def __repr__(self) -> str:
+        return f"<block {self.block}, job {self.job_id or self.name}>"
+
 
 @frozen
 class EnrolmentFile:
@@ -132,8 +135,8 @@ class EnrolmentFile:
 class BlockSide(Protocol):
     """What the desk where RIFs enrol tells whoever keeps a block."""
 
-    def order_for(self, node: int) -> str:
-        """Return the order for the RIF of a node, as it is told."""
+    def order_for(self, node: int) -> str | None:
+        """Return the order for the RIF of a node, as it is told; None if it was taken back."""
         ...
 
     def end_node(self, node: int, incarnation: int, reason: str) -> None:

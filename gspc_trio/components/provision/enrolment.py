@@ -221,8 +221,8 @@ class Enrolment(MachineBase[EnrolmentEvent, EnrolmentAction]):
         assert len(self._closed) <= CLOSED_MAX
 
     def restarts(self, block: str) -> int:
-        """Return how often the batch system has started the job of a block before, as far as is known."""
-        return self._blocks[block].restarts
+        """Return how often the batch system has started the job of a block before, as far as it is known."""
+        return self._blocks[block].restarts if block in self._blocks else 0
 
     # Blocks -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ class Enrolled(Struct, frozen=True):
 
     order: str
 
+    def __repr__(self) -> str:
+        return "<an order>"
+
 
 class Enrol(Question[Enrolled], frozen=True):
     """RIF of a block to RTS, in the role ``enrol`` and by the name of its block: give me my order.

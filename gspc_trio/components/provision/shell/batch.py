@@ -143,11 +143,13 @@ class _Block:
         self.has_ended = trio.Event()
         self.gone = trio.Event()
 
-    def order_for(self, node: int) -> str:
+    def order_for(self, node: int) -> str | None:
         """See BlockSide."""
-        order = self.nodes[node].order
-        order.ordered()
-        return order_line(order).decode()
+        there = self.nodes.get(node)
+        if there is None:
+            return None
+        there.order.ordered()
+        return order_line(there.order).decode()
 
     def end_node(self, node: int, incarnation: int, reason: str) -> None:
         """See BlockSide."""
@@ -173,6 +175,7 @@ class _Block:
     def save(self, restarts: int) -> SavedBlock:
         """See BlockSide."""
         folder = self.folder.path if self.folder is not None else ""
+        restarts = max(restarts, 0 if self.before is None else self.before.restarts)
         return SavedBlock(self.block, self.count, self.name, self.job_id, self.ticket.hex(), folder, restarts)
 
     def finish(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -26,8 +27,8 @@ from gspc_trio.nursery.scopes.drive import Inbox, drive
 
 log = logging.getLogger(__name__)
 
-JOB_ID_CHARACTERS_MAX = 256
-"""Longest id of a batch job."""
+_JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\[\]-]{0,255}")
+"""How batch systems call their jobs: it becomes an argument of their commands, and is no option of these."""
 
 
 class EnrolmentRefused(Exception):
@@ -90,8 +91,8 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
                     if not isinstance(message, IncomingCall) or not isinstance(body, Enrol) or not first:
                         drop_offender(peer, "who enrols says so once, and nothing else")
                         return
-                    if len(body.job_id) > JOB_ID_CHARACTERS_MAX:
-                        drop_offender(peer, f"no batch job has an id of {len(body.job_id)} characters")
+                    if body.job_id and _JOB_ID.fullmatch(body.job_id) is None:
+                        drop_offender(peer, f"no batch job has the id {body.job_id[:80]!r}")
                         return
                     first = False
                     self._calls[link] = message
@@ -158,13 +159,18 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
         """See BlockDesk."""
         self.told(news)
 
-    # What the machine decides -------------------------------------------------------------------------------
+    # What the machine decides: of a block that was closed since, it knows that later ------------------------
 
     @performs(enrolment.GiveOrder)
     def _give_order(self, action: enrolment.GiveOrder) -> None:
-        call = self._calls.get(action.link)
-        if call is not None:
-            call.reply(Enrolled(self._sides[action.block].order_for(action.node)))
+        call, side = self._calls.get(action.link), self._sides.get(action.block)
+        if call is None:
+            return
+        order = None if side is None else side.order_for(action.node)
+        if order is None:  # it was taken back just now
+            call.fail(EnrolmentRefused(f"the block {action.block} is not wanted any more"))
+        else:
+            call.reply(Enrolled(order))
 
     @performs(enrolment.RefuseEnrolment)
     def _refuse(self, action: enrolment.RefuseEnrolment) -> None:
@@ -175,7 +181,8 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
 
     @performs(enrolment.EndNode)
     def _end_node(self, action: enrolment.EndNode) -> None:
-        self._sides[action.block].end_node(action.node, action.incarnation, action.reason)
+        if action.block in self._sides:
+            self._sides[action.block].end_node(action.node, action.incarnation, action.reason)
 
     @performs(enrolment.CancelStray)
     def _cancel_stray(self, action: enrolment.CancelStray) -> None:
@@ -184,7 +191,8 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
 
     @performs(enrolment.JobSeen)
     def _job_seen(self, action: enrolment.JobSeen) -> None:
-        self._sides[action.block].job_seen(action.job_id)
+        if action.block in self._sides:
+            self._sides[action.block].job_seen(action.job_id)
 
     @performs(enrolment.ConnectedChanged)
     def _connected_changed(self, action: enrolment.ConnectedChanged) -> None:

@@ -1,0 +1,108 @@
+"""Where RIFs of blocks enrol, over connections in memory."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+
+from gspc_trio.components.provision.blocks import SavedBlock
+from gspc_trio.components.provision.messages import Enrol, Enrolled
+from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+
+# The clock of a test is found among its own arguments, so each names ``autojump_clock``.
+# ruff: noqa: ARG001
+
+AT = "memory:rts"
+
+
+class Side:
+    """A block whose orders can be taken back."""
+
+    def __init__(self) -> None:
+        self.orders = {0: "the order"}
+        self.seen: list[str] = []
+        self.strays: list[str] = []
+
+    def order_for(self, node: int) -> str | None:
+        return self.orders.get(node)
+
+    def end_node(self, node: int, incarnation: int, reason: str) -> None:
+        raise AssertionError((node, incarnation, reason))
+
+    def job_seen(self, job_id: str) -> None:
+        self.seen.append(job_id)
+
+    def connected_changed(self, count: int) -> None:
+        raise AssertionError(count)
+
+    def cancel_stray(self, job_id: str) -> None:
+        self.strays.append(job_id)
+
+    def save(self, restarts: int) -> SavedBlock:
+        return SavedBlock("s/b1", 1, "name", "17", "aa" * 32, "/folder", restarts)
+
+
+def new_desk(side: Side) -> EnrolmentDesk:
+    desk = EnrolmentDesk(lambda _: "")
+    desk.open_block(side, "s/b1", 1, bytes(32), "", 0)
+    desk.hand_in("s/b1", 0, 1, taken=False)
+    return desk
+
+
+async def enrol(network: Network, job_id: str = "17") -> Enrolled:
+    async with network.connect(AT, role="enrol", name="s/b1", expect="rts") as rts:
+        return await rts.call(Enrol(0, job_id, 0))
+
+
+async def test_what_is_saved_is_known_before_the_desk_is_driven(autojump_clock):
+    desk = new_desk(Side())
+    (saved,) = desk.saved_blocks()
+    assert saved.block == "s/b1"
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_an_order_that_was_taken_back_meanwhile_is_refused(autojump_clock, is_closed):
+    network, side = Network(wire_codec), Side()
+    desk, refused = new_desk(side), trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(network.listen, AT, desk.serve, role="rts", name="rts"))
+
+        async def try_it() -> None:
+            with pytest.raises(RemoteError, match="not wanted any more"):
+                await enrol(network)
+            refused.set()
+
+        nursery.start_soon(try_it)
+        await trio.sleep(1)  # nobody drives the desk yet
+        if is_closed:
+            desk.close_block("s/b1")
+        else:
+            desk.take_back("s/b1", 0, 1)
+            side.orders.clear()
+        desk.open(nursery)
+        await refused.wait()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("job_id", ["--user=all", "17 18", "17,a=b", "x" * 300, "a\nb"])
+async def test_who_gives_a_job_an_id_that_none_has_is_dropped(autojump_clock, job_id):
+    network, side = Network(wire_codec), Side()
+    desk = new_desk(side)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(network.listen, AT, desk.serve, role="rts", name="rts"))
+        desk.open(nursery)
+        with pytest.raises(PeerGone):
+            await enrol(network, job_id)
+        assert await enrol(network, "17[].server-1") == Enrolled("the order")
+        assert side.seen == ["17[].server-1"]
+        nursery.cancel_scope.cancel()
+
+
+def test_nothing_that_is_printed_of_a_block_has_its_ticket():
+    assert "aaaa" not in repr(Side().save(0))
+    assert "secret" not in repr(Enrolled("secret"))
