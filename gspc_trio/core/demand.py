@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated, TypeAlias
 
-from gspc_trio.core.ids import Count, JobId, RifId, Seconds
+from msgspec import Meta, Struct
+
+from gspc_trio.core.ids import Count, JobId, RifId
 
 WALLTIME_S = 600.0
 """Seconds that a task is taken for which states neither a time limit nor an estimate."""
+
+WALLTIME_MAX_S = 1e9
+"""A task that states more seconds, or that it may go on for ever, is taken for one of so many: 30 years."""
+
+WallTime: TypeAlias = Annotated[float, Meta(ge=0.0, le=WALLTIME_MAX_S)]
+"""Seconds."""
 
 
 class TaskGroup(Struct, frozen=True):
@@ -20,7 +28,7 @@ class TaskGroup(Struct, frozen=True):
         count: how many they are.
     """
 
-    walltime_s: Seconds
+    walltime_s: WallTime
     cores: Count = 1
     nodes: Count = 0
     count: Count = 1
@@ -37,7 +45,7 @@ class RunningGroup(Struct, frozen=True):
     """
 
     rif_id: RifId
-    rest_s: Seconds
+    rest_s: WallTime
     cores: Count = 1
     nodes: Count = 0
     count: Count = 1

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from gspc_trio.components.job.scheduler.state import DEMAND_S, DemandTeller, RunsUntil, SchedulerState
 from gspc_trio.components.job.scheduler.tasks import fail, withdraw
 from gspc_trio.core.demand import (
+    WALLTIME_MAX_S,
     WALLTIME_S,
     DemandWanted,
     GroupRefused,
@@ -21,6 +22,9 @@ from gspc_trio.core.demand import (
 )
 from gspc_trio.core.ids import host_name
 from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskError
+
+PAUSE_PER_TASK_S = 5e-6
+"""Very many live tasks are looked at less often: for each so many seconds, of which a look takes 5 %."""
 
 GROUPS_MAX = 512
 """Walltimes of more groups are rounded up until there are no more."""
@@ -41,12 +45,13 @@ def tell(state: SchedulerState) -> None:
     if teller is None or teller.due_at is None or teller.due_at > state.now:
         return
     teller.due_at, teller.told_at, teller.is_quiet = None, state.now, True
+    teller.pause_s = max(DEMAND_S, len(state.tasks) * PAUSE_PER_TASK_S)
     waiting, running = _counted(state)
     groups, teller.step_s = _few(waiting)
     if (groups, running) != (teller.groups, teller.running):
         teller.groups, teller.running = groups, running
         runs = tuple(
-            RunningGroup(rif_id, max(0.0, ends_at - state.now), cores, nodes, count)
+            RunningGroup(rif_id, min(max(0.0, ends_at - state.now), WALLTIME_MAX_S), cores, nodes, count)
             for (rif_id, ends_at, cores, nodes), count in running.items()
         )
         state.actions.append(TaskDemand(state.job, groups, runs))
@@ -75,7 +80,7 @@ def refused(state: SchedulerState, event: GroupRefused) -> None:
 def _need(task: Task) -> Need:
     stated = task.options.timeout_s or task.options.estimate_s or task.shape.estimate_s
     cores, nodes = _width(task.shape)
-    return (stated or WALLTIME_S, cores, nodes)
+    return (min(stated or WALLTIME_S, WALLTIME_MAX_S), cores, nodes)
 
 
 def _width(shape: Shape) -> tuple[int, int]:
@@ -88,8 +93,15 @@ def _counted(state: SchedulerState) -> tuple[Counter[Need], Counter[RunsUntil]]:
     """Return how many tasks of each need wait, and what runs where until when."""
     waiting: Counter[Need] = Counter()
     running: Counter[RunsUntil] = Counter()
+    needs: dict[
+        tuple[int, int], Need
+    ] = {}  # most tasks share their shape and options: these are looked at once
     for entry in state.tasks.values() if state.stopping is None else ():
-        need = _need(entry.task)
+        task = entry.task
+        alike = id(task.shape), id(task.options)
+        need = needs.get(alike)
+        if need is None:
+            need = needs[alike] = _need(task)
         if entry.held is None or entry.held.announced is not entry:
             waiting[need] += 1
         else:
@@ -117,4 +129,5 @@ def _few(waiting: Counter[Need]) -> tuple[tuple[TaskGroup, ...], float]:
 
 def _rounded(need: Need, step_s: float) -> Need:
     walltime_s, cores, nodes = need
-    return (-(-walltime_s // step_s) * step_s, cores, nodes) if step_s else need
+    rounded_s = min(-(-walltime_s // step_s) * step_s, WALLTIME_MAX_S) if step_s else walltime_s
+    return (rounded_s, cores, nodes)

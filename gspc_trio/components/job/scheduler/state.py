@@ -429,7 +429,7 @@ class DemandTeller(Struct, eq=False):
 
     Attributes:
         due_at: when to say it, None as long as nothing has changed.
-        told_at: when it was looked at last.
+        told_at: when it was looked at last; ``pause_s``: not before so many seconds after that again.
         groups, running: what was said.
         step_s: walltimes were rounded up to multiples of this; 0: they were not.
         is_quiet: the event that is being handled changes nothing.
@@ -437,6 +437,7 @@ class DemandTeller(Struct, eq=False):
 
     due_at: float | None = None
     told_at: float | None = None
+    pause_s: float = DEMAND_S
     groups: tuple[TaskGroup, ...] = ()
     running: Counter[RunsUntil] = field(default_factory=Counter)
     step_s: float = 0.0
@@ -447,7 +448,7 @@ class DemandTeller(Struct, eq=False):
         if self.is_quiet:
             self.is_quiet = False
         elif self.due_at is None:
-            self.due_at = now if self.told_at is None else max(now, self.told_at + DEMAND_S)
+            self.due_at = now if self.told_at is None else max(now, self.told_at + self.pause_s)
 
 
 @define(eq=False)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import msgspec
+import pytest
 
 from gspc_trio.components.job.scheduler import demand as demand_module
 from gspc_trio.components.job.scheduler.interface import Stop, TasksReady
@@ -135,3 +139,27 @@ def test_very_many_kinds_of_tasks_are_rounded_to_few_groups() -> None:
     assert said.groups[-1].walltime_s >= 30.99
     world(GroupRefused(said.groups[-1], "too long"))
     assert world.scheduler.live == 2999 - said.groups[-1].count
+
+
+def test_tasks_that_may_go_on_for_ever_are_taken_for_very_long_ones() -> None:
+    world = World()
+    world(DemandWanted(wanted=True))
+    world(ready(1, 2, options=TaskOptions(timeout_s=math.inf)))
+    world(grant(1))
+    (said,) = told(world, 0.0)
+    assert said.groups == (TaskGroup(demand_module.WALLTIME_MAX_S),)
+    assert [one.rest_s for one in said.running] == [demand_module.WALLTIME_MAX_S]
+    assert msgspec.convert(msgspec.to_builtins(said), TaskDemand) == said
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(TaskGroup(math.inf)), type=TaskGroup)
+
+
+def test_very_many_tasks_are_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demand_module, "PAUSE_PER_TASK_S", 0.01)
+    world = World()
+    world(DemandWanted(wanted=True))
+    world(ready(*range(1, 301)))
+    assert len(told(world, 0.0)) == 1
+    world(ready(301), 0.5)
+    assert told(world, 2.99) == []
+    assert len(told(world, 3.0)) == 1
