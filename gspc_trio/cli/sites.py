@@ -11,8 +11,8 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Settings
 from gspc_trio.cli.common import CommandError, UsageError, parse_option, print_json, running_connection
-from gspc_trio.cli.site_lines import describe_blocks, describe_plans, describe_site, describe_sites
 from gspc_trio.components.rts.shell.client import join_rts
+from gspc_trio.components.rts.site_lines import describe_blocks, describe_plans, describe_site, describe_sites
 from gspc_trio.components.rts.site_messages import SiteChange, SiteStatus
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.protocol.plain import to_plain

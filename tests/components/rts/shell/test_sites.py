@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from gspc_trio.cli.site_lines import describe_plans, describe_site
 from gspc_trio.components.provision.blocks import BlockOver, Over
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
 from gspc_trio.components.rts.messages import RifUp
 from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.rts.site_lines import describe_plans, describe_site
 from gspc_trio.components.rts.site_messages import (
     AddSite,
     BlockOutput,
@@ -224,7 +224,7 @@ async def test_what_a_batch_job_has_printed_is_told_when_it_is_over(cluster, aut
         assert list(describe_site(site))[:3] == [
             "hpc (fake) is open; 1 of 1 slots",
             "  hpc/b2 is running, 1 of 1 nodes up, 2 cores, 960 s, ends in 955 s, 0 tasks on 0 cores",
-            "score 0.77: history -0.4, 0 tasks on 2 cores",
+            "score 0.791: history -0.4, 0 tasks on 2 cores",
         ]
 
 
