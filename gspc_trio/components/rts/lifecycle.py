@@ -82,6 +82,11 @@ class LifeCycle(Turn[RtsAction]):
         if come_up_s is not None:
             self.limits.come_up_s[name] = come_up_s
 
+    def remove_strategy(self, name: str) -> None:
+        """See Rts."""
+        self.strategies -= {name}
+        self.limits.come_up_s.pop(name, None)
+
     # Bootstrap ----------------------------------------------------------------------------------------------
 
     def bootstrap(self, event: BootstrapAsked) -> None:

@@ -187,6 +187,10 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         """Let RIFs be started by one more strategy, under which they may take so long to come up."""
         self._lives.add_strategy(name, come_up_s)
 
+    def remove_strategy(self, name: str) -> None:
+        """Let no further RIF be started by a strategy."""
+        self._lives.remove_strategy(name)
+
     def skip_names(self, rifs: int, jobs: int) -> None:
         """Name no RIF and no job like one of the first: those belonged to a run-time system of before."""
         self._lives.names.last = max(rifs, self._lives.names.last)

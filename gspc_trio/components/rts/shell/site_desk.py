@@ -16,7 +16,7 @@ from gspc_trio.components.rts.site_messages import (
     ListSites,
     SiteList,
 )
-from gspc_trio.core.demand import DemandWanted, TaskDemand
+from gspc_trio.core.demand import TaskDemand
 from gspc_trio.core.ids import JobId
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.records.facts import RifChanged
@@ -35,7 +35,11 @@ class SiteRunner(Protocol):
     """What serves the sites of a run-time system."""
 
     def start(self) -> None:
-        """Begin, and have all jobs say what they need."""
+        """Begin."""
+        ...
+
+    def greet(self, peer: Peer) -> None:
+        """A job has joined."""
         ...
 
     def add(self, name: str, settings: SiteSettings, answered: Callable[[str], None]) -> None:
@@ -110,7 +114,7 @@ class SiteDesk:
     def greet(self, peer: Peer) -> None:
         """A job has joined."""
         if self._runs is not None:
-            peer.post(DemandWanted(True))
+            self._runs.greet(peer)
 
     def demand(self, peer: Peer, job: JobId, said: TaskDemand) -> None:
         """A job says what its tasks need."""

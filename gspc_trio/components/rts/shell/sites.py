@@ -183,12 +183,14 @@ class SiteRuns(Performer[SitesAction]):
     # What it is asked ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Drive the machine, and have all jobs say what they need."""
-        host = self._host
-        host.rm.record = self._note
-        host.start_soon(self._drive)
+        """Drive the machine."""
+        self._host.rm.record = self._note
+        self._host.start_soon(self._drive)
         self._tell_of_others()
-        for peer in host.rm.peers.values():
+
+    def greet(self, peer: Peer) -> None:
+        """Have a job that has joined say what it needs, if there is a site."""
+        if self._offered:
             peer.post(DemandWanted(True))
 
     async def _drive(self) -> None:
@@ -439,11 +441,28 @@ class SiteRuns(Performer[SitesAction]):
         """Tell the resource manager what the site could bring, so that requests which need it wait."""
         for name in self._offered.pop(action.site, ()):
             self._host.rm.tell(Settled(name))
+        if not action.nodes:
+            self._forget_site(action.site)
+            return
+        if not self._offered:
+            self._want_demand(True)
         nodes = min(action.nodes, OFFERED_NODES_MAX, max(1, OFFERED_CORES_MAX // max(1, action.cores)))
         names = [f"{action.site}/{number}" for number in range(nodes)]
         for name in names:
             self._host.rm.tell(Coming(name, _node(name, action.cores), action.site))
         self._offered[action.site] = names
+
+    def _forget_site(self, site: str) -> None:
+        """A site is gone: another one of its name may have another batch system."""
+        strategy = self._strategies.pop(site)
+        if self._providers.pop(site, None) is not None:
+            self._host.blocks.remove_strategy(strategy)
+        if not self._offered:
+            self._want_demand(False)
+
+    def _want_demand(self, wanted: bool) -> None:
+        for peer in self._host.rm.peers.values():
+            peer.post(DemandWanted(wanted))
 
     @performs(SubmitBlock)
     def _submit_block(self, action: SubmitBlock) -> None:

@@ -14,6 +14,7 @@ from gspc_trio.components.provision.strategy import (
     RifOrder,
     StartedAgain,
     Strategy,
+    StrategyError,
     come_up_times,
 )
 from gspc_trio.components.rif.messages import DagReport
@@ -63,6 +64,10 @@ class StrategyRuns:
         """Run RIFs by one more strategy."""
         self._strategies[name] = strategy
 
+    def remove(self, name: str) -> None:
+        """Run no further RIFs by a strategy; those that it runs go on."""
+        del self._strategies[name]
+
     async def run(self, action: actions.StartRif, addresses: Sequence[str]) -> None:
         """Start a RIF that is to reach the RTS at one of the addresses; return when it has ended."""
         key = (action.rif_id, action.incarnation)
@@ -88,7 +93,10 @@ class StrategyRuns:
         try:
             with trio.CancelScope() as scope:
                 self._scopes[key] = scope
-                reason = await self._strategies[action.strategy].run(order)
+                strategy = self._strategies.get(action.strategy)
+                if strategy is None:  # an earlier run-time system had it
+                    raise StrategyError(f"the strategy {action.strategy!r} is not there any more")
+                reason = await strategy.run(order)
         except Exception as error:
             log.debug("strategy %s for %s", action.strategy, action.rif_id, exc_info=True)
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
@@ -147,6 +155,11 @@ class Blocks:
         """Let blocks be opened by one more strategy, such as that of a site."""
         self._runs.add(name, strategy)
         self._service.machine.add_strategy(name, come_up_times({name: strategy}).get(name))
+
+    def remove_strategy(self, name: str) -> None:
+        """Open no further block by a strategy; those of before are over."""
+        self._runs.remove(name)
+        self._service.machine.remove_strategy(name)
 
     def open(self, order: BlockOrder, tell: Callable[[BlockNews], None]) -> None:
         """Open a block: its batch job is submitted, and each of its nodes becomes a RIF when it runs.

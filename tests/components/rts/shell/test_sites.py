@@ -267,3 +267,22 @@ async def test_a_job_that_ends_needs_nothing_any_more(cluster, autojump_clock):
             await one(job, RifUp)
         await trio.sleep(40)
         assert await blocks(client) == {}
+
+
+async def test_a_site_of_the_name_of_one_that_was_removed_has_its_own_batch_system(cluster, autojump_clock):
+    machine = cluster.service.machine
+    local = {"provider": "local", "max_time": "1h", "slots": "1"}
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", local))
+        assert await one(job, DemandWanted) == DemandWanted(True)
+        assert machine.has_blocks("site hpc")
+        await client.call(ChangeSite("hpc", SiteChange.REMOVE))
+        assert not machine.has_blocks("site hpc")
+        assert await one(job, DemandWanted) == DemandWanted(False), "nobody asks for blocks any more"
+        async with cluster.job("late") as late:
+            await client.call(AddSite("hpc", SMALL))
+            assert await one(late, DemandWanted) == DemandWanted(True)
+            job.peer.post(waiting(job, 1))
+            up = await one(job, RifUp)
+            assert isinstance(up, RifUp)
+            assert up.host == "hpc/b1.0"
