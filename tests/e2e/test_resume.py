@@ -225,10 +225,12 @@ def test_large_results_in_a_memory_layer_outlive_the_job_server_and_the_layer(wo
     given = ("--set", f"folder={marks}", "--journal", journal, "--iml", layer, "--cores", "1")
     process = world.start("jobserver", "run", world.workflow(LARGE), *given)
 
-    def all_durable() -> bool:
-        return 4 <= len(list(marks.iterdir())) == len(list(Path(journal).glob("value.*")))
+    def all_durable() -> Counter[str]:
+        values = len(list(Path(journal).glob("value.*")))
+        began = traces(marks)
+        return began if 4 <= began.total() == values else Counter()
 
-    wait_until(all_durable, "what has finished is durable")
+    durable = wait_until(all_durable, "what has finished is durable")
     os.kill(process.pid, signal.SIGKILL)
     server.kill()
     process.wait()
@@ -237,5 +239,5 @@ def test_large_results_in_a_memory_layer_outlive_the_job_server_and_the_layer(wo
     done = world.run("jobserver", "resume", journal, "--json", "--cores", "1")
     assert done.returncode == 0, done.stderr
     assert sorted(json.loads(done.stdout)["outputs"]["sizes"]) == [[n, 1_000_000, 2] for n in range(5)]
-    made = traces(marks)
-    assert sum(made[f"make{n}"] for n in range(5)) <= 6, "only what was under way runs again"
+    again = [name for name in traces(marks) - durable if name.startswith("make") and name in durable]
+    assert len(again) <= 1, "of the last value the file may be there before its line in the journal"

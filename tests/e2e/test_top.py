@@ -97,7 +97,7 @@ def start_sleepers(world: World, n: int = 20_000) -> subprocess.Popen[str]:
 
 def test_one_look_as_text_and_as_json(world: World) -> None:
     world.start_rts("--cores", "2", "--host", "alpha")
-    job = start_sleepers(world)
+    job = start_sleepers(world, 16_000)
     data = wait_until(
         lambda: (it := world.run_json("top", "--once"))["jobs"][0]["tasks"]["finished"] and it, "tasks"
     )
@@ -105,7 +105,7 @@ def test_one_look_as_text_and_as_json(world: World) -> None:
     assert [(host["host"], host["state"]) for host in data["hosts"]] == [("alpha", "up")]
     (told,) = data["jobs"]
     assert (told["job"], told["name"], told["state"], told["held"]) == ("j1", "flow", "running", 2)
-    assert sum(told["tasks"].values()) == 20_000
+    assert sum(told["tasks"].values()) == 16_000
     assert "of 2 core free" in told["waiting"][0]["reason"]
     assert len(told["running"]) == 2
     text = world.run("top", "--once").stdout
