@@ -2,7 +2,8 @@
 
 In the site directory each job has a directory of its own: ``in`` has the files that its tasks fetch, by what
 they are, ``out`` those that tasks have made until the host of the job has them, ``results`` a file for each
-attempt that says how it ended. Directories of tasks lie beside them, so that files can be linked.
+attempt that says how it ended. Directories of tasks lie beside them, so that files can be linked. A shared
+file system may be slow, so all that touches it is done in threads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
+from trio.to_thread import run_sync
 
 from gspc_trio.components.provision.throttle import Limit, ThrottleGate, ThrottleKind
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, Room
@@ -26,6 +28,9 @@ COPY_BYTES = 16 << 20
 """So much is copied between two files before whoever wants to cancel that can."""
 
 SUCCESS = "success\n"
+
+_NEW = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+"""A new file, which this process alone has open."""
 
 
 class FileTurns:
@@ -106,7 +111,7 @@ class SiteFiles:
         """
         there, size_bytes = await self._arrived(path)
         async with self._turns.turn(ThrottleKind.FILE_OPERATION):
-            is_linked = await trio.to_thread.run_sync(folder.link, parts, str(there))
+            is_linked = await run_sync(folder.link, parts, str(there))
         return size_bytes if is_linked else None
 
     async def fetch(self, target: int, path: str, room: Room) -> None:
@@ -127,22 +132,18 @@ class SiteFiles:
             StagingError: it cannot be written there.
         """
         there = self._home / "out" / secrets.token_hex(8)
-        try:
-            async with self._turns.turn(ThrottleKind.FILE_OPERATION):
-                copy = os.open(there, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                try:
-                    await _copy(f"/proc/self/fd/{source}", copy)
-                except BaseException:
-                    os.close(copy)
-                    raise
+        async with self._turns.turn(ThrottleKind.FILE_OPERATION):
+            copy = await run_sync(os.open, there, os.O_RDWR | _NEW, 0o600)
             try:
-                async with self._turns.turn(ThrottleKind.FILE_TRANSFER):
-                    await self._transfer.send(copy, size_bytes, path)
-            finally:
-                os.close(copy)
+                await _copy(f"/proc/self/fd/{source}", copy)
+            except BaseException:
+                await _clear(copy, there)
+                raise
+        try:
+            async with self._turns.turn(ThrottleKind.FILE_TRANSFER):
+                await self._transfer.send(copy, size_bytes, path)
         finally:
-            with suppress(OSError):
-                there.unlink()
+            await _clear(copy, there)
 
     async def ended(self, attempt: str, problem: str = "") -> None:
         """Write the result file of an attempt: that it has succeeded, or why not.
@@ -154,8 +155,8 @@ class SiteFiles:
         text = f"error: {problem}\n" if problem else SUCCESS
         async with self._turns.turn(ThrottleKind.FILE_OPERATION):
             try:
-                await trio.to_thread.run_sync(_write_whole, path, text)
-                said = await trio.to_thread.run_sync(path.read_text)
+                await run_sync(_write_whole, path, text)
+                said = await run_sync(path.read_text)
             except OSError as error:
                 raise StagingError(f"the result file {path}: {error.strerror}") from None
         if said != text:
@@ -166,26 +167,27 @@ class SiteFiles:
         size_bytes, mark = await self._transfer.look(path)
         name = hashlib.sha256(f"{path}\0{mark}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
         there = self._home / "in" / name
-        async with self._arriving.setdefault(name, trio.Lock()):
-            if not await trio.Path(there).exists():
-                async with self._turns.turn(ThrottleKind.FILE_TRANSFER):
-                    await self._bring(path, there, size_bytes)
+        turn = self._arriving.setdefault(name, trio.Lock())
+        try:
+            async with turn:
+                if not await trio.Path(there).exists():
+                    async with self._turns.turn(ThrottleKind.FILE_TRANSFER):
+                        await self._bring(path, there, size_bytes)
+        finally:
+            if not turn.locked():  # nobody waits for it
+                self._arriving.pop(name, None)
         return there, size_bytes
 
     async def _bring(self, path: str, there: Path, size_bytes: int) -> None:
         """Fetch a file; it is seen under its name when it is whole, whoever else does the same."""
         arriving = there.with_name(f".{there.name}.{secrets.token_hex(4)}")
-        target = os.open(arriving, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        target = await run_sync(os.open, arriving, os.O_WRONLY | _NEW, 0o600)
         try:
             await self._transfer.fetch(target, path, Room(size_bytes))
-            os.fchmod(target, 0o400)  # tasks have it under names of their own
-            os.rename(arriving, there)
-        except BaseException:
-            with suppress(OSError):
-                arriving.unlink()
-            raise
+            await run_sync(os.fchmod, target, 0o400)  # tasks have it under names of their own
+            await run_sync(os.rename, arriving, there)
         finally:
-            os.close(target)
+            await _clear(target, arriving)
 
     async def prepare(self) -> None:
         """Make the directories of the site and of the job, before the first task with files.
@@ -198,7 +200,7 @@ class SiteFiles:
         async with self._turns.turn(ThrottleKind.FILE_OPERATION):
             for name in ("in", "out", "results"):
                 try:
-                    (self._home / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                    await trio.Path(self._home, name).mkdir(mode=0o700, parents=True, exist_ok=True)
                 except OSError as error:
                     why = f"the site directory {self._home}: {error.strerror}"
                     raise StagingError(why, returned=True) from None
@@ -207,17 +209,30 @@ class SiteFiles:
 
 async def _copy(source: Path | str, target: int) -> None:
     """Write what is in a file to a descriptor, from where that stands."""
-    opened = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    opened = await run_sync(os.open, source, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        left = os.fstat(opened).st_size
+        left = (await run_sync(os.fstat, opened)).st_size
         offset = 0
         while left:
-            done = await trio.to_thread.run_sync(os.sendfile, target, opened, offset, min(COPY_BYTES, left))
+            done = await run_sync(os.sendfile, target, opened, offset, min(COPY_BYTES, left))
             if not done:
                 raise OSError("the file has become shorter while it was staged")
             offset, left = offset + done, left - done
     finally:
-        os.close(opened)
+        await _clear(opened)
+
+
+async def _clear(opened: int, path: Path | None = None) -> None:
+    """Close a file, and remove it if it is there under this name; also when this task is cancelled."""
+    with trio.CancelScope(shield=True):
+        await run_sync(_close, opened, path)
+
+
+def _close(opened: int, path: Path | None) -> None:
+    os.close(opened)
+    if path is not None:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _write_whole(path: Path, text: str) -> None:

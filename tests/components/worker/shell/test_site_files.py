@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,30 @@ async def test_transfers_and_operations_keep_to_their_throttles(autojump_clock: 
         "file_transfers": (0, 2),
         "file_operations": (0, 8),
     }, "who is cancelled gives his turn back"
+
+
+async def test_nothing_is_done_to_a_slow_file_system_in_the_thread_of_the_host(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, touched = threading.get_ident(), list[str]()
+
+    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def do(path: Any, *arguments: Any, **more: Any) -> Any:
+            if threading.get_ident() == here and str(tmp_path / "site") in str(path):
+                touched.append(f"{name} {path}")
+            return call(path, *arguments, **more)
+
+        return do
+
+    for name in ("open", "mkdir", "rename", "unlink"):
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    files = files_of(job, tmp_path / "site")
+    async with task(files, tmp_path / "t1") as folder:
+        assert await files.link(folder, ("a",), "in/a") == 3
+        await files.fetch(folder.create(("b",)), "in/b", Room(100))
+        source = os.open(tmp_path / "t1" / "b", os.O_RDONLY)
+        await files.send(source, 2, "out/b")
+        await files.ended("1-1")
+    assert job.files["out/b"] == b"bb"
+    assert touched == []
+    assert files._arriving == {}, "nothing is kept of files that have come"
