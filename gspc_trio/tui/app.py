@@ -38,6 +38,7 @@ from gspc_trio.tui.views.memory import Memory
 from gspc_trio.tui.views.overview import Overview
 from gspc_trio.tui.views.queues import Queues
 from gspc_trio.tui.views.resources import Resources
+from gspc_trio.tui.views.sites import Sites
 from gspc_trio.tui.views.tasks import Tasks
 from gspc_trio.tui.views.workers import Workers
 from gspc_trio.tui.views.workflow import WorkflowView
@@ -49,8 +50,11 @@ REST_FACTOR = 8
 """After drawing, no drawing for so many times as long: keys are answered, and others have the cores."""
 
 VIEWS: tuple[type[View], ...] = (
-    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log,
+    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Sites,
 )  # fmt: skip
+
+TABS_WIDTH = sum(len(kind.NAME) + 3 for kind in VIEWS)
+"""Cells that the names of all views take with a blank behind their keys."""
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status after Ctrl-C."""
@@ -59,7 +63,7 @@ LEAVE_S = 1.0
 """How long a terminal without an owner may take to leave in good order."""
 
 HELP_KEYS = (
-    ("1 … 8", "show a view"),
+    ("1 … 9", "show a view"),
     ("ctrl+p", "the command palette: all commands by name"),
     ("↑ ↓ pgup pgdn home end", "move; j and k, too"),
     ("enter", "open what the cursor is on"),
@@ -263,10 +267,12 @@ class TopApp(App[None]):
         text.append(f"  {what}", style(colour, dark))
         root = self.screen_stack[0]
         root.query_one("#head", Lines).show(text)
-        tabs = Text()
+        tabs, gap = Text(), " " if self.size.width >= TABS_WIDTH else ""
         for kind in VIEWS:
             is_current = kind.NAME == self.view.NAME
-            tabs.append(f" {kind.KEY} {kind.NAME.title()}", "reverse" if is_current else style("dim", dark))
+            tabs.append(
+                f" {kind.KEY}{gap}{kind.NAME.title()}", "reverse" if is_current else style("dim", dark)
+            )
         root.query_one("#tabs", Lines).show(tabs)
 
     def say(self, text: str, severity: Severity = "information") -> None:

@@ -10,10 +10,12 @@ from msgspec import Struct
 
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import (
+    BlockChanged,
     JobChanged,
     Record,
     ResourceChanged,
     RifChanged,
+    SiteChanged,
     TaskChanged,
     WorkerChanged,
 )
@@ -93,6 +95,11 @@ def line_of(
         told = None if again or record.state == end else _job(record, from_job)
     elif isinstance(record, RifChanged):
         told = _rif(record)
+    elif isinstance(record, SiteChanged):
+        level = Level.WARNING if record.state in ("waiting", "paused") else Level.INFO
+        told = level, record.site, f"site {record.site} is {record.state}{_because(record.detail)}"
+    elif isinstance(record, BlockChanged):
+        told = _block(record, before)
     elif isinstance(record, WorkerChanged) and record.state == "lost":
         told = Level.WARNING, record.resource_id, f"its compute process died: {record.detail or 'no reason'}"
     elif isinstance(record, ResourceChanged):
@@ -127,6 +134,20 @@ def _job(record: JobChanged, from_job: bool) -> tuple[Level, str, str] | None:
     )
 
 
+def _block(record: BlockChanged, before: Progress) -> tuple[Level, str, str] | None:
+    known = before.blocks.get(record.block_id)
+    if known is not None and known.state == record.state:
+        return None
+    level = Level.WARNING if record.state == "held" else Level.INFO
+    job = f" (batch job {record.batch_id})" if record.batch_id else ""
+    words = f"block {record.block_id}{job} is {record.state}{_because(record.detail)}"
+    return level, record.site, words
+
+
+def _because(detail: str) -> str:
+    return f": {detail}" if detail else ""
+
+
 def _rif(record: RifChanged) -> tuple[Level, str, str]:
     detail = f": {record.detail}" if record.detail else ""
     level = Level.ERROR if record.state in ("lost", "failed") else Level.INFO
@@ -149,6 +170,12 @@ def _host_alerts(model: Model) -> Iterator[tuple[Level, str]]:
             yield Level.WARNING, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail}"
         if rif.state in ("lost", "failed"):
             yield Level.ERROR, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail or 'no reason given'}"
+    for site in model.rts.sites.values():
+        if site.state in ("waiting", "paused"):
+            yield Level.WARNING, f"site {site.site} is {site.state}{_because(site.detail)}"
+    for block in model.rts.blocks.values():
+        if block.state == "held":
+            yield Level.WARNING, f"the block {block.block_id} is held{_because(block.detail)}"
     for worker in model.rts.workers.values():
         if worker.state == "lost":
             yield Level.WARNING, f"the compute process of {worker.resource_id} died: {worker.detail}"

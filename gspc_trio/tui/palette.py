@@ -34,6 +34,14 @@ SYMBOLS: dict[str, str] = {
     "stopping": "⊘",
     "idle": "·",
     "busy": "▶",
+    "open": "✓",
+    "waiting": "◌",
+    "paused": "!",
+    "wanted": "○",
+    "queued": "○",
+    "held": "■",
+    "suspended": "⊘",
+    "ending": "⊘",
 }
 """A symbol of one cell for each state of a task, a job, a resource, a RIF or a worker."""
 
@@ -78,6 +86,13 @@ _COLOUR_OF = {
     "stopping": "orange",
     "idle": "dim",
     "busy": "blue",
+    "open": "green",
+    "waiting": "orange",
+    "paused": "red",
+    "wanted": "dim",
+    "queued": "yellow",
+    "suspended": "orange",
+    "ending": "orange",
     "dim": "dim",
     "good": "green",
     "warning": "orange",

@@ -12,17 +12,26 @@ from textual.strip import Strip
 from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
 from gspc_trio.components.rm.messages import Blocking, ClassNeed, ClassStatus, GrantHolder
 from gspc_trio.components.rts.messages import RegisteredJob, RequestExplanation, RtsStatus
+from gspc_trio.components.rts.site_messages import (
+    BlockStatus,
+    ListSites,
+    SiteList,
+    SiteStatus,
+    ThrottleStatus,
+)
 from gspc_trio.core.messages import Done
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.messages import GetLayerStatus, LayerStatus
 from gspc_trio.records.facts import (
+    BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
     RifChanged,
+    SiteChanged,
     StreamOpened,
     TaskChanged,
     WorkerChanged,
@@ -79,6 +88,10 @@ def rts_stream() -> list[Record]:
         grant(1.0, 2, "r1.core1"),
         grant(1.5, 3, "r2.core0"),
         WorkerChanged(1.0, "r1.core0", "busy", "j1", 4711),
+        SiteChanged(0.0, "hpc", "open", "slurm", 4),
+        BlockChanged(3.0, "hpc/b1", "hpc", "running", 2, 8, 3600.0, 2, "4711", 3603.0),
+        BlockChanged(4.0, "hpc/b2", "hpc", "queued", 1, 4, 600.0, 0, "4712", None, "Priority"),
+        SiteChanged(5.0, "lab", "paused", "oar", 20, "somebody has paused it"),
         HostLoad(2.0, "r1", "alpha", 1.9, 2, 0.95, 3 * 2**30, 8 * 2**30),
         HostLoad(2.0, "r2", "beta", 0.5, 2, 0.25, 2**30, 8 * 2**30),
     ]
@@ -116,6 +129,24 @@ CLASSES = {
     "core": ClassStatus(total=4, free=1, held=3, blocked=0),
 }
 STATUS = RtsStatus("test", 17, (), 12.0, (), {}, CLASSES, {}, (JOB, OTHER_JOB))
+
+SITES = SiteList(
+    (
+        SiteStatus(
+            "hpc", "open", "", "slurm", 4, 2, 4, 3600.0, None,
+            (
+                BlockStatus("hpc/b1", "running", "", 2, 8, 3600.0, 2, "4711", 3595.0, "ten wait", 3, 6),
+                BlockStatus("hpc/b2", "queued", "Priority", 1, 4, 600.0, 0, "4712", None, "one waits"),
+            ),
+            score=1.25, history=0.4, throttles=(ThrottleStatus("host_job", 2, 3),),
+            settings={"provider": "slurm", "slots": "4"},
+        ),
+        SiteStatus(
+            "lab", "paused", "somebody has paused it", "oar", 20, 1, 1, 3600.0, None, (),
+            score=0.01, history=-7.0, ban="banned for 13 s: 14 losses",
+        ),
+    )
+)  # fmt: skip
 
 EXPLANATION = RequestExplanation(
     shape="node",
@@ -165,6 +196,7 @@ class FakeSource:
             GetTask: CannotAsk("it is not there any more"),
             GetLayerStatus: LayerStatus(""),
             GetMemory: MemoryStatus(),
+            ListSites: SITES,
         }
 
     def start(self) -> None:

@@ -15,6 +15,7 @@ from tests.tui.test_views import drive, press
 def test_lines_are_drawn_and_laid_out_only_when_they_change() -> None:
     async def steps(pilot: Pilot[None], app: TopApp) -> None:
         lines = app.view.query_one("#alerts", Lines)
+        lines.show("none")
         refreshed: list[bool] = []
         lines.refresh = lambda *_, layout=False, **__: refreshed.append(layout) or lines  # type: ignore[method-assign]
         lines.show("one")

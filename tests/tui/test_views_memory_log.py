@@ -1,4 +1,4 @@
-"""The views of memory and of the log, with Textual's pilot."""
+"""The views of memory, of the log and of sites, with Textual's pilot."""
 
 from __future__ import annotations
 
@@ -101,3 +101,20 @@ def test_the_log_follows_until_the_cursor_is_moved() -> None:
         assert "j999" in screen_text(app)
 
     drive(steps)
+
+
+def test_enter_shows_all_of_the_site_of_a_block_and_a_filter_finds_it() -> None:
+    page, found = texts_of(
+        ("9", "down", "down", "enter"), ("escape", "slash", *"4712", "enter"), size=(100, 30)
+    )
+    assert "score 1.25: history 0.4, 3 tasks on 8 cores" in page
+    assert "host_job = 3: 2 now" in page
+    assert "hpc/b2: one waits" in page
+    assert "Priority" in found
+    assert "lab" not in found
+
+
+def test_what_becomes_of_sites_and_blocks_is_logged_and_worth_an_alert() -> None:
+    log, overview = texts_of(("8",), ("1",), size=(120, 40))
+    assert "block hpc/b1 (batch job 4711) is running" in log
+    assert "site lab is paused: somebody has paused it" in overview
