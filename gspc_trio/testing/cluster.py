@@ -13,8 +13,12 @@ import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.job.shell.handle import Job
-from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.provision.blocks import EnrolmentFile
+from gspc_trio.components.provision.messages import Enrol
+from gspc_trio.components.provision.strategy import RifOrder, Strategy, ends_in_s
+from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.load import LOAD_INTERVAL_S
+from gspc_trio.components.rif.shell.rif_process import BadOrder, ask_for_order, read_order
 from gspc_trio.components.rif.shell.service import RifService, open_rif
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
@@ -35,6 +39,7 @@ from gspc_trio.testing.simulated.backend import (
     SimulatedStaging,
     open_simulated_backend,
 )
+from gspc_trio.testing.simulated.batch import STRATEGY, BatchSystem, SimulatedBlocks
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
@@ -81,6 +86,8 @@ class Cluster:
         wires: all connections.
         memory: what run-time systems leave behind, or None.
         layers: memory layers, or None.
+        batch: a batch system, or None.
+        nursery: for all that lasts as long as the cluster.
         outside: context of what runs in the name of no process.
     """
 
@@ -124,10 +131,11 @@ class Cluster:
         self.staging_s: float | None = None
         self._requeued: set[SimulatedProcess] = set()
         self.limits = RtsLimits()
+        self.batch: BatchSystem | None = None
         self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
         self.outside = copy_context()
         self._limits = limits
-        self._nursery = nursery
+        self.nursery = nursery
         self._random = random
         self._behave = behave
         self._observer = observer
@@ -145,7 +153,7 @@ class Cluster:
         process = SimulatedProcess(f"{name}.{number}", role, host, self._observer, self._on_step)
         self.wires.dark.discard(host)
         process.on_kill.append(lambda: self.on_killed(process))
-        self.outside.run(self._nursery.start_soon, self._run, process, main)
+        self.outside.run(self.nursery.start_soon, self._run, process, main)
         return process
 
     async def _run(
@@ -177,7 +185,10 @@ class Cluster:
 
         async def main(process: SimulatedProcess) -> None:
             self._epoch += 1
-            network, strategies = self.network(process), {"simulated": _Strategy(self)}
+            network = self.network(process)
+            strategies: dict[str, Strategy] = {"simulated": _Strategy(self)}
+            if self.batch is not None:
+                strategies[STRATEGY] = SimulatedBlocks(self.batch, process)
             keeper = self.memory.keeper(process, self._epoch) if self.memory is not None else None
             limits = self.limits
             prepare: Callable[[RtsService], None] = _no_matter
@@ -197,6 +208,8 @@ class Cluster:
                 if keeper is not None:
                     nursery.start_soon(keeper.follow, service)
                 await self._bootstrap_absent(service)
+                if self.batch is not None:
+                    assert not await service.sites.add(self.batch.sites(self.cores))
                 if keeper is not None:
                     keeper.restored()
                 up.set()
@@ -289,6 +302,27 @@ class Cluster:
         rif.noticed.set()
 
     async def _rif(self, process: SimulatedProcess, order: RifOrder, port: int) -> None:
+        rts = order.rts_address("ws:")
+        who = order.rif_id, order.incarnation, order.host
+        known = RifProcessOrder(rts, b"", *who, order.cores, {}, grace_s=order.grace_s)
+        await self._serve_rif(process, self.network(process), known, port)
+
+    async def run_block_rif(
+        self, process: SimulatedProcess, told: EnrolmentFile, place: Enrol, ordered: Callable[[str], None]
+    ) -> None:
+        """Enrol as a process of a block, say with what order, and be the RIF until it ends."""
+        try:
+            line = await ask_for_order(self.network(process, told.ticket), told, place)
+        except BadOrder as error:
+            process.reason = str(error)
+            return
+        ordered(line)
+        order = read_order(line.encode())
+        await self._serve_rif(process, self.network(process, order.token), order, 0)
+
+    async def _serve_rif(
+        self, process: SimulatedProcess, network: SimulatedNetwork, order: RifProcessOrder, port: int
+    ) -> None:
         work = self.layers.work if self.layers is not None else None
         async with open_simulated_backend(self._behave, open_s=0.002, work=work) as backend:
             self.backends[process] = backend
@@ -296,17 +330,18 @@ class Cluster:
             self.on_backend(process, backend)
             try:
                 async with open_rif(
-                    self.network(process),
+                    network,
                     rif_id=order.rif_id,
                     incarnation=order.incarnation,
                     host=order.host,
                     hardware=self._hardware(order.rif_id),
                     backend=backend,
-                    listen=f"ws://{order.host}:{port}",
-                    rts=order.rts_address("ws:"),
+                    listen=f"ws://{process.host}:{port}",
+                    rts=order.rts,
                     load=_report_load,
                     staging=SimulatedStaging(partial(self.on_staging_failed, process), self.staging_s),
                     grace_s=order.grace_s,
+                    ends_in_s=ends_in_s(order.options),
                     clock=trio.current_time,
                 ) as rif:
                     self.rifs[process] = rif
@@ -340,6 +375,10 @@ class Cluster:
         if disk is not None:
             self.disks[job.process] = disk
         return job
+
+    def start_outside(self, task: Callable[..., Awaitable[object]], *args: object) -> None:
+        """Run a task in the name of no process."""
+        self.outside.run(partial(self.nursery.start_soon, task, *args))
 
     def is_rts_up(self) -> bool:
         """Whether there is a run-time system that can be reached."""

@@ -153,6 +153,7 @@ class Faults(Struct, frozen=True):
         grants: whether hosts with memory layers may tell how much memory they have: then servers hold theirs.
         wide: whether tasks may ask for more than cores and nodes, and jobs may fail, in some of the runs.
         drills: whether there may be a host besides whose run-time system and jobs are played.
+        sites: whether there may be a site with a batch system.
     """
 
     kills: int = 3
@@ -187,13 +188,15 @@ class Faults(Struct, frozen=True):
     grants: bool = True
     wide: bool = True
     drills: bool = True
+    sites: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
         counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
         flags = dict.fromkeys(
-            ("races", "tight", "states", "journals", "layers", "small", "grants", "wide", "drills"), False
+            ("races", "tight", "states", "journals", "layers", "small", "grants", "wide", "drills", "sites"),
+            False,
         )
         return cls(**counts, **flags)
 

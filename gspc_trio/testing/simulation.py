@@ -26,6 +26,7 @@ from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
+from gspc_trio.testing.simulated.batch import BatchSystem
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES
@@ -77,6 +78,9 @@ NEWER = 0.4
 
 UNPROVED_MAX = 8
 """Connections that may be unproved at a listener in such a run."""
+
+SITED = 0.2
+"""In so many of the runs without a memory layer there is a site with a batch system."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -159,6 +163,9 @@ class Simulation:
             self._lives.append(HastyLife(self, "hasty1", hasty, max(1, options.tasks // 4)))
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
+        site = Random(self._cluster_seed + 14)
+        is_sited = options.faults.sites and not layered and site.random() < SITED
+        self._site = site if is_sited else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
         self.rts_ended = trio.Event()
@@ -261,11 +268,20 @@ class Simulation:
                     self.cluster.on_backend = self._watch_backend
                     self.cluster.on_end = self._ended
                     self.cluster.on_killed = lambda process: self.observer.gone(process, trio.current_time())
+                    if self._site is not None:
+                        self._open_batch_system(self._site)
                     await self._see_through()
                     await self._come_to_rest()
                 nursery.cancel_scope.cancel()
         if self.failure is None and living_tasks() != before:
             raise Broken(f"{living_tasks() - before} trio tasks are left")
+
+    def _open_batch_system(self, random: Random) -> None:
+        cluster = self.cluster
+        batch = cluster.batch = BatchSystem(
+            random, cluster.start_outside, cluster.spawn, cluster.run_block_rif, self.fail, lambda: None
+        )
+        batch.checks.is_kept = self._memory is not None
 
     async def _see_through(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -341,6 +357,7 @@ class Simulation:
     async def _come_to_rest(self) -> None:
         """Stop the run-time system: nothing is left."""
         assert self.cluster.rts is not None
+        (rts,) = [process for process in self.cluster.processes if process.role == "rts"]
         self.cluster.rts.stopped.set()
         if self._layers is not None:
             self._layers.stop()
@@ -349,9 +366,20 @@ class Simulation:
                 await self.cluster.deserted.wait()
         if self.cluster.processes:
             raise Broken(f"processes are left: {', '.join(p.name for p in self.cluster.processes)}")
+        if self.cluster.batch is not None:
+            await self._queue_is_empty(self.cluster.batch, rts)
         if self.cluster.wires.listeners:
             raise Broken(f"listeners are left: {list(self.cluster.wires.listeners)}")
         self.observer.at_rest()
+
+    async def _queue_is_empty(self, batch: BatchSystem, rts: SimulatedProcess) -> None:
+        """What the last run-time system has asked for was cancelled; other jobs end as nobody wants them."""
+        batch.checks.stopped(rts)
+        with trio.move_on_after(REST_S):
+            while batch.there():
+                await batch.changed()
+        if left := batch.there():
+            raise Broken(f"batch jobs are left: {', '.join(job.line for job in left)}")
 
     async def _watch_time(self) -> None:
         while True:

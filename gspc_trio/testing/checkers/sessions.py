@@ -85,7 +85,9 @@ class Sessions:
                 self._dialers[session] = said.nonce
         if any(type(action) is Opened for action in actions) and not session.identity.dialer:
             nonce = self._dialers.pop(session)
-            if self._tokens.get(nonce) != session.identity.token:
+            me = session.identity
+            own = me.token_of(session.peer_role, session.peer_name) if me.token_of is not None else None
+            if self._tokens.get(nonce) != (own or me.token):
                 raise Broken(f"{session.identity.name} lets in {session.peer_name}, without the token")
 
     def _check_end(self, process: SimulatedProcess, session: Session, dead: Dead, now: float) -> None:

@@ -8,11 +8,8 @@ removed when the job is over, so that a job which nobody waits for any more ends
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import trio
 from attrs import evolve
@@ -32,8 +29,9 @@ from gspc_trio.components.provision.blocks import (
     EnrolmentFile,
     SavedBlock,
 )
-from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, BlockFolder
-from gspc_trio.components.provision.shell.commands import SiteDirectories, run_command
+from gspc_trio.components.provision.shell.batch_host import BatchHost, Folder
+from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER
+from gspc_trio.components.provision.shell.commands import SiteDirectories
 from gspc_trio.components.provision.shell.strategies import (
     RIF_OPTIONS,
     check_reachable,
@@ -75,8 +73,6 @@ from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.plain import to_json
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 BATCH_OPTIONS = ("queue", "account", "arguments", "shared", "python")
 """Options of these strategies, besides those of the RIF."""
@@ -130,9 +126,11 @@ class _Block:
         self.name = wanted.name if self.before is None else self.before.name
         self.job_id = "" if self.before is None else self.before.job_id
         self.ticket = (
-            secrets.token_bytes(TICKET_BYTES) if self.before is None else bytes.fromhex(self.before.ticket)
+            strategy.host.random_bytes(TICKET_BYTES)
+            if self.before is None
+            else bytes.fromhex(self.before.ticket)
         )
-        self.folder: BlockFolder | None = None
+        self.folder: Folder | None = None
         self.request: BatchRequest | None = None
         self.nodes: dict[int, _Node] = {}
         self.last: list[str] = []
@@ -196,9 +194,13 @@ class BatchStrategy(Performer[SiteAction]):
     Args:
         provider: knows the batch system.
         times: when the batch system is asked.
+        host: where its commands run, this host if it is not given.
     """
 
-    def __init__(self, provider: Provider, times: QueryTimes | None = None) -> None:
+    def __init__(
+        self, provider: Provider, times: QueryTimes | None = None, host: BatchHost | None = None
+    ) -> None:
+        self.host = host or BatchHost()
         self._provider = provider
         self._inbox: Inbox[SiteEvent] = Inbox()
         self._site = BatchSite(provider.name, times or QueryTimes())
@@ -206,7 +208,7 @@ class BatchStrategy(Performer[SiteAction]):
         self._by_name: dict[str, _Block] = {}
         self._served: trio.CancelScope | None = None
         self._turn = trio.Lock()
-        self._sites = SiteDirectories(provider, run_command)
+        self._sites = SiteDirectories(provider, self.host.command)
         self._fresh: list[_Block] = []
         self._nursery: trio.Nursery | None = None
 
@@ -264,7 +266,7 @@ class BatchStrategy(Performer[SiteAction]):
         block = self._blocks.get(order.block)
         if block is not None:
             return block
-        words = f"{order.block}-{secrets.token_hex(4)}"
+        words = f"{order.block}-{self.host.random_bytes(4).hex()}"
         name = "gspc-" + "".join(each if each.isascii() and each.isalnum() else "-" for each in words)
         try:
             wanted = request_of(name, order.cores, order.options)
@@ -340,8 +342,8 @@ class BatchStrategy(Performer[SiteAction]):
             if self._provider.secret_path and block.request is not None:
                 await self.cancel_stray("", block.name)  # it keeps the secret else
             if block.folder is not None:
-                block.last = await _in_thread(block.folder.last_lines, OUTPUT_FILE)
-                await _in_thread(block.folder.remove)
+                block.last = await self.host.in_thread(block.folder.last_lines, OUTPUT_FILE)
+                await self.host.in_thread(block.folder.remove)
             del self._blocks[block.block], self._by_name[block.name]
             over = block.over or JobOver(block.name, "refused", block.failure)
             had = block.had_rifs, block.is_closing
@@ -356,8 +358,10 @@ class BatchStrategy(Performer[SiteAction]):
         first, provider, before = block.first, self._provider, block.before
         shared, keep = first.options.get("shared", ""), first.grace_s > 0
         try:
-            make = BlockFolder.make if before is None else BlockFolder
-            folder = await _in_thread(make, *((shared, keep) if before is None else (before.folder,)))
+            if before is None:
+                folder = await self.host.in_thread(self.host.make_folder, shared, keep)
+            else:
+                folder = await self.host.in_thread(self.host.open_folder, before.folder)
         except FileNotFoundError:
             if before is None:
                 raise
@@ -365,7 +369,8 @@ class BatchStrategy(Performer[SiteAction]):
         block.folder = folder
         credentials = block.desk.issue(f"block {block.block}")
         told = to_json(EnrolmentFile(first.rts_address("ws:"), block.block, block.ticket, credentials))
-        path = provider.secret_path or await _in_thread(lambda: folder.write(ENROL_FILE, told.encode()))
+        in_thread = self.host.in_thread
+        path = provider.secret_path or await in_thread(lambda: folder.write(ENROL_FILE, told.encode()))
         if before is not None:
             return
         request = evolve(
@@ -376,7 +381,7 @@ class BatchStrategy(Performer[SiteAction]):
         )
         script = block_script(provider, request, block.block, first.options, path)
         block.request = evolve(request, script=script)
-        await _in_thread(lambda: folder.write("script", script.encode()))
+        await self.host.in_thread(lambda: folder.write("script", script.encode()))
 
     # What the site decides ----------------------------------------------------------------------------------
 
@@ -429,7 +434,7 @@ class BatchStrategy(Performer[SiteAction]):
         try:
             command = self._provider.submit(request)
             program = command[0]
-            result = await run_command(command, self._provider.submit_input(request))
+            result = await self.host.command(command, self._provider.submit_input(request))
             if result is not None:
                 event = SubmitAnswered(name, self._provider.submitted(result))
         except BadRequest as error:
@@ -455,7 +460,7 @@ class BatchStrategy(Performer[SiteAction]):
 
     async def _cancel(self, action: CancelJob) -> None:
         try:
-            await run_command(self._provider.cancel(action.job_id, action.name))
+            await self.host.command(self._provider.cancel(action.job_id, action.name))
         except OSError as error:
             log.warning("cannot cancel %s: %s", action.name, error)
         finally:
@@ -464,14 +469,14 @@ class BatchStrategy(Performer[SiteAction]):
     async def cancel_stray(self, job_id: str, name: str) -> None:
         """Cancel a job that nobody waits for any more."""
         try:
-            await run_command(self._provider.cancel(job_id, name))
+            await self.host.command(self._provider.cancel(job_id, name))
         except OSError as error:
             log.warning("cannot cancel %s: %s", job_id, error)
 
     async def _query(self, job_id: str) -> tuple[BatchJob, ...] | None:
         """Return the jobs that the batch system tells of, or None if it does not."""
         try:
-            result = await run_command(self._provider.query(job_id))
+            result = await self.host.command(self._provider.query(job_id))
             return None if result is None else self._provider.told(result)
         except (QueryFailed, OSError) as error:
             log.warning("%s does not tell of its jobs: %s", self._provider.name, error)
@@ -492,8 +497,3 @@ def block_script(
     """
     launched = provider.launch(request, remote_command(options, enrol))
     return f"#!/bin/sh\n# the block {block} of gspc-trio\n{launched}\n"
-
-
-async def _in_thread(function: Callable[..., T], *args: object) -> T:
-    """Do what may block for long on a shared file system, where nobody waits for it."""
-    return await trio.to_thread.run_sync(partial(function, *args))

@@ -121,7 +121,20 @@ async def enrol(path: str, environment: Mapping[str, str]) -> str:
         BadOrder: it gives none.
     """
     told, place = read_enrolment(path), place_of(environment)
-    network = Network(wire_codec, told.ticket, credentials=told.credentials)
+    return await ask_for_order(Network(wire_codec, told.ticket, credentials=told.credentials), told, place)
+
+
+async def ask_for_order(network: Network, told: EnrolmentFile, place: Enrol) -> str:
+    """Return the order that the run-time system gives to a process of a block.
+
+    Args:
+        network: knows the ticket of the block.
+        told: how to enrol.
+        place: where the process runs.
+
+    Raises:
+        BadOrder: it gives none.
+    """
     problem = "it was given no order"
     with trio.move_on_after(ENROL_PATIENCE_S):
         while True:
