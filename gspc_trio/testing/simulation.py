@@ -163,14 +163,17 @@ class Simulation:
             self._lives.append(HastyLife(self, "hasty1", hasty, max(1, options.tasks // 4)))
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
-        site = Random(self._cluster_seed + 14)
-        is_sited = options.faults.sites and not layered and site.random() < SITED
-        self._site = site if is_sited else None
+        self._site = None if layered else self._draw_site()
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
         self.rts_ended = trio.Event()
         self.cluster: Cluster
         self.injector: FaultInjector
+
+    def _draw_site(self) -> Random | None:
+        """Return the randomness of the batch system of a run that has one."""
+        random = Random(self._cluster_seed + 14)
+        return random if self.options.faults.sites and random.random() < SITED else None
 
     def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
         random, lives = Random(self._cluster_seed + 1), []
@@ -357,7 +360,7 @@ class Simulation:
     async def _come_to_rest(self) -> None:
         """Stop the run-time system: nothing is left."""
         assert self.cluster.rts is not None
-        (rts,) = [process for process in self.cluster.processes if process.role == "rts"]
+        rts = [process for process in self.cluster.processes if process.role == "rts" and process.alive]
         self.cluster.rts.stopped.set()
         if self._layers is not None:
             self._layers.stop()
@@ -367,14 +370,16 @@ class Simulation:
         if self.cluster.processes:
             raise Broken(f"processes are left: {', '.join(p.name for p in self.cluster.processes)}")
         if self.cluster.batch is not None:
-            await self._queue_is_empty(self.cluster.batch, rts)
+            for process in rts:
+                if not process.killed:
+                    self.cluster.batch.checks.stopped(process)
+            await self._queue_is_empty(self.cluster.batch)
         if self.cluster.wires.listeners:
             raise Broken(f"listeners are left: {list(self.cluster.wires.listeners)}")
         self.observer.at_rest()
 
-    async def _queue_is_empty(self, batch: BatchSystem, rts: SimulatedProcess) -> None:
+    async def _queue_is_empty(self, batch: BatchSystem) -> None:
         """What the last run-time system has asked for was cancelled; other jobs end as nobody wants them."""
-        batch.checks.stopped(rts)
         with trio.move_on_after(REST_S):
             while batch.there():
                 await batch.changed()

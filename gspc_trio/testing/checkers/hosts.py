@@ -66,7 +66,7 @@ class Hosts:
             clock = self._clocks[host.rif_id] = _Clock(host.state)
             if host.state == RifState.LOST:
                 clock.again_s, clock.tries = now, 0
-            else:
+            elif not (host.is_of_block and host.state == RifState.STARTING):
                 clock.due_s = now + (self._limits.fresh_s if host.fresh else self._limits.grace_s)
 
     def before(self, event: RtsEvent, actions: Sequence[RtsAction]) -> None:
@@ -96,7 +96,7 @@ class Hosts:
                     clock.again_s, clock.tries = now, 1
         for action in actions:
             if type(action) is StartRif:
-                self._started(action, now)
+                self._started(action, event, now)
             elif type(action) is TellRm and isinstance(action.event, Rested | Resumed):
                 self._rests(action.event, now)
             elif type(action) is Stopped and self._rifs.asks:
@@ -173,12 +173,13 @@ class Hosts:
 
     # What goes by what there is ----
 
-    def _started(self, start: StartRif, now: float) -> None:
+    def _started(self, start: StartRif, event: RtsEvent, now: float) -> None:
         clock = self._clocks.setdefault(start.rif_id, _Clock())
         if clock.again_s is not None and now < clock.again_s - EARLY_S:
             early_s = clock.again_s - now
             raise Broken(f"{start.rif_id} is started again {early_s:.3g} s too early", start.rif_id)
-        if clock.again_s is None and start.incarnation > 1:
+        is_replaced = bool(start.block) and isinstance(event, events.RifEnded) and event.again
+        if clock.again_s is None and start.incarnation > 1 and not is_replaced:
             raise Broken(f"{start.rif_id} is started again, and something is left of it", start.rif_id)
         clock.again_s = None
 
@@ -203,13 +204,16 @@ class Hosts:
         """Note what has become of a RIF."""
         clock = self._clocks.setdefault(host.rif_id, _Clock())
         before, clock.state = clock.state, host.state
-        if host.state in ("lost", "failed") and host.running and not host.killed:
+        ends_with_block = host.is_of_block and host.state == RifState.LOST
+        if host.state in ("lost", "failed") and host.running and not (host.killed or ends_with_block):
             raise Broken(f"{host.rif_id} is given up, and what is left of it is not ended", host.rif_id)
         if host.state == "failed" and host.proven:
             raise Broken(f"{host.rif_id} was up, and is given up for good", host.rif_id)
         if host.is_up and clock.is_resting != (host.state == "quarantined"):
             used = "is not used" if clock.is_resting else "is used"
             raise Broken(f"{host.rif_id} is {host.state}, and {used}", host.rif_id)
+        if host.is_of_block and host.state == before == "starting" and host.ordered and clock.due_s is None:
+            clock.due_s = now + self._limits.bootstrap_timeout_s
         if host.state == before:
             if host.state == RifState.LOST and not host.running and clock.again_s is None:
                 self._settled(host, clock, now)
@@ -219,7 +223,7 @@ class Hosts:
         if host.state in ("lost", STOPPING, "failed"):
             clock.is_resting, clock.rest_s = False, None
         clock.due_s = {
-            "starting": now + self._limits.bootstrap_timeout_s,
+            "starting": None if host.is_of_block else now + self._limits.bootstrap_timeout_s,
             "away": now + self._limits.grace_s,
             STOPPING: now + self._limits.stop_grace_s if host.link is not None else None,
         }.get(host.state)

@@ -49,6 +49,8 @@ class Host:
         there: its resources that the resource manager has.
         leaving: those that were to be removed, until the RIF has them no more.
         removed: those that somebody has removed, and nobody has added again.
+        is_of_block: its process comes when its batch job runs; it is not started again when it is lost.
+        ordered: such a process has come.
     """
 
     rif_id: RifId
@@ -65,6 +67,8 @@ class Host:
     there: set[ResourceId] = field(factory=set)
     leaving: set[ResourceId] = field(factory=set)
     removed: set[ResourceId] = field(factory=set)
+    is_of_block: bool = False
+    ordered: bool = False
 
     @property
     def is_up(self) -> bool:
@@ -91,6 +95,7 @@ class Rifs:
         for rif in machine.rifs:  # an earlier run-time system had them
             host = self._hosts[rif.rif_id] = Host(rif.rif_id, rif.host, rif.incarnation, str(rif.state))
             host.adrift, host.fresh, host.proven = rif.adrift, rif.fresh, True
+            host.is_of_block = bool(rif.block)
 
     def __iter__(self) -> Iterator[Host]:
         return iter(self._hosts.values())
@@ -134,6 +139,10 @@ class Rifs:
             host_there = self.at(event.link)
             if host_there is not None:
                 host_there.link = None
+        elif type(event) is events.RifOrdered:
+            ordered = self._hosts.get(event.rif_id)
+            if ordered is not None and ordered.incarnation == event.incarnation and ordered.link is None:
+                ordered.ordered = ordered.state == RifState.STARTING
         elif type(event) is events.RifEnded:
             self._ended(self._hosts[event.rif_id], event)
         elif type(event) is events.RifAnswered:
@@ -183,7 +192,8 @@ class Rifs:
         if type(action) is StartRif:
             host = self._hosts.setdefault(action.rif_id, Host(action.rif_id, action.host))
             host.incarnation, host.running = action.incarnation, True
-            host.killed = host.adrift = host.doubled = host.fresh = False
+            host.killed = host.adrift = host.doubled = host.fresh = host.ordered = False
+            host.is_of_block = bool(action.block)
         elif type(action) is KillRif:
             self._hosts[action.rif_id].killed = True
         elif type(action) is RifChanged:

@@ -53,6 +53,7 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
         self._machine = Enrolment()
         self._inbox: Inbox[EnrolmentEvent] = Inbox()
         self._sides: dict[str, BlockSide] = {}
+        self._restarts: dict[str, int] = {}  # as they were when a block was opened
         self._closed: dict[str, tuple[BlockSide, bytes]] = {}
         self._tickets: dict[str, bytes] = {saved.block: bytes.fromhex(saved.ticket) for saved in before}
         self._places: dict[tuple[str, int], tuple[str, int]] = {}
@@ -104,7 +105,10 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
 
     def saved_blocks(self) -> tuple[SavedBlock, ...]:
         """Return what the next run-time system is to know of the blocks that there are."""
-        there = [side.save(self._machine.restarts(block)) for block, side in self._sides.items()]
+        there = [
+            side.save(max(self._restarts[block], self._machine.restarts(block)))
+            for block, side in self._sides.items()
+        ]
         return (*self._before.values(), *there)
 
     def rif_seen(self, block: str, node: int, incarnation: int, is_connected: bool, lost: str) -> None:
@@ -126,7 +130,7 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
         self, side: BlockSide, block: str, nodes: int, ticket: bytes, job_id: str, restarts: int
     ) -> None:
         """See BlockDesk."""
-        self._sides[block], self._tickets[block] = side, ticket
+        self._sides[block], self._tickets[block], self._restarts[block] = side, ticket, restarts
         self._closed.pop(block, None)
         self._inbox.put(enrolment.OpenBlock(block, nodes, job_id, restarts))
 
@@ -135,6 +139,7 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
         side = self._sides.pop(block, None)
         if side is None:
             return
+        del self._restarts[block]
         # Its ticket stays known for a while: who comes late is told, and its job is cancelled.
         self._closed[block] = (side, self._tickets[block])
         if len(self._closed) > enrolment.CLOSED_MAX:

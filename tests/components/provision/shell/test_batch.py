@@ -22,7 +22,7 @@ from gspc_trio.components.provision.batch import (
     Provider,
     on_node,
 )
-from gspc_trio.components.provision.blocks import BlockNews, BlockOver, NodeCame, NodeLost
+from gspc_trio.components.provision.blocks import BlockNews, BlockOver, NodeCame, NodeLost, SavedBlock
 from gspc_trio.components.provision.messages import Enrol
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
@@ -188,6 +188,18 @@ async def test_one_job_has_the_rifs_of_a_block_and_its_files_have_the_only_secre
     assert request.name.startswith("gspc-b-")
     assert list(world.shared.iterdir()) == []
     assert world.news[-1] == BlockOver("b", "ended", reasons[0], said=("the last word",))
+
+
+async def test_a_block_is_saved_from_its_first_moment_and_keeps_its_number_of_restarts():
+    """The state of a run-time system may be saved before the machine of enrolment has heard of the block."""
+
+    class Side:
+        def save(self, restarts: int) -> SavedBlock:
+            return SavedBlock("b", 1, "gspc-b", "17", "00", "/nowhere", restarts)
+
+    desk = EnrolmentDesk(lambda _: "")
+    desk.open_block(Side(), "b", 1, b"ticket", "17", 2)
+    assert [saved.restarts for saved in desk.saved_blocks()] == [2]
 
 
 async def test_cancelling_all_orders_of_a_block_cancels_its_job_and_leaves_nothing(world: World):
