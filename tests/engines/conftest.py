@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.e2e.support import World, open_world, wait_until
+from tests.engines import dask as dask_cluster
 from tests.engines import mpi as open_mpi
 from tests.engines import oar as oar_server
 from tests.engines import slurm as slurm_cluster
@@ -58,3 +59,17 @@ def world(cluster: Cluster, tmp_path: Path) -> Iterator[World]:
         place.environment |= cluster.environment
         yield place
     wait_until(lambda: cluster.jobs() == [], "no batch job is left")
+
+
+@pytest.fixture(scope="session")
+def dask() -> Iterator[dask_cluster.Dask]:
+    skip_without(dask_cluster.missing())
+    with TemporaryDirectory(prefix="dask-") as folder, dask_cluster.open_dask(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> dask_cluster.Dask:
+    """The running cluster that a test asks for by its parameter."""
+    found: dask_cluster.Dask = request.getfixturevalue(request.param)
+    return found

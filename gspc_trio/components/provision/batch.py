@@ -139,6 +139,9 @@ class Provider(Protocol):
     options: tuple[str, ...] = ()
     """Names of the options that it knows besides those of all providers."""
 
+    address: str = ""
+    """Of the cluster, for a provider with an option ``address``."""
+
     def submit(self, request: BatchRequest) -> Command:
         """Return the command that submits.
 
@@ -203,6 +206,18 @@ class Provider(Protocol):
     def cancel(self, job_id: str, name: str) -> Command:
         """Return the command that cancels a job, by name if its id is not known (``job_id`` is "")."""
         ...
+
+    def size(self) -> Command | None:
+        """Return the command that tells how large the cluster is; None where users have to say it."""
+        return None
+
+    def sized(self, result: CommandResult) -> tuple[int, int]:
+        """Return how many nodes there are, and the cores that each of them has at least.
+
+        Raises:
+            QueryFailed: it did not say.
+        """
+        raise QueryFailed(result.words)
 
     def output(self, name: str) -> Command | None:
         """Return the command that prints what a job has printed; None: ``BatchRequest.output`` has it."""

@@ -32,6 +32,7 @@ BUILT_IN = {
     "mpi": ("gspc_trio.components.provision.providers.mpi", "MpiProvider"),
     "local": ("gspc_trio.components.provision.providers.local", "LocalProvider"),
     "kubernetes": ("gspc_trio.components.provision.providers.kubernetes", "KubernetesProvider"),
+    "dask": ("gspc_trio.components.provision.providers.task_engine", "DaskProvider"),
 }
 """Name of a provider -> its module and class."""
 
@@ -54,12 +55,13 @@ def provider_names() -> list[str]:
     return [*BUILT_IN, *sorted(_offered().keys() - BUILT_IN.keys())]
 
 
-def find_provider(name: str, via: str = "") -> Provider:
+def find_provider(name: str, via: str = "", address: str = "") -> Provider:
     """Return the provider of this name.
 
     Args:
         name: of the provider.
         via: who runs its commands, such as ``ssh:login``; "" for this host.
+        address: of the cluster, for a provider that has an option of this name.
 
     Raises:
         ProviderError: nobody offers it, it cannot be loaded, it is no provider, or ``via`` is something else.
@@ -68,7 +70,14 @@ def find_provider(name: str, via: str = "") -> Provider:
         kind, _, host = via.partition(":")
         if kind != "ssh" or not _HOST.fullmatch(host):
             raise ProviderError(f"via {via!r}: commands can run on another host by ssh: write ssh:HOST")
-        return DelegatedProvider(find_provider(name), host)
+        return DelegatedProvider(find_provider(name, address=address), host)
+    provider = _find(name)
+    if "address" in provider.options:
+        provider.address = address
+    return provider
+
+
+def _find(name: str) -> Provider:
     if name in BUILT_IN:
         module, kind = BUILT_IN[name]
         return cast("type[Provider]", getattr(import_module(module), kind))()
@@ -144,6 +153,15 @@ class DelegatedProvider(Provider):
     def cancel(self, job_id: str, name: str) -> Command:
         """See Provider."""
         return self._there(self._provider.cancel(job_id, name))
+
+    def size(self) -> Command | None:
+        """See Provider."""
+        command = self._provider.size()
+        return None if command is None else self._there(command)
+
+    def sized(self, result: CommandResult) -> tuple[int, int]:
+        """See Provider."""
+        return self._provider.sized(_answered(result))
 
     def output(self, name: str) -> Command | None:
         """See Provider."""

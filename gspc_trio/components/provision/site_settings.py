@@ -19,7 +19,7 @@ from gspc_trio.core.similar import did_you_mean
 Value: TypeAlias = str | int | float | list[str]
 """What a setting is written as; on a command line, all are texts."""
 
-ENGINE_OPTIONS = ("image",)
+ENGINE_OPTIONS = ("image", "address")
 """Options of blocks that some batch systems have, and others have not."""
 
 BLOCK_OPTIONS = (
@@ -38,6 +38,9 @@ BLOCK_OPTIONS = (
 
 MAX_TIME_S = 3600.0
 """Seconds that a block may ask for at most if nothing is said."""
+
+CLUSTER_TIME_S = 7 * 86400.0
+"""The same for a cluster that says itself how large it is: nobody waits for a host there."""
 
 STAGINGS = ("provider", "swift", "wrapper")
 """Ways of staging."""
@@ -67,6 +70,7 @@ class SiteSettings:
         options: of each block; ``arguments`` is text for the command that submits.
         staging: how files get to the tasks.
         throttles: of this site, name -> the most at a time; None for any number.
+        asks_size: the cluster says how many hosts and cores there are.
     """
 
     provider: str
@@ -75,6 +79,19 @@ class SiteSettings:
     options: Mapping[str, str] = field(factory=dict)
     staging: str = "provider"
     throttles: Mapping[str, Limit] = field(factory=dict)
+    asks_size: bool = False
+
+    def with_size(self, nodes: int, cores: int) -> SiteSettings:
+        """Return the settings for a cluster of this size: what was not said is as fits it."""
+        usual, said = USUAL_BLOCKS, self.blocks
+        blocks = evolve(
+            said,
+            cores_per_node=cores,
+            slots=nodes if said.slots == usual.slots else said.slots,
+            allocation_step=1.0 if said.allocation_step == usual.allocation_step else said.allocation_step,
+            max_time_s=CLUSTER_TIME_S if said.max_time_s == usual.max_time_s else said.max_time_s,
+        )
+        return evolve(self, blocks=blocks, asks_size=False)
 
 
 @frozen
@@ -234,7 +251,10 @@ def site_settings(name: str, given: Mapping[str, object]) -> SiteSettings:
         blocks = evolve(USUAL_BLOCKS, **read["blocks"])
     except BadBlockSettings as error:
         raise BadSite(f"site {name}: {error}") from error
-    return SiteSettings(**site, blocks=blocks, options=read["options"], throttles=read["throttles"])
+    asks_size = "address" in given and "cores_per_node" not in given
+    return SiteSettings(
+        **site, blocks=blocks, options=read["options"], throttles=read["throttles"], asks_size=asks_size
+    )
 
 
 def written(settings: SiteSettings) -> dict[str, str]:
@@ -324,6 +344,5 @@ def given_sites(said: Path | str | Mapping[str, Mapping[str, object]] | SitesFil
         return sites_of(said)
     found = _URL.fullmatch(str(said)) if isinstance(said, str) else None
     if found is not None:
-        settings = SiteSettings(found[1], options={"address": str(said)})
-        return SitesFile({found[1]: settings})
+        return sites_of({found[1]: {"provider": found[1], "address": str(said)}})
     return read_sites(Path(said))

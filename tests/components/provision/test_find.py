@@ -38,7 +38,7 @@ def test_providers_of_installed_packages_are_found(tmp_path: Path, monkeypatch: 
     built_in = ", ".join(name for name in provider_names() if name not in ("haze", "gone", "thin"))
     for name, why in (
         ("hazeg", rf"no provider 'hazeg' \(did you mean 'haze'\?\); there are: {built_in}, gone, haze, thin"),
-        ("thin", r"the provider 'thin' of haze:Thin is .*, which has no cancel"),
+        ("thin", r"the provider 'thin' of haze:Thin is .*, which has no address"),
         ("gone", "the provider 'gone' of haze:absent cannot be used: AttributeError"),
     ):
         with pytest.raises(ProviderError, match=why):

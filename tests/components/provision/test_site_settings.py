@@ -13,6 +13,7 @@ from gspc_trio.components.provision.site_settings import (
     given_sites,
     read_sites,
     site_settings,
+    sites_of,
     written,
 )
 
@@ -109,7 +110,16 @@ def test_a_missing_file_is_named() -> None:
 
 def test_an_address_of_a_cluster_is_a_site() -> None:
     said = given_sites("dask://scheduler:8786")
-    assert said.sites == {"dask": SiteSettings("dask", options={"address": "dask://scheduler:8786"})}
+    address = {"address": "dask://scheduler:8786"}
+    assert said.sites == {"dask": SiteSettings("dask", options=address, asks_size=True)}
+    assert said == sites_of({"dask": {"provider": "dask", **address}})
+
+
+def test_a_cluster_says_how_large_it_is_unless_it_was_said() -> None:
+    found = site_settings("d", {"provider": "dask", "address": "a:1", "max_time": "2h"}).with_size(3, 8)
+    assert found.blocks == BlockSettings(7200.0, 1, 8, slots=3, allocation_step=1.0)
+    assert not found.asks_size
+    assert not site_settings("d", {"provider": "dask", "address": "a:1", "cores_per_node": 2}).asks_size
 
 
 def test_the_settings_that_hold_are_written_as_they_are_read():

@@ -13,12 +13,19 @@ import trio
 from attrs import define, evolve, field
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.batch import BadRequest, BatchState, Provider, request_of
+from gspc_trio.components.provision.batch import (
+    BadRequest,
+    BatchState,
+    Provider,
+    QueryFailed,
+    request_of,
+)
 from gspc_trio.components.provision.block_settings import BadBlockSettings
 from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver, SavedBlock
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
 from gspc_trio.components.provision.score import SiteOutcome
 from gspc_trio.components.provision.shell.batch import BatchStrategy
+from gspc_trio.components.provision.shell.commands import run_command
 from gspc_trio.components.provision.site_events import (
     BatchAnswered,
     BatchMoved,
@@ -208,10 +215,13 @@ class SiteRuns(Performer[SitesAction]):
             made = None  # somebody has given the run-time system this strategy
         else:
             try:
-                provider = find_provider(settings.provider, settings.via)
+                provider = find_provider(settings.provider, settings.via, settings.options.get("address", ""))
                 _check_request(provider, settings)
             except (ProviderError, BadRequest) as error:
                 answered(f"site {name}: {error}")
+                return
+            if settings.asks_size:
+                self._host.start_soon(partial(self._ask_size, provider, name, settings, answered))
                 return
             strategy, unit_s, is_here = site_strategy(name), float(provider.time_unit_s), provider.is_here
             made = None if self._host.machine.has_blocks(strategy) else _SiteStrategy(provider)
@@ -238,6 +248,22 @@ class SiteRuns(Performer[SitesAction]):
             answered(refusal)
 
         self._ask(lambda ask: SiteAdded(ask, name, settings), added)
+
+    async def _ask_size(
+        self, provider: Provider, name: str, settings: SiteSettings, answered: Callable[[str], None]
+    ) -> None:
+        """Add a site whose cluster says itself how large it is."""
+        refusal, size = "it does not say how large it is: say cores_per_node", None
+        try:
+            command = provider.size()
+            result = None if command is None else await run_command(command)
+            size = None if result is None else provider.sized(result)
+        except (QueryFailed, OSError) as error:
+            refusal = str(error)
+        if size is None:
+            answered(f"site {name}: {provider.name}: {refusal}")
+        else:
+            self.add(name, settings.with_size(*size), answered)
 
     def _keep_blocks(self, site: str) -> None:
         """Take in the blocks of a site that an earlier run-time system has asked for."""

@@ -282,11 +282,11 @@ def _load_ssh() -> Strategy:
     return SshStrategy()
 
 
-def _load_batch(provider: str, via: str = "") -> Strategy:
+def _load_batch(provider: str, via: str = "", address: str = "") -> Strategy:
     from gspc_trio.components.provision.find import find_provider
     from gspc_trio.components.provision.shell.batch import BatchStrategy
 
-    return BatchStrategy(find_provider(provider, via))
+    return BatchStrategy(find_provider(provider, via, address))
 
 
 class StartedRm(NamedTuple):
@@ -365,7 +365,9 @@ def _of_sites(settings: RtsSettings) -> dict[str, Strategy]:
     """Return the strategies of sites, by which the blocks of an earlier run-time system go on."""
     sites = {} if settings.sites is None else _given_sites(settings.sites).sites
     return {
-        site_strategy(name): _Late(partial(_load_batch, site.provider, site.via), math.inf)
+        site_strategy(name): _Late(
+            partial(_load_batch, site.provider, site.via, site.options.get("address", "")), math.inf
+        )
         for name, site in sites.items()
     }
 

@@ -1,0 +1,74 @@
+"""A Dask cluster for tests: a scheduler, and workers on addresses of this host that count as hosts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult
+from gspc_trio.components.provision.find import find_provider
+from tests.e2e.support import wait_until
+
+HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+
+
+def missing() -> str:
+    """Return why there can be no Dask here, or ""."""
+    return "" if find_spec("distributed") else "there is no Dask: pip install 'gspc-trio[dask]'"
+
+
+class Dask:
+    """A running cluster; see ``Cluster``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.environment: dict[str, str] = {}
+        address = folder / "address"
+        self.processes = {"scheduler": self._start("scheduler", "--port=0", f"--scheduler-file={address}")}
+        wait_until(lambda: address.exists(), "the scheduler is there")
+        for host in HOSTS:
+            self.start_worker(host)
+        line = next(line for line in address.read_text().splitlines() if '"tcp://' in line)
+        self.address = line.split('"')[-2].replace("tcp://", "dask://")
+        self.provider = find_provider("dask", address=self.address)
+        size = self.provider.size()
+        assert size is not None
+        wait_until(lambda: self.provider.sized(self.run(size)) == (3, 1), "the workers are there")
+
+    def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = (sys.executable, "-m", "distributed.cli.dask_" + program, *arguments, "--no-dashboard")
+        with (self._folder / "output").open("ab") as output:
+            return subprocess.Popen(command, stdout=output, stderr=output, cwd=self._folder)
+
+    def start_worker(self, host: str) -> None:
+        file = f"--scheduler-file={self._folder / 'address'}"
+        self.processes[host] = self._start(
+            "worker", file, f"--host={host}", "--nthreads=1", "--no-nanny", "--death-timeout=10"
+        )
+
+    def run(self, command: Command, stdin: str = "") -> CommandResult:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
+
+    def listed(self, name: str = "") -> list[BatchJob]:
+        return list(self.provider.told(self.run(self.provider.query(name))))
+
+    def jobs(self) -> list[str]:
+        """Return the names of the jobs that have not ended."""
+        return [job.name for job in self.listed() if job.state is not BatchState.ENDED]
+
+
+@contextmanager
+def open_dask(folder: Path) -> Iterator[Dask]:
+    cluster = Dask(folder)
+    try:
+        yield cluster
+    finally:
+        for process in reversed(cluster.processes.values()):
+            process.terminate()
+        for process in cluster.processes.values():
+            process.wait(30)
