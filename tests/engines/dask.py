@@ -27,8 +27,12 @@ class Dask:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.environment: dict[str, str] = {}
-        address = folder / "address"
-        self.processes = {"scheduler": self._start("scheduler", "--port=0", f"--scheduler-file={address}")}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start the scheduler and the workers."""
+        address = self._folder / "address"
+        self.processes["scheduler"] = self._start("scheduler", "--port=0", f"--scheduler-file={address}")
         wait_until(lambda: address.exists(), "the scheduler is there")
         for host in HOSTS:
             self.start_worker(host)
@@ -47,7 +51,7 @@ class Dask:
     def start_worker(self, host: str) -> None:
         file = f"--scheduler-file={self._folder / 'address'}"
         self.processes[host] = self._start(
-            "worker", file, f"--host={host}", "--nthreads=1", "--no-nanny", "--death-timeout=10"
+            "worker", file, f"--host={host}", "--nthreads=1", "--no-nanny", "--death-timeout=60"
         )
 
     def run(self, command: Command, stdin: str = "") -> CommandResult:
@@ -66,6 +70,7 @@ class Dask:
 def open_dask(folder: Path) -> Iterator[Dask]:
     cluster = Dask(folder)
     try:
+        cluster.start()
         yield cluster
     finally:
         for process in reversed(cluster.processes.values()):
