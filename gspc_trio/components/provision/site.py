@@ -331,22 +331,25 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
     @handles(SubmitAnswered)
     def _submitted(self, event: SubmitAnswered) -> None:
         job = self._submitting(event.name)
-        if job is None:
+        if job is None or job.job_id:
             return
-        job.submitted_at = self.now
-        self._list_soon()
-        if event.job_id is None:
+        runs = job.submitted_at is not None  # one of its own processes was faster
+        if not runs:
+            job.submitted_at = self.now
+            self._list_soon()
+        if event.job_id is not None:
+            job.job_id = event.job_id
+            job.state = BatchState.RUNNING if runs else BatchState.QUEUED
+            self._say(job, f"{self._system} job {job.job_id} is {job.state}")
+        elif not runs:
             self._say(job, f"{self._system} did not say whether it has taken the job")
-        else:
-            job.job_id, job.state = event.job_id, BatchState.QUEUED
-            self._say(job, f"{self._system} job {job.job_id} is queued")
         if job.unwanted:
             self.actions.append(CancelJob(job.name, job.job_id))
 
     @handles(SubmitRefused)
     def _refused(self, event: SubmitRefused) -> None:
         job = self._submitting(event.name)
-        if job is not None:
+        if job is not None and job.submitted_at is None:
             self._over(job, "refused", event.reason)
 
     @handles(JobsListed)
@@ -465,14 +468,14 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._list_at = None
 
     def _submitting(self, name: str) -> _Job | None:
-        """Return the job whose submission is answered; None if it was forgotten or has run meanwhile."""
+        """Return the job whose submission is answered; None if it was forgotten."""
         job = self._jobs.get(name)
         if job is None:
             return None
         if job.answered:
             raise IllegalEvent(f"the submission of {name} was answered before")
         job.answered = True
-        return job if job.submitted_at is None else None
+        return job
 
     def _has_submitted(self) -> bool:
         return any(job.submitted_at is not None for job in self._jobs.values())

@@ -317,3 +317,11 @@ def test_a_job_of_an_earlier_run_time_system_is_looked_for_and_not_submitted_aga
     assert site.tell(Tick()) == [ListQueue()]
     running = JobMoved("a", "slurm job 1 is running", "1", RUNNING)
     assert site.tell(JobsListed((job(RUNNING),))) == [running]
+
+
+def test_the_answer_to_a_submission_says_the_id_of_a_job_that_runs_already():
+    site = Site()
+    site.tell(JobWanted("a"))
+    assert site.tell(JobRuns("a", "")) == []
+    assert site.tell(SubmitAnswered("a", "1")) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
+    assert site.tell(JobUnwanted("a")) == [CancelJob("a", "1")]

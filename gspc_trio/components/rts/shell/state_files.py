@@ -201,8 +201,9 @@ class StateKeeper:
         service.machine.skip_names(before.rifs_named, before.jobs_named)
         too_late = self._clock() - before.alive_s > OLD_WORK_S
         if before.alive_s:
-            if before.blocks:
-                service.desk.restore(before.blocks)
+            there = {host.block for host in before.hosts}
+            if blocks := [saved for saved in before.blocks if saved.block in there]:
+                service.desk.restore(blocks)
             for host in before.hosts:
                 if host not in self.hosts_to_start:
                     gone = too_late or host.has_ended

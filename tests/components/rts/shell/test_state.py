@@ -13,6 +13,7 @@ import pytest
 import trio
 from attrs import evolve
 
+from gspc_trio.components.provision.blocks import SavedBlock
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.components.rts.shell.service import open_rts_service
@@ -167,3 +168,14 @@ async def test_it_is_noted_whether_a_rif_has_been_up(tmp_path: Path) -> None:
     options["prepare"] = StateKeeper(folder, left).restore
     async with open_rts_service(Network(wire_codec), listen=(RTS,), **options) as service:
         assert {rif.host: rif.fresh for rif in service.machine.rifs} == {"anna": False, "berta": True}
+
+
+async def test_a_block_of_which_no_host_is_left_is_kept_no_longer(tmp_path: Path) -> None:
+    blocks = [SavedBlock(name, 1, f"gspc-{name}", "17", "aa" * 32, "/folder") for name in ("there", "over")]
+    host = SavedHost("there.0", "batch", 1, {}, "r1", 1, block="there", once=True)
+    with open_state(tmp_path / "state") as keeper:
+        left = evolve(keeper.before, hosts=(host,), blocks=tuple(blocks), alive_s=time.time())
+    options: Any = {"strategies": {}, "limits": Limits(grace_s=30.0)}
+    options["prepare"] = StateKeeper(tmp_path / "state", left).restore
+    async with open_rts_service(Network(wire_codec), listen=(RTS,), **options) as service:
+        assert [saved.block for saved in service.saved_blocks()] == ["there"]
