@@ -92,6 +92,14 @@ MACHINES = (
         "A compute process of one worker for one job, or a thread that stands for one.",
     ),
     Machine(
+        "Launcher", "gspc_trio.components.launcher.machine", "TRANSITIONS", "IDLE",
+        "One study: a server job, and the client jobs that it asks for.",
+    ),
+    Machine(
+        "Client of a study", "gspc_trio.components.launcher.events", "CLIENT_TRANSITIONS", "POSTPONED",
+        "A program that the server of a study has asked for, alone in its job or in a group.",
+    ),
+    Machine(
         "Session", "gspc_trio.protocol.session", "TRANSITIONS", "NEW",
         "One side of a connection. Nothing but the handshake is read before `open`.",
     ),

@@ -28,7 +28,7 @@ ORDER = (
     *("compute.channel", "compute.code", "compute.folders", "compute.task_session", "compute.nested"),
     "compute",
     *("components.rm", "components.worker", "components.rif", "components.rts", "components.job"),
-    *("components.provision", "components.wire", "policies"),
+    *("components.provision", "components.launcher", "components.wire", "policies"),
     *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
     *("components", "executor", "", "tui", "cli", "testing"),

@@ -1,0 +1,558 @@
+"""Launcher as a pure machine: one server at a time, its clients in order, below the limit of jobs.
+
+A server job has an incarnation, from 0. Each incarnation may connect once: what comes later, from it or from
+an earlier one, is refused. When its connection ends, when it is silent for two intervals, or when its job is
+over, all jobs are cancelled and the next incarnation is submitted at once, as soon as there is a place.
+
+What is known of jobs is decided by a :class:`BatchSite`, whose questions become calls of the engine here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from gspc_trio.components.launcher.events import (
+    CLIENT_TRANSITIONS,
+    CancelAtEngine,
+    CancelClient,
+    Cancelled,
+    ClientMoved,
+    ClientState,
+    CloseConnection,
+    CommandExited,
+    ConnectionShutdown,
+    EndClient,
+    KillCommands,
+    LauncherAction,
+    LauncherEvent,
+    Listed,
+    ListEngine,
+    ListFailed,
+    Message,
+    NewConnection,
+    PingServer,
+    RefuseConnection,
+    RequestAccepted,
+    RequestRefused,
+    SendToServer,
+    Signal,
+    StatesFresh,
+    StatesStale,
+    Stop,
+    StudyDone,
+    SubmitClients,
+    SubmitFailed,
+    Submitted,
+    SubmitToEngine,
+    ToServer,
+)
+from gspc_trio.components.launcher.options import LauncherOptions
+from gspc_trio.components.provision.batch import BatchJob, BatchState
+from gspc_trio.components.provision.site import (
+    AskJob,
+    BatchSite,
+    CancelAnswered,
+    CancelJob,
+    JobAnswered,
+    JobContact,
+    JobMoved,
+    JobOver,
+    JobRuns,
+    JobsListed,
+    JobUnwanted,
+    JobWanted,
+    ListQueue,
+    QueryTimes,
+    SiteEvent,
+    SubmitAnswered,
+    SubmitJob,
+    SubmitRefused,
+)
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
+
+UNCONNECTED_MAX = 3
+"""So many servers in a row that end without having connected stop the study."""
+
+POSTPONED_MAX = 100_000
+"""Jobs of clients that may wait for a place; more are refused."""
+
+
+class LauncherState(StrEnum):
+    """Where a launcher is."""
+
+    IDLE = "idle"
+    """It has not begun; its first tick lets it begin."""
+    SUBMITTING = "submitting"
+    """The engine was given the server job, and has not said clearly that it has it."""
+    AWAITING = "awaiting"
+    """The engine has the server job, and the server has not connected."""
+    SERVING = "serving"
+    """The server is connected, and has clients submitted and cancelled."""
+    RESTARTING = "restarting"
+    """The next server job waits for a place, which jobs of the last server hold that are being cancelled."""
+    STOPPING = "stopping"
+    """All jobs are cancelled, and the engine has not said of all that they are gone."""
+    STOPPED = "stopped"
+    """Nothing follows."""
+
+
+TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
+    LauncherState.IDLE: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
+    LauncherState.SUBMITTING: frozenset(
+        {LauncherState.AWAITING, LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
+    ),
+    LauncherState.AWAITING: frozenset(
+        {LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
+    ),
+    LauncherState.SERVING: frozenset({LauncherState.RESTARTING, LauncherState.STOPPING}),
+    LauncherState.RESTARTING: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
+    LauncherState.STOPPING: frozenset({LauncherState.STOPPED}),
+    LauncherState.STOPPED: frozenset(),
+}
+"""Where a launcher may go from where it is."""
+
+_HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING})
+_IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})
+
+_CLIENT_STATES = {
+    BatchState.QUEUED: ClientState.QUEUED,
+    BatchState.HELD: ClientState.HELD,
+    BatchState.RUNNING: ClientState.RUNNING,
+}
+
+
+class _Client:
+    """A client that has not ended."""
+
+    def __init__(self, client_id: int) -> None:
+        self.client_id = client_id
+        self.state = ClientState.POSTPONED
+        self.is_cancelling = False
+
+    @property
+    def has_ended(self) -> bool:
+        return not CLIENT_TRANSITIONS[self.state]
+
+
+class _Job:
+    """A job, from the time it is wanted.
+
+    Attributes:
+        incarnation: of the server that it is, or that has asked for it.
+        clients: those of its clients that have not ended; none for a server, and when their server is over.
+        command: of each client.
+        uid, name, job_id: of its submission, of the job, and what the engine calls it.
+    """
+
+    def __init__(self, incarnation: int, clients: Sequence[_Client], command: tuple[str, ...]) -> None:
+        self.incarnation = incarnation
+        self.clients = list(clients)
+        self.command = command
+        self.uid = -1
+        self.name = ""
+        self.job_id = ""
+
+
+class Launcher(MachineBase[LauncherEvent, LauncherAction]):
+    """The launcher of one study.
+
+    Args:
+        options: of the study.
+        study: names of jobs begin so; letters, digits and "-"; no other study has it.
+    """
+
+    noun = "a launcher"
+
+    def __init__(self, options: LauncherOptions, study: str) -> None:
+        super().__init__()
+        self.state = LauncherState.IDLE
+        self._options = options
+        self._study = study
+        every = options.job_update_interval_s
+        self._site = BatchSite(options.scheduler, QueryTimes(list_s=every, list_max_s=every))
+        self._uid = 0
+        self._calls: dict[int, tuple[type[object], str]] = {}
+        """Call of the engine that has not ended -> its kind, and the job that it is about, "" for none."""
+        self._jobs: dict[str, _Job] = {}
+        """Jobs that were submitted and are not known to be gone."""
+        self._postponed: deque[_Job] = deque()
+        self._clients: dict[int, _Job] = {}
+        """Client that has not ended -> its job."""
+        self._incarnation = 0
+        self._servers: dict[int, _Job] = {}
+        self._unconnected = 0
+        """Number of servers in a row that ended without having connected."""
+        self._connection: int | None = None
+        self._heard_at = self._ping_at = 0.0
+        self._stale = ""
+        self._stop = Stop(0, "")
+        self._stop_at = 0.0
+
+    def deadline(self) -> float | None:
+        """Return when to begin, ping, give the server up, ask the engine, or stop."""
+        return min(self._dates(), default=None)
+
+    def _dates(self) -> Iterator[float]:
+        if self.state is LauncherState.STOPPED:
+            return
+        if self.state is LauncherState.IDLE:
+            yield self.now
+        if self.state is LauncherState.SERVING:
+            yield min(self._ping_at, self._heard_at + 2 * self._options.timer_interval_s)
+        if self.state is LauncherState.STOPPING:
+            yield self._stop_at
+        if (due := self._site.deadline()) is not None:
+            yield due
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self._site.check()
+        assert len(self._jobs) <= self._options.job_limit
+        assert (self.state is LauncherState.SERVING) == (self._connection is not None)
+        assert (self.state in _HAS_SERVER) == (self._incarnation in self._servers) or self.state in _IS_OVER
+        assert self.state is LauncherState.SERVING or not self._clients
+        assert not self._postponed or len(self._jobs) == self._options.job_limit
+        for client_id, job in self._clients.items():
+            assert [one.client_id for one in job.clients].count(client_id) == 1
+            assert self._jobs.get(job.name) is job or job in self._postponed
+        for name, job in self._jobs.items():
+            assert job.name == name
+            for client in job.clients:
+                assert self._clients[client.client_id] is job
+                assert not client.has_ended
+                assert client.state is not ClientState.POSTPONED
+
+    # Time and signals ---------------------------------------------------------------------------------------
+
+    @handles(Tick)
+    def _tick(self, _event: Tick) -> None:
+        if self.state is LauncherState.STOPPED:
+            return
+        if self.state is LauncherState.IDLE:
+            self._submit_server()
+        if self.state is LauncherState.SERVING:
+            self._look_for_life()
+        self._tell_site(Tick())
+
+    def _look_for_life(self) -> None:
+        assert self._connection is not None
+        interval = self._options.timer_interval_s
+        if self.now - self._ping_at > interval:  # it could not listen itself
+            self._heard_at = max(self._heard_at, self.now - interval)
+        if self.now - self._heard_at >= 2 * interval:
+            self._server_lost(f"nothing was heard of the server for {2 * interval:g} s")
+        elif self.now >= self._ping_at:
+            self._ping_at = self.now + interval
+            self.actions.append(PingServer(self._connection))
+
+    @handles(Signal)
+    def _signal(self, event: Signal) -> None:
+        self._end_study(Stop(128 + event.number, f"it got the signal {event.number}"))
+
+    def settle(self) -> None:
+        """Submit what has a place; stop when nothing is left."""
+        if self.state is LauncherState.RESTARTING and len(self._jobs) < self._options.job_limit:
+            self._submit_server()
+        while self._postponed and len(self._jobs) < self._options.job_limit:
+            self._submit(self._postponed.popleft())
+        if self.state is LauncherState.STOPPING and (not self._jobs or self.now >= self._stop_at):
+            self._enter(LauncherState.STOPPED)
+            left = tuple(f"{name} ({job.job_id})" if job.job_id else name for name, job in self._jobs.items())
+            stop = self._stop
+            self.actions.append(Stop(stop.status, stop.reason, left, stop.output_uid))
+
+    def _enter(self, state: LauncherState) -> None:
+        assert state in TRANSITIONS[self.state], f"the launcher from {self.state} to {state}"
+        self.state = state
+
+    def _end_study(self, stop: Stop) -> None:
+        """Cancel everything, and stop when it is gone; nothing, if that was decided before."""
+        if self.state in _IS_OVER:
+            return
+        self._enter(LauncherState.STOPPING)
+        self._stop, self._stop_at = stop, self.now + self._options.stop_grace_s
+        self._close(f"the study stops: {stop.reason}")
+        if self._calls:
+            self.actions.append(KillCommands())
+        self._cancel_all()
+
+    # The server ---------------------------------------------------------------------------------------------
+
+    def _submit_server(self) -> None:
+        self._enter(LauncherState.SUBMITTING)
+        job = self._servers[self._incarnation] = _Job(self._incarnation, (), ())
+        self._submit(job)
+
+    def _server_lost(self, reason: str) -> None:
+        """Cancel all jobs, and submit the next server, unless the study stops for that."""
+        if self.state in _IS_OVER:
+            return
+        uid = self._servers[self._incarnation].uid
+        if self.state is not LauncherState.SERVING:
+            self._unconnected += 1
+        if not self._options.fault_tolerance:
+            self._end_study(Stop(1, reason, output_uid=uid))
+        elif self._unconnected >= UNCONNECTED_MAX:
+            words = (
+                f"{UNCONNECTED_MAX} servers in a row have ended before they connected, the last one: {reason}"
+            )
+            self._end_study(Stop(1, words, output_uid=uid))
+        else:
+            self._enter(LauncherState.RESTARTING)
+            self._incarnation += 1
+            self._close(f"another server takes over: {reason}")
+            self._cancel_all()
+
+    def _close(self, reason: str) -> None:
+        """End the connection of the server, if it has one."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            self.actions.append(CloseConnection(connection, reason))
+
+    def _cancel_all(self) -> None:
+        """Cancel all jobs; nobody is told any more what becomes of their clients."""
+        self._clients.clear()
+        self._postponed.clear()
+        for job in list(self._jobs.values()):
+            job.clients.clear()
+            self._tell_site(JobContact(job.name, 0))
+            self._tell_site(JobUnwanted(job.name))
+
+    @handles(NewConnection)
+    def _connected(self, event: NewConnection) -> None:
+        if self.state is LauncherState.STOPPED:
+            return
+        if event.incarnation is not None and event.incarnation not in self._servers:
+            raise IllegalEvent(f"there was no server {event.incarnation}")
+        if event.connection == self._connection:
+            raise IllegalEvent(f"there is a connection {event.connection} already")
+        reason = self._refusal(event)
+        if reason:
+            self.actions.append(RefuseConnection(event.connection, reason))
+            return
+        job = self._servers[self._incarnation]
+        self._enter(LauncherState.SERVING)
+        self._connection, self._unconnected = event.connection, 0
+        self._heard_at, self._ping_at = self.now, self.now + self._options.timer_interval_s
+        self._tell_site(JobRuns(job.name, event.job_id))
+        self._tell_site(JobContact(job.name, 1))
+        if self._stale:
+            self._send(StatesStale(self._stale))
+
+    def _refusal(self, event: NewConnection) -> str:
+        """Return why a connection is refused, or ""; an earlier server is cancelled once more."""
+        if event.incarnation is None:
+            return "it has not proved to be a server of this study"
+        if event.incarnation < self._incarnation:
+            self._cancel_again(self._servers[event.incarnation])
+            return f"server {event.incarnation} is over: server {self._incarnation} has taken over"
+        if self.state is LauncherState.SERVING:
+            return f"server {event.incarnation} is connected already, and connects once"
+        if self.state is LauncherState.STOPPING:
+            self._cancel_again(self._servers[event.incarnation])
+            return f"the study stops: {self._stop.reason}"
+        return ""
+
+    def _cancel_again(self, job: _Job) -> None:
+        if (CancelJob, job.name) not in self._calls.values():
+            self.actions.append(CancelAtEngine(self._call(CancelJob, job.name), job.name, job.job_id))
+
+    @handles(ConnectionShutdown)
+    def _shut(self, event: ConnectionShutdown) -> None:
+        if event.connection == self._connection:
+            self._server_lost("the server has ended its connection")
+
+    # What the server says -----------------------------------------------------------------------------------
+
+    @handles(Message)
+    def _message(self, event: Message) -> None:
+        if event.connection != self._connection:
+            return  # it was closed
+        self._heard_at = self.now
+        match event.body:
+            case SubmitClients():
+                self._clients_wanted(event.body)
+            case CancelClient():
+                self._client_unwanted(event.body)
+            case StudyDone():
+                self._end_study(Stop(0, "the server says that the study is done"))
+
+    def _clients_wanted(self, asked: SubmitClients) -> None:
+        ids, size = asked.client_ids, self._options.group_size
+        running = [client_id for client_id in ids if client_id in self._clients]
+        if not ids or len(set(ids)) < len(ids):
+            reason = "a job has one client or more, and none twice"
+        elif len(ids) > size:
+            reason = f"{len(ids)} clients are too many for one job: group_size is {size}"
+        elif running:
+            reason = f"client {running[0]} has not ended yet"
+        elif not asked.command:
+            reason = "there is no command"
+        elif len(self._postponed) >= POSTPONED_MAX:
+            reason = f"{POSTPONED_MAX} jobs of clients wait for a place: ask for more when some have ended"
+        else:
+            job = _Job(self._incarnation, [_Client(client_id) for client_id in ids], asked.command)
+            self._clients |= dict.fromkeys(ids, job)
+            self._postponed.append(job)
+            self._send(RequestAccepted(asked.request))
+            return
+        self._send(RequestRefused(asked.request, reason))
+
+    def _client_unwanted(self, asked: CancelClient) -> None:
+        job = self._clients.get(asked.client_id)
+        if job is None:
+            reason = f"there is no client {asked.client_id}: it has ended, or was never asked for"
+            self._send(RequestRefused(asked.request, reason))
+            return
+        self._send(RequestAccepted(asked.request))
+        client = next(one for one in job.clients if one.client_id == asked.client_id)
+        if client.is_cancelling:
+            return
+        client.is_cancelling = True
+        if client.state is ClientState.POSTPONED:
+            self._move(job, client, ClientState.CANCELLED, "")
+            if not job.clients:
+                self._postponed.remove(job)
+        elif all(one.is_cancelling for one in job.clients):
+            self._tell_site(JobUnwanted(job.name))
+        else:
+            self.actions.append(EndClient(self._next_uid(), job.uid, job.job_id, client.client_id))
+
+    def _send(self, body: ToServer) -> None:
+        if self._connection is not None:
+            self.actions.append(SendToServer(self._connection, body))
+
+    def _move(self, job: _Job, client: _Client, state: ClientState, text: str) -> None:
+        """Bring a client to a state, and tell the server, unless it is there."""
+        if state is client.state or self._clients.get(client.client_id) is not job:
+            return
+        assert state in CLIENT_TRANSITIONS[client.state], f"client {client.client_id} to {state}"
+        client.state = state
+        if client.has_ended:
+            job.clients.remove(client)
+            del self._clients[client.client_id]
+        self._send(ClientMoved(client.client_id, state, job.job_id, text))
+        is_failure = state in (ClientState.FAILED, ClientState.NOT_SUBMITTED)
+        if is_failure and not self._options.fault_tolerance:
+            self._end_study(Stop(1, f"client {client.client_id} is {state}: {text}", output_uid=job.uid))
+
+    # Calls of the engine ------------------------------------------------------------------------------------
+
+    def _next_uid(self) -> int:
+        self._uid += 1
+        return self._uid - 1
+
+    def _call(self, kind: type[object], name: str) -> int:
+        uid = self._next_uid()
+        self._calls[uid] = (kind, name)
+        return uid
+
+    def _ended(self, uid: int, *kinds: type[object]) -> tuple[type[object], str]:
+        """Return what a call of the engine was, which has ended."""
+        if self._calls.get(uid, (None,))[0] not in kinds:
+            raise IllegalEvent(f"no such call of the engine is under way with the number {uid}")
+        return self._calls.pop(uid)
+
+    def _name(self, uid: int) -> str:
+        """Return the name of the job that was submitted by this call."""
+        return f"{self._study}-{uid}"
+
+    def _submit(self, job: _Job) -> None:
+        job.uid = self._next_uid()
+        job.name = self._name(job.uid)
+        self._calls[job.uid] = (SubmitJob, job.name)
+        self._jobs[job.name] = job
+        self._tell_site(JobWanted(job.name))
+        for client in list(job.clients):
+            self._move(job, client, ClientState.SUBMITTED, "")
+
+    @handles(Submitted)
+    def _submitted(self, event: Submitted) -> None:
+        self._tell_site(SubmitAnswered(self._ended(event.uid, SubmitJob)[1], event.job_id))
+
+    @handles(SubmitFailed)
+    def _submit_failed(self, event: SubmitFailed) -> None:
+        self._tell_site(SubmitRefused(self._ended(event.uid, SubmitJob)[1], event.reason))
+
+    @handles(Cancelled)
+    def _cancelled(self, event: Cancelled) -> None:
+        self._tell_site(CancelAnswered(self._ended(event.uid, CancelJob)[1]))
+
+    @handles(Listed, ListFailed)
+    def _listed(self, event: Listed | ListFailed) -> None:
+        kind, name = self._ended(event.uid, ListQueue, AskJob)
+        jobs = event.jobs if isinstance(event, Listed) else None
+        if isinstance(event, ListFailed) and not self._stale:
+            self._stale = event.reason or "the engine does not tell of its jobs"
+            self._send(StatesStale(self._stale))
+        elif isinstance(event, Listed) and self._stale:
+            self._stale = ""
+            self._send(StatesFresh())
+        self._tell_site(JobsListed(jobs) if kind is ListQueue else JobAnswered(name, jobs))
+
+    @handles(CommandExited)
+    def _exited(self, event: CommandExited) -> None:
+        job = self._jobs.get(self._name(event.uid))
+        if job is None:
+            return  # it is gone
+        state = ClientState.FAILED if event.status else ClientState.COMPLETED
+        text = f"exit status {event.status}"
+        for client in list(job.clients):
+            if event.client_id in (None, client.client_id):
+                is_cancelled = client.is_cancelling and event.status != 0
+                self._move(job, client, ClientState.CANCELLED if is_cancelled else state, text)
+        if event.is_gone:
+            told = BatchJob(job.job_id, job.name, BatchState.ENDED, text)
+            self._tell_site(JobAnswered(job.name, (told,)))
+
+    # What is known of jobs ----------------------------------------------------------------------------------
+
+    def _tell_site(self, event: SiteEvent) -> None:
+        if self.state is LauncherState.STOPPED:
+            return
+        for action in self._site.handle(event, self.now):
+            match action:
+                case SubmitJob(name=name):
+                    job = self._jobs[name]
+                    ids = tuple(client.client_id for client in job.clients)
+                    again = not ids and (job.incarnation > 0 or self._options.load_from_checkpoint)
+                    self.actions.append(
+                        SubmitToEngine(
+                            job.uid, name, job.incarnation, ids, job.command, from_checkpoint=again
+                        )
+                    )
+                case ListQueue():
+                    self.actions.append(ListEngine(self._call(ListQueue, "")))
+                case AskJob(name=name, job_id=job_id):
+                    self.actions.append(ListEngine(self._call(AskJob, name), job_id))
+                case CancelJob(name=name, job_id=job_id):
+                    self.actions.append(CancelAtEngine(self._call(CancelJob, name), name, job_id))
+                case JobMoved():
+                    self._job_moved(action)
+                case JobOver():
+                    self._job_over(action)
+
+    def _job_moved(self, action: JobMoved) -> None:
+        job = self._jobs[action.name]
+        job.job_id = action.job_id
+        if action.state is None:
+            return
+        if job is self._servers.get(self._incarnation) and self.state is LauncherState.SUBMITTING:
+            self._enter(LauncherState.AWAITING)
+        for client in list(job.clients):
+            self._move(job, client, _CLIENT_STATES[action.state], action.text)
+
+    def _job_over(self, action: JobOver) -> None:
+        job = self._jobs.pop(action.name)
+        if job is self._servers.get(self._incarnation):
+            self._server_lost(action.reason)
+        for client in list(job.clients):
+            if client.is_cancelling:
+                state = ClientState.CANCELLED
+            elif action.how == "refused":
+                state = ClientState.NOT_SUBMITTED
+            else:
+                state = ClientState.FAILED
+            self._move(job, client, state, action.reason)
