@@ -44,11 +44,12 @@ def tell(state: SchedulerState) -> None:
     teller = state.demand
     if teller is None or teller.due_at is None or teller.due_at > state.now:
         return
+    is_first = teller.told_at is None  # who hears it may know something older
     teller.due_at, teller.told_at, teller.is_quiet = None, state.now, True
     teller.pause_s = max(DEMAND_S, len(state.tasks) * PAUSE_PER_TASK_S)
     waiting, running = _counted(state)
     groups, teller.step_s = _few(waiting)
-    if (groups, running) != (teller.groups, teller.running):
+    if is_first or (groups, running) != (teller.groups, teller.running):
         teller.groups, teller.running = groups, running
         runs = tuple(
             RunningGroup(rif_id, min(max(0.0, ends_at - state.now), WALLTIME_MAX_S), cores, nodes, count)

@@ -379,6 +379,8 @@ class SiteRuns(Performer[SitesAction]):
 
     def demand(self, said: TaskDemand, peer: Peer | None = None) -> None:
         """A job says what its tasks need and what runs: its grants, which it keeps idle, do not count."""
+        if peer is not None and not self._offered:
+            return  # nobody wants to hear it any more
         if peer is not None and said.job not in self._telling:
             self._telling.add(said.job)
             for block_id, known in self._open.items():
@@ -485,6 +487,8 @@ class SiteRuns(Performer[SitesAction]):
             self._host.blocks.remove_strategy(strategy)
         if not self._offered:
             self._want_demand(False)
+            for job in list(self._telling):
+                self.demand(TaskDemand(job))
 
     def _want_demand(self, wanted: bool) -> None:
         for peer in self._host.rm.peers.values():

@@ -94,6 +94,15 @@ def test_what_runs_is_said_with_its_host_and_the_rest_of_its_time() -> None:
     assert told(world, 10.0) == [TaskDemand(JOB)]
 
 
+def test_who_begins_to_hear_it_hears_also_that_nothing_is_needed() -> None:
+    world = World()
+    for now in (0.0, 0.5):
+        world(DemandWanted(wanted=True), now)
+        assert told(world, now) == [TaskDemand(JOB)]
+        assert told(world, now + 0.1) == []
+        world(DemandWanted(wanted=False), now + 0.2)
+
+
 def test_a_stopping_job_needs_nothing() -> None:
     world = World()
     world(DemandWanted(wanted=True))

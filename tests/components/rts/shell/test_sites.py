@@ -276,12 +276,16 @@ async def test_a_site_of_the_name_of_one_that_was_removed_has_its_own_batch_syst
         await client.call(AddSite("hpc", local))
         assert await one(job, DemandWanted) == DemandWanted(True)
         assert machine.has_blocks("site hpc")
+        await client.call(ChangeSite("hpc", SiteChange.PAUSE))
+        job.peer.post(waiting(job, 1))
         await client.call(ChangeSite("hpc", SiteChange.REMOVE))
         assert not machine.has_blocks("site hpc")
         assert await one(job, DemandWanted) == DemandWanted(False), "nobody asks for blocks any more"
         async with cluster.job("late") as late:
             await client.call(AddSite("hpc", SMALL))
             assert await one(late, DemandWanted) == DemandWanted(True)
+            await trio.sleep(5)
+            assert await blocks(client) == {}, "nobody has said since that it needs something"
             job.peer.post(waiting(job, 1))
             up = await one(job, RifUp)
             assert isinstance(up, RifUp)
