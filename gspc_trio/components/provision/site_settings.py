@@ -15,6 +15,7 @@ from gspc_trio.components.provision.block_settings import BadBlockSettings, Bloc
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.provision.throttle import DEFAULTS, Limit, parse_throttles
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.iml.quota import parse_size
 
 Value: TypeAlias = str | int | float | list[str]
 """What a setting is written as; on a command line, all are texts."""
@@ -170,6 +171,12 @@ def _text(value: Value) -> str:
     return value
 
 
+def _size(value: Value) -> str:
+    text = str(value) if type(value) is int else _text(value)
+    parse_size(text)
+    return text
+
+
 def _words(value: Value) -> str:
     if isinstance(value, list):
         if any(not isinstance(word, str) or not word or any(map(str.isspace, word)) for word in value):
@@ -211,6 +218,9 @@ _SITE_KEYS: Mapping[str, Callable[[Value], object]] = {
     "via": _text,
     "staging": _staging,
 }
+
+_OPTION_KEYS: Mapping[str, Callable[[Value], str]] = {"arguments": _words, "memory": _size, "spill": _size}
+"""Options of blocks that are not just a text."""
 
 KEYS = (
     *_SITE_KEYS,
@@ -283,7 +293,7 @@ def _read(key: str, value: object, read: dict[str, dict[str, Any]]) -> None:
     elif key in DEFAULTS:
         read["throttles"] |= parse_throttles({key: value})
     else:
-        read["options"][key] = _words(value) if key == "arguments" else _text(value)
+        read["options"][key] = _OPTION_KEYS.get(key, _text)(value)
 
 
 def read_sites(path: Path) -> SitesFile:

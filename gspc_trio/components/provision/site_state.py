@@ -116,6 +116,15 @@ class SiteBlock:
         )
 
     @property
+    def size(self) -> str:
+        """What people are told of its size."""
+        cores = self.cores // self.nodes
+        return (
+            f"{self.nodes} node{'s' * (self.nodes != 1)} of {cores} core{'s' * (cores != 1)} "
+            f"for {self.walltime_s:g} s"
+        )
+
+    @property
     def shown(self) -> tuple[str, str]:
         """What people are told: its state, and why."""
         if self.ending:

@@ -316,7 +316,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             block.ends_at = None  # it was put back into the queue
         self._tell(block)
         if event.is_hopeless and not block.ending:
-            words = f"{block.block_id} can never run as it was asked for: {event.reason}"
+            words = f"{block.block_id} can never run as it was asked for ({block.size}): {event.reason}"
             self._end(block, words)
             self._pause(self.sites[block.site], words)
         self._plan_soon()

@@ -42,7 +42,8 @@ class Authority:
             from cryptography.hazmat.primitives.asymmetric import ec
         except ImportError:
             raise CertificateError(
-                "--tls needs the package cryptography: pip install 'gspc-trio[tls]'"
+                "connections that are encrypted (--tls, sites) need the package cryptography: "
+                "pip install 'gspc-trio[tls]'"
             ) from None
         self._x509, self._ec, self._hashes, self._serialization = x509, ec, hashes, serialization
         path = folder / "authority.pem"

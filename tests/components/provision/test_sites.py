@@ -248,7 +248,7 @@ def test_what_can_never_run_is_cancelled_and_the_site_is_paused_with_the_reason(
     bench.demand(TaskGroup(100.0))
     bench.do(BatchAnswered("a/b1", "17"))
     actions = bench.do(BatchMoved("a/b1", BatchState.QUEUED, "PartitionConfig", is_hopeless=True))
-    why = "a/b1 can never run as it was asked for: PartitionConfig"
+    why = "a/b1 can never run as it was asked for (1 node of 4 cores for 960 s): PartitionConfig"
     assert CancelBlock("a/b1", why) in actions
     assert SiteChanged(1.0, "a", "paused", "slurm", 1, why) in actions
     bench.do(BlockGone("a/b1", "cancelled"))
