@@ -115,6 +115,23 @@ class SavedBlock(Struct, frozen=True):
         return f"<block {self.block}, job {self.job_id or self.name}>"
 
 
+class SavedSite(Struct, frozen=True):
+    """What the next run-time system is to know of a site.
+
+    Attributes:
+        site, settings: what it is called, and all that hold, as in a file of sites.
+        paused: why nothing is asked for, "" if it is not paused.
+        history: how it went there, of which its score is made.
+        by_hand: it was added while the run-time system ran: nobody gives it again.
+    """
+
+    site: str
+    settings: dict[str, str]
+    paused: str = ""
+    history: float = 0.0
+    by_hand: bool = False
+
+
 @frozen
 class EnrolmentFile:
     """What the RIFs of a block read, as JSON; it is secret.

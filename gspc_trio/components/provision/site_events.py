@@ -18,11 +18,19 @@ from gspc_trio.records.facts import BlockChanged, SiteChanged
 
 
 class SiteAdded(Struct, frozen=True):
-    """Blocks may be asked for at this site from now on."""
+    """Blocks may be asked for at this site from now on.
+
+    Attributes:
+        ask, site, settings: who asks, what it is called, and its settings.
+        paused: why it begins paused, "" if it does not.
+        history: that which it had in an earlier run-time system.
+    """
 
     ask: int
     site: str
     settings: SiteSettings
+    paused: str = ""
+    history: float = 0.0
 
 
 class SitePaused(Struct, frozen=True):

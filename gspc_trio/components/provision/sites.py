@@ -170,7 +170,9 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             self._answer(event.ask, f"site {name}: {error}")
             return
         names = self._names.setdefault(name, Counter(f"{name}/b"))
-        self.sites[name] = KnownSite(name, settings, names)
+        self.sites[name] = KnownSite(name, settings, names, paused=event.paused)
+        if event.history:
+            self.scores.set_history(name, event.history)
         self.actions.append(SiteOffers(name, settings.blocks.nodes_max, settings.blocks.cores_per_node))
         self._plan_soon()
         self._answer(event.ask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -22,7 +23,10 @@ from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.records.facts import RifChanged
 
 if TYPE_CHECKING:
+    from gspc_trio.components.provision.blocks import SavedSite
     from gspc_trio.components.provision.site_settings import SiteSettings, SitesFile
+
+log = logging.getLogger(__name__)
 
 SiteQuestion: TypeAlias = ListSites | AddSite | ChangeSite | EndBlock | GetBlockOutput
 """What clients may ask about sites."""
@@ -42,8 +46,27 @@ class SiteRunner(Protocol):
         """A job has joined."""
         ...
 
-    def add(self, name: str, settings: SiteSettings, answered: Callable[[str], None]) -> None:
-        """Add a site; ``answered`` is told "", or why not."""
+    def add(
+        self,
+        name: str,
+        settings: SiteSettings,
+        answered: Callable[[str], None],
+        before: SavedSite | None = None,
+        by_hand: bool = False,
+    ) -> None:
+        """Add a site.
+
+        Args:
+            name: of the site.
+            settings: of it.
+            answered: is told "", or why not.
+            before: what an earlier run-time system knew of it, None if it had none.
+            by_hand: nobody gives it again to the next run-time system.
+        """
+        ...
+
+    def kept(self) -> tuple[SavedSite, ...]:
+        """Return what the next run-time system is to know of the sites."""
         ...
 
     def answer(self, call: IncomingCall, question: SiteQuestion) -> None:
@@ -85,20 +108,37 @@ class SiteDesk:
             self._runs.start()
         return self._runs
 
-    async def add(self, given: SitesFile) -> str:
-        """Add sites; return why one of them cannot be had, or ""."""
-        runs, refusals = self.open(given.throttles), list[str]()
-        done = trio.Event()
+    async def add(self, given: SitesFile, before: Sequence[SavedSite] = ()) -> str:
+        """Add sites; return why one of them cannot be had, or "".
 
-        def answered(refusal: str) -> None:
-            refusals.append(refusal)
-            if len(refusals) == len(given.sites):
-                done.set()
-
-        for name, settings in given.sites.items():
-            runs.add(name, settings, answered)
-        await done.wait()
+        Args:
+            given: by the user.
+            before: those of an earlier run-time system.
+        """
+        runs, known = self.open(given.throttles), {saved.site: saved for saved in before}
+        refusals = [
+            await _added(runs, name, settings, known.get(name)) for name, settings in given.sites.items()
+        ]
         return "; ".join(filter(None, refusals))
+
+    async def add_again(self, before: Sequence[SavedSite]) -> None:
+        """Add those sites of an earlier run-time system that nobody gives again."""
+        from gspc_trio.components.provision.site_settings import site_settings  # only here: few have sites
+
+        there = {site.site for site in self.kept()}
+        for saved in before:
+            if saved.by_hand and saved.site not in there:
+                try:
+                    settings = site_settings(saved.site, saved.settings)
+                    refusal = await _added(self.open(), saved.site, settings, saved, by_hand=True)
+                except ValueError as error:
+                    refusal = str(error)
+                if refusal:
+                    log.warning("a site of before cannot be had any more: %s", refusal)
+
+    def kept(self) -> tuple[SavedSite, ...]:
+        """Return what the next run-time system is to know of the sites."""
+        return () if self._runs is None else self._runs.kept()
 
     def answer(self, call: IncomingCall, question: SiteQuestion) -> None:
         """Answer a client, now or when it is done."""
@@ -137,3 +177,18 @@ class SiteDesk:
         """Ask for nothing any more: the run-time system stops."""
         if self._runs is not None:
             self._runs.stop()
+
+
+async def _added(
+    runs: SiteRunner, name: str, settings: SiteSettings, before: SavedSite | None, by_hand: bool = False
+) -> str:
+    """Add a site; return why it cannot be had, or ""."""
+    done, refusals = trio.Event(), list[str]()
+
+    def answered(refusal: str) -> None:
+        refusals.append(refusal)
+        done.set()
+
+    runs.add(name, settings, answered, before, by_hand)
+    await done.wait()
+    return refusals[0]

@@ -21,7 +21,14 @@ from gspc_trio.components.provision.batch import (
     request_of,
 )
 from gspc_trio.components.provision.block_settings import BadBlockSettings
-from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver, SavedBlock
+from gspc_trio.components.provision.blocks import (
+    BlockMoved,
+    BlockNews,
+    BlockOrder,
+    BlockOver,
+    SavedBlock,
+    SavedSite,
+)
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
 from gspc_trio.components.provision.score import SiteOutcome
 from gspc_trio.components.provision.shell.batch import BatchStrategy
@@ -56,6 +63,7 @@ from gspc_trio.components.provision.site_settings import (
     BadSite,
     SiteSettings,
     site_settings,
+    written,
 )
 from gspc_trio.components.provision.sites import Sites
 from gspc_trio.components.provision.staging import block_options
@@ -182,6 +190,7 @@ class SiteRuns(Performer[SitesAction]):
         self._strategies: dict[str, str] = {}
         self._providers: dict[str, Provider] = {}
         self._over: dict[str, BlockOutput] = {}
+        self._by_hand: set[str] = set()
         self._telling: set[JobId] = set()
         self._blocks_of_rifs: dict[RifId, str] = {}
         self._offered: dict[str, list[str]] = {}
@@ -207,8 +216,15 @@ class SiteRuns(Performer[SitesAction]):
         """Ask for nothing any more."""
         self._inbox.put(SitesStopped())
 
-    def add(self, name: str, settings: SiteSettings, answered: Callable[[str], None]) -> None:
-        """Add a site; ``answered`` is told "", or why not."""
+    def add(
+        self,
+        name: str,
+        settings: SiteSettings,
+        answered: Callable[[str], None],
+        before: SavedSite | None = None,
+        by_hand: bool = False,
+    ) -> None:
+        """Add a site; see SiteRunner."""
         strategy, unit_s, is_here = settings.provider, settings.blocks.time_unit_s, True
         provider: Provider | None = None
         if self._host.machine.has_blocks(strategy) and strategy not in BUILT_IN:
@@ -239,6 +255,7 @@ class SiteRuns(Performer[SitesAction]):
 
         def added(refusal: str) -> None:
             if not refusal:
+                (self._by_hand.add if by_hand else self._by_hand.discard)(name)
                 self._strategies[name] = strategy
                 if provider is not None:
                     self._providers[name] = provider
@@ -247,7 +264,18 @@ class SiteRuns(Performer[SitesAction]):
                 self._keep_blocks(name)
             answered(refusal)
 
-        self._ask(lambda ask: SiteAdded(ask, name, settings), added)
+        known = ("", 0.0)
+        if before is not None:  # with other settings it may go better
+            known = before.paused if before.settings == written(settings) else "", before.history
+        self._ask(lambda ask: SiteAdded(ask, name, settings, *known), added)
+
+    def kept(self) -> tuple[SavedSite, ...]:
+        """Return what the next run-time system is to know of the sites."""
+        history = self.machine.scores.history
+        return tuple(
+            SavedSite(name, written(site.settings), site.paused, history(name), name in self._by_hand)
+            for name, site in self.machine.sites.items()
+        )
 
     async def _ask_size(
         self, provider: Provider, name: str, settings: SiteSettings, answered: Callable[[str], None]
@@ -322,7 +350,7 @@ class SiteRuns(Performer[SitesAction]):
         except BadSite as error:
             answered(str(error))
             return
-        self.add(question.site, settings, answered)
+        self.add(question.site, settings, answered, by_hand=True)
 
     def _ask(self, event: Callable[[int], SitesEvent], answered: Callable[[str], None]) -> None:
         ask = self._asks.next()

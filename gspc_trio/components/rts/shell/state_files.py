@@ -19,7 +19,7 @@ from attrs import evolve, field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.blocks import SavedBlock
+from gspc_trio.components.provision.blocks import SavedBlock, SavedSite
 from gspc_trio.components.provision.strategy import EMBEDDED
 from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
@@ -127,6 +127,7 @@ class RtsState:
         hosts: those that it has.
         jobs: those that nobody is to go on for when their process has ended.
         blocks: batch jobs that host RIFs, with their tickets.
+        sites: batch systems that are asked for blocks.
         alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
     """
 
@@ -139,6 +140,7 @@ class RtsState:
     hosts: tuple[SavedHost, ...] = ()
     jobs: tuple[SavedJob, ...] = ()
     blocks: tuple[SavedBlock, ...] = field(default=(), repr=False)
+    sites: tuple[SavedSite, ...] = ()
     alive_s: float = 0.0
 
 
@@ -236,6 +238,7 @@ class StateKeeper:
                     hosts=self._hosts(service),
                     jobs=self._jobs(service),
                     blocks=service.saved_blocks(),
+                    sites=service.sites.kept(),
                     rifs_named=_ahead(rifs, self.state.rifs_named),
                     jobs_named=_ahead(jobs, self.state.jobs_named),
                 )

@@ -44,6 +44,7 @@ from gspc_trio.protocol.listening import BadSetting, listen_address
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
+    from gspc_trio.components.provision.blocks import SavedSite
     from gspc_trio.components.provision.site_settings import SitesFile
     from gspc_trio.components.rm.shell.server import ManagerServer
     from gspc_trio.components.rts.shell.history_files import HistoryFiles
@@ -201,7 +202,7 @@ async def open_system(
         issue = _issuer(state or tls_folder) if tls else lambda _: ""
         network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
         network.instance = before.instance
-        offered = {**_usual(searched=not only), **strategies(network), **_of_sites(settings)}
+        offered = {**_usual(searched=not only), **strategies(network), **_of_sites(settings, before.sites)}
         if settings.strategy not in offered:
             there = ", ".join(sorted(offered))
             raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
@@ -226,7 +227,7 @@ async def open_system(
             info = ConnectionInfo.create(service.addresses[-1], network.token, VERSION, issue("client"))
             if claim is not None:
                 await claim(info)
-            await _add_sites(settings, service)
+            await _add_sites(settings, service, before.sites)
             async with open_scope() as nursery:
                 if keeper is not None:
                     nursery.start_soon(keeper.follow, service)
@@ -361,27 +362,30 @@ def _given_sites(given: SitesGiven) -> SitesFile:
         raise BadSetting("sites", str(named), str(error).removeprefix(f"{named}: ")) from error
 
 
-def _of_sites(settings: RtsSettings) -> dict[str, Strategy]:
+def _of_sites(settings: RtsSettings, before: Sequence[SavedSite]) -> dict[str, Strategy]:
     """Return the strategies of sites, by which the blocks of an earlier run-time system go on."""
     sites = {} if settings.sites is None else _given_sites(settings.sites).sites
-    return {
-        site_strategy(name): _Late(
-            partial(_load_batch, site.provider, site.via, site.options.get("address", "")), math.inf
-        )
-        for name, site in sites.items()
+    kept = {
+        one.site: tuple(one.settings.get(key, "") for key in ("provider", "via", "address")) for one in before
     }
+    there = kept | {
+        name: (site.provider, site.via, site.options.get("address", "")) for name, site in sites.items()
+    }
+    return {site_strategy(name): _Late(partial(_load_batch, *how), math.inf) for name, how in there.items()}
 
 
-async def _add_sites(settings: RtsSettings, service: RtsService) -> None:
-    """Add the sites of the settings.
+async def _add_sites(settings: RtsSettings, service: RtsService, before: Sequence[SavedSite]) -> None:
+    """Add the sites of the settings, and those that were added to an earlier run-time system.
 
     Raises:
         BadSetting: one of them cannot be had.
     """
     if settings.sites is not None:
         given = _given_sites(settings.sites)
-        if refusal := await service.sites.add(given):
+        if refusal := await service.sites.add(given, before):
             raise BadSetting("sites", ", ".join(given.sites), refusal)
+    if before:
+        await service.sites.add_again(before)
 
 
 def _usual(searched: bool) -> dict[str, Strategy]:

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
+from msgspec.structs import replace
 
-from gspc_trio.components.provision.blocks import BlockOver, Over
+from gspc_trio.components.provision.blocks import BlockOver, Over, SavedSite
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
 from gspc_trio.components.rts.messages import RifUp
@@ -30,6 +31,7 @@ from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from gspc_trio.protocol.plain import from_json, to_json
 from tests.components.rts.shell.support import RTS, Cluster, FakeRifs, JobServer, lost, one
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
@@ -207,6 +209,28 @@ async def test_a_plan_has_the_script_of_each_block_and_what_the_batch_system_say
         assert (block.state, block.nodes, block.check) == ("largest", 2, "local cannot be asked")
         assert "# the block here/BLOCK of gspc-trio" in block.script
         assert "/s/BLOCK/enrol" in block.script
+
+
+async def test_the_next_run_time_system_has_the_sites_that_were_added_by_hand(cluster, autojump_clock):
+    async with cluster.client() as client:
+        await client.call(AddSite("lab", SMALL | {"provider": "local", "host_job": "off"}))
+        await client.call(AddSite("hpc", SMALL))
+        await client.call(ChangeSite("hpc", SiteChange.PAUSE))
+    hpc = replace(cluster.service.sites.kept()[1], history=-2.5)
+    before = from_json(to_json((cluster.service.sites.kept()[0], hpc)), tuple[SavedSite, ...])
+    network = Network(wire_codec)
+    strategies = {"fake": FakeBlocks(network)}
+    async with open_rts_service(network, listen=("memory:next",), strategies=strategies, epoch=4) as service:
+        assert service.sites.kept() == ()
+        await service.sites.add_again(before)
+        assert service.sites.kept() == before
+        assert [(site.site, site.paused, site.by_hand) for site in before] == [
+            ("lab", "", True),
+            ("hpc", "somebody has paused it", True),
+        ]
+        gone = replace(hpc, site="old", settings={"provider": "nobody"})
+        await service.sites.add_again((gone, *before))
+        assert service.sites.kept() == before, "what cannot be had any more is left out"
 
 
 async def test_what_a_batch_job_has_printed_is_told_when_it_is_over(cluster, autojump_clock):
