@@ -1,4 +1,4 @@
-"""What clients are told of sites: settings, scores, blocks, plans, what batch systems and batch jobs say."""
+"""What is told of sites: settings, scores, blocks, plans, what batch systems and batch jobs say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import (
+    BadRequest,
     BatchRequest,
     Provider,
     QueryFailed,
@@ -19,10 +20,11 @@ from gspc_trio.components.provision.planner import BlockPlan, NewBlock
 from gspc_trio.components.provision.shell.batch import OUTPUT_FILE, block_script
 from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, last_lines
 from gspc_trio.components.provision.shell.commands import run_command
-from gspc_trio.components.provision.site_settings import SiteSettings, written
+from gspc_trio.components.provision.site_settings import ENGINE_OPTIONS, SiteSettings, written
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
 from gspc_trio.components.rts.site_messages import BlockStatus, SiteStatus, ThrottleStatus
+from gspc_trio.core.resources import Resource
 
 EXAMPLE = "BLOCK"
 """Stands for the name of a block, and of its directory, where there is none yet."""
@@ -103,6 +105,28 @@ def _block_status(machine: Sites, block: SiteBlock, now: float) -> BlockStatus:
         sum(tasks.count for tasks in running),
         min(block.cores, sum(tasks.count * tasks.cores for tasks in running)),
     )
+
+
+def node_to_come(name: str, cores: int) -> tuple[Resource, ...]:
+    """Return what a node will bring at least; nobody knows its memory yet."""
+    node = Resource(f"{name}.node", "node", memory_bytes=1 << 62)
+    socket = Resource(f"{name}.socket0", "socket", (node.resource_id,))
+    below = (Resource(f"{name}.core{number}", "core", (socket.resource_id,)) for number in range(cores))
+    return (node, socket, *below)
+
+
+def check_request(provider: Provider, settings: SiteSettings) -> None:
+    """See that the batch system has jobs such as the blocks of a site.
+
+    Raises:
+        BadRequest: it has not.
+    """
+    foreign = [key for key in ENGINE_OPTIONS if key in settings.options and key not in provider.options]
+    if foreign:
+        raise BadRequest(f"{provider.name} has no setting {foreign[0]!r}")
+    own = {key: value for key, value in settings.options.items() if key in provider.options}
+    request = request_of("block", settings.blocks.cores_per_node, settings.options)
+    provider.submit(evolve(request, options=own))
 
 
 async def with_script(

@@ -18,7 +18,6 @@ from gspc_trio.components.provision.batch import (
     BatchState,
     Provider,
     QueryFailed,
-    request_of,
 )
 from gspc_trio.components.provision.block_settings import BadBlockSettings
 from gspc_trio.components.provision.blocks import (
@@ -59,7 +58,6 @@ from gspc_trio.components.provision.site_events import (
     SuspendBlock,
 )
 from gspc_trio.components.provision.site_settings import (
-    ENGINE_OPTIONS,
     BadSite,
     SiteSettings,
     site_settings,
@@ -77,6 +75,8 @@ from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.site_desk import SiteQuestion
 from gspc_trio.components.rts.shell.site_questions import (
     LINES_MAX,
+    check_request,
+    node_to_come,
     printed,
     site_status,
     site_words,
@@ -100,7 +100,6 @@ from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import Counter, GrantId, JobId, RifId, host_name
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
-from gspc_trio.core.resources import Resource
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scopes.drive import Inbox, drive
@@ -232,7 +231,7 @@ class SiteRuns(Performer[SitesAction]):
         else:
             try:
                 provider = find_provider(settings.provider, settings.via, settings.options.get("address", ""))
-                _check_request(provider, settings)
+                check_request(provider, settings)
             except (ProviderError, BadRequest) as error:
                 answered(f"site {name}: {error}")
                 return
@@ -505,7 +504,7 @@ class SiteRuns(Performer[SitesAction]):
         nodes = min(action.nodes, OFFERED_NODES_MAX, max(1, OFFERED_CORES_MAX // max(1, action.cores)))
         names = [f"{action.site}/{number}" for number in range(nodes)]
         for name in names:
-            self._host.rm.tell(Coming(name, _node(name, action.cores), action.site))
+            self._host.rm.tell(Coming(name, node_to_come(name, action.cores), action.site))
         self._offered[action.site] = names
 
     def _forget_site(self, site: str) -> None:
@@ -573,25 +572,3 @@ _CHANGES: dict[SiteChange, Callable[[int, str], SitesEvent]] = {
     SiteChange.RESUME: SiteResumed,
     SiteChange.REMOVE: SiteRemoved,
 }
-
-
-def _node(name: str, cores: int) -> tuple[Resource, ...]:
-    """Return what a node will bring at least; nobody knows its memory yet."""
-    node = Resource(f"{name}.node", "node", memory_bytes=1 << 62)
-    socket = Resource(f"{name}.socket0", "socket", (node.resource_id,))
-    below = (Resource(f"{name}.core{number}", "core", (socket.resource_id,)) for number in range(cores))
-    return (node, socket, *below)
-
-
-def _check_request(provider: Provider, settings: SiteSettings) -> None:
-    """See that the batch system has jobs such as the blocks of a site.
-
-    Raises:
-        BadRequest: it has not.
-    """
-    foreign = [key for key in ENGINE_OPTIONS if key in settings.options and key not in provider.options]
-    if foreign:
-        raise BadRequest(f"{provider.name} has no setting {foreign[0]!r}")
-    own = {key: value for key, value in settings.options.items() if key in provider.options}
-    request = request_of("block", settings.blocks.cores_per_node, settings.options)
-    provider.submit(evolve(request, options=own))
