@@ -498,6 +498,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             if job.ask_at is not None and self.now >= job.ask_at:
                 if job.job_id:
                     self._ask(job)
-                else:
-                    job.ask_at = None  # lists say whether there is such a job
+                else:  # a list says whether there is such a job
+                    job.ask_at = None
+                    if self._listed_from is None:
+                        self._list_at = self.now
             self._give_up(job)

@@ -82,7 +82,8 @@ class LauncherModel(RuleBasedStateMachine):
     def give(self, event: LauncherEvent) -> None:
         actions = self.machine.handle(event, self.now)
         self.machine.check()
-        if isinstance(event, NewConnection) and not any(isinstance(one, RefuseConnection) for one in actions):
+        refused = any(isinstance(one, RefuseConnection) for one in actions)
+        if isinstance(event, NewConnection) and not refused and self.stop is None:
             self.accept(event)
         for action in actions:
             assert self.stop is None, "something follows the stop"

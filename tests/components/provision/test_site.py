@@ -143,6 +143,18 @@ def test_an_unclear_submission_that_two_lists_a_minute_apart_do_not_have_was_non
     assert site.now >= 10 + QueryTimes().unclear_s
 
 
+def test_a_cancelled_job_without_an_id_is_looked_for_at_once_and_cancelled_again():
+    site = Site()
+    site.submitted(job_id=None)
+    assert site.tell(JobUnwanted("a")) == [CancelJob("a", "")]
+    assert site.tell(CancelAnswered("a")) == []
+    while (actions := site.tick()) == []:
+        pass
+    assert (actions, site.now) == ([ListQueue()], QueryTimes().cancel_s)
+    there = site.tell(JobsListed((job(QUEUED),)))
+    assert there == [JobMoved("a", "slurm job 1 is queued", "1", QUEUED), CancelJob("a", "1")]
+
+
 def test_a_failed_list_says_nothing():
     site = Site()
     site.submitted(job_id=None)
