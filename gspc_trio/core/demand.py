@@ -51,15 +51,23 @@ class RunningGroup(Struct, frozen=True):
     count: Count = 1
 
 
+class EndedTasks(Struct, frozen=True):
+    """So many tasks have come to their end on a host: finished, or failed by their own error."""
+
+    rif_id: RifId
+    count: Count
+
+
 class TaskDemand(Struct, frozen=True):
     """Job to RTS: what its tasks that wait would need, and what runs where.
 
-    It replaces what the job has said before.
+    It replaces what the job has said before, but for ``ended``: what has ended since then.
     """
 
     job: JobId
     groups: tuple[TaskGroup, ...] = ()
     running: tuple[RunningGroup, ...] = ()
+    ended: tuple[EndedTasks, ...] = ()
 
 
 class DemandWanted(Struct, frozen=True):

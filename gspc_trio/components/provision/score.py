@@ -41,6 +41,14 @@ class SiteOutcome(StrEnum):
     TIME_OUT = "time-out"
 
 
+def outcome_of(refusal: str) -> SiteOutcome:
+    """Return what it says of a site that a block was not to be had, by the words of its batch system."""
+    words = refusal.lower()
+    if "connection refused" in words:
+        return SiteOutcome.CONNECTION_REFUSED
+    return SiteOutcome.TIME_OUT if "timed out" in words else SiteOutcome.REFUSED
+
+
 CHANGES_TENTHS = {
     SiteOutcome.SUCCESS: 1,
     SiteOutcome.LOSS: -5,
@@ -112,14 +120,14 @@ class SiteScores:
     def __init__(self) -> None:
         self._sites: dict[str, _Site] = {}
 
-    def count(self, site: str, outcome: SiteOutcome, now: float) -> None:
-        """Take into account how it went at a site."""
+    def count(self, site: str, outcome: SiteOutcome, now: float, times: int = 1) -> None:
+        """Take into account how it went at a site, so many times."""
         known = self._known(site)
-        tenths = known.tenths + CHANGES_TENTHS[outcome]
+        tenths = known.tenths + CHANGES_TENTHS[outcome] * times
         known.tenths = min(max(tenths, int(HISTORY_MIN * _TENTHS)), int(HISTORY_MAX * _TENTHS))
         known.used_at = now
         if outcome is not SiteOutcome.SUCCESS:
-            known.failures[outcome] += 1
+            known.failures[outcome] += times
         elif known.tenths >= 0:
             known.failures.clear()
 

@@ -255,6 +255,11 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     @handles(TaskDemand)
     def _demand(self, event: TaskDemand) -> None:
         self._demands.say(event, self.now)
+        if event.ended:
+            sites = {rif_id: one.site for one in self.blocks.values() for rif_id in one.up.values()}
+            for ended in event.ended:
+                if ended.rif_id in sites:
+                    self.scores.count(sites[ended.rif_id], SiteOutcome.SUCCESS, self.now, ended.count)
         if not self._demands.has_waiting:
             for site in self.sites.values():
                 self._drop_waiting(site, "no task waits for it any more")

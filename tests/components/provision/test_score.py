@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gspc_trio.components.provision.score import SiteOutcome, SiteScores, SiteUse, ban_s, score_of
+from gspc_trio.components.provision.score import SiteOutcome, SiteScores, SiteUse, ban_s, outcome_of, score_of
 
 EFFECT = {
     SiteOutcome.SUCCESS: 0.1,
@@ -148,3 +148,9 @@ class ScoresAgainstNaive(RuleBasedStateMachine):
 
 TestScoresAgainstNaive = ScoresAgainstNaive.TestCase
 TestScoresAgainstNaive.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_the_words_of_a_refusal_say_what_the_site_is_to_blame_for() -> None:
+    assert outcome_of("invalid partition") is SiteOutcome.REFUSED
+    assert outcome_of("ssh: connect to host a: Connection refused") is SiteOutcome.CONNECTION_REFUSED
+    assert outcome_of("Socket timed out on send/recv operation") is SiteOutcome.TIME_OUT

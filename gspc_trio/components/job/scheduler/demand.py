@@ -15,6 +15,7 @@ from gspc_trio.core.demand import (
     WALLTIME_MAX_S,
     WALLTIME_S,
     DemandWanted,
+    EndedTasks,
     GroupRefused,
     RunningGroup,
     TaskDemand,
@@ -55,7 +56,9 @@ def tell(state: SchedulerState) -> None:
             RunningGroup(rif_id, min(max(0.0, ends_at - state.now), WALLTIME_MAX_S), cores, nodes, count)
             for (rif_id, ends_at, cores, nodes), count in running.items()
         )
-        state.actions.append(TaskDemand(state.job, groups, runs))
+        ended = tuple(EndedTasks(rif_id, count) for rif_id, count in teller.ended.items())
+        teller.ended.clear()
+        state.actions.append(TaskDemand(state.job, groups, runs, ended))
 
 
 def check(state: SchedulerState) -> None:

@@ -34,7 +34,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
     resource_id = event.resource_id
     held: Held | None = None
     code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
-    done = stale = 0
+    done = stale = own_errors = 0
     recording = state.recording
     for outcome in event.outcomes:
         task_id = outcome.task_id
@@ -58,6 +58,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
         if entry.asked is _AWAITED:
             queue.awaited -= 1
         if outcome.reason is not _BY_ITSELF:
+            own_errors += _is_own_error(outcome)
             entry.held = None
             _ended_otherwise(state, entry, held, outcome, resource_id)
             continue
@@ -92,6 +93,13 @@ def finished(state: SchedulerState, event: Finished) -> None:
             )  # fmt: skip
             state.sums.lately.append(fields)
     state.stale += stale
+    if state.demand is not None and done + own_errors:
+        state.demand.ended[host_name(resource_id)] += done + own_errors
+
+
+def _is_own_error(outcome: Outcome) -> bool:
+    """Return whether a task has failed by itself, and not because its files could not be had."""
+    return outcome.reason is Reason.FAILED and (outcome.error is None or outcome.error.kind != "staging")
 
 
 def begun(state: SchedulerState, event: Begun) -> None:

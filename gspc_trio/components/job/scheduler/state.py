@@ -431,6 +431,7 @@ class DemandTeller(Struct, eq=False):
         due_at: when to say it, None as long as nothing has changed.
         told_at: when it was looked at last; ``pause_s``: not before so many seconds after that again.
         groups, running: what was said.
+        ended: host -> tasks that have come to their end there since then.
         step_s: walltimes were rounded up to multiples of this; 0: they were not.
         is_quiet: the event that is being handled changes nothing.
     """
@@ -440,6 +441,7 @@ class DemandTeller(Struct, eq=False):
     pause_s: float = DEMAND_S
     groups: tuple[TaskGroup, ...] = ()
     running: Counter[RunsUntil] = field(default_factory=Counter)
+    ended: Counter[RifId] = field(default_factory=Counter)
     step_s: float = 0.0
     is_quiet: bool = False
 

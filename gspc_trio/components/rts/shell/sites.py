@@ -29,7 +29,7 @@ from gspc_trio.components.provision.blocks import (
     SavedSite,
 )
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
-from gspc_trio.components.provision.score import SiteOutcome
+from gspc_trio.components.provision.score import outcome_of
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.shell.commands import run_command
 from gspc_trio.components.provision.site_events import (
@@ -447,7 +447,7 @@ class SiteRuns(Performer[SitesAction]):
             self._over[block_id] = BlockOutput(news.said[-LINES_MAX:], news.reason)
             if len(self._over) > OVER_MAX:
                 del self._over[next(iter(self._over))]
-            outcome = SiteOutcome.REFUSED if news.how == "refused" else None
+            outcome = outcome_of(news.reason) if news.how == "refused" else None
             self._inbox.put(BlockGone(block_id, news.reason, outcome))
 
     def _know(self, block_id: str, known: _Open, batch_id: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gspc_trio.components.job.scheduler import demand as demand_module
 from gspc_trio.components.job.scheduler.interface import Stop, TasksReady
-from gspc_trio.core.demand import DemandWanted, GroupRefused, RunningGroup, TaskDemand, TaskGroup
+from gspc_trio.core.demand import DemandWanted, EndedTasks, GroupRefused, RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
 from tests.components.job.scheduler.support import (
@@ -91,7 +91,7 @@ def test_what_runs_is_said_with_its_host_and_the_rest_of_its_time() -> None:
     world(finished(1, ok(1)))
     world(finished(2, ok(2)))
     world(finished(1, ok(3)))
-    assert told(world, 10.0) == [TaskDemand(JOB)]
+    assert told(world, 10.0) == [TaskDemand(JOB, ended=(EndedTasks("r1", 3),))]
 
 
 def test_who_begins_to_hear_it_hears_also_that_nothing_is_needed() -> None:

@@ -26,7 +26,7 @@ from gspc_trio.components.rts.site_messages import (
     SiteList,
 )
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.core.demand import DemandWanted, GroupRefused, RunningGroup, TaskDemand, TaskGroup
+from gspc_trio.core.demand import DemandWanted, EndedTasks, GroupRefused, RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.nursery.connections.network import Network
@@ -231,6 +231,20 @@ async def test_the_next_run_time_system_has_the_sites_that_were_added_by_hand(cl
         gone = replace(hpc, site="old", settings={"provider": "nobody"})
         await service.sites.add_again((gone, *before))
         assert service.sites.kept() == before, "what cannot be had any more is left out"
+
+
+async def test_tasks_that_end_at_a_site_make_its_history_better(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2))
+        await one(job, RifUp)
+        await trio.sleep(2)
+        (before,) = (await client.call(ListSites())).sites
+        job.peer.post(TaskDemand(job.job, ended=(EndedTasks("r1", 25), EndedTasks("r9", 1000))))
+        await trio.sleep(2)
+        (after,) = (await client.call(ListSites())).sites
+        assert after.history - before.history == pytest.approx(2.5)
+        assert after.score > before.score
 
 
 async def test_what_a_batch_job_has_printed_is_told_when_it_is_over(cluster, autojump_clock):
