@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from attrs import evolve, field, frozen
 
 from gspc_trio.components.provision.block_settings import BadBlockSettings, BlockSettings
+from gspc_trio.components.provision.staging import staging_mode
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.provision.throttle import DEFAULTS, Limit, parse_throttles
 from gspc_trio.core.similar import did_you_mean
@@ -42,9 +43,6 @@ MAX_TIME_S = 3600.0
 
 CLUSTER_TIME_S = 7 * 86400.0
 """The same for a cluster that says itself how large it is: nobody waits for a host there."""
-
-STAGINGS = ("provider", "swift", "wrapper")
-"""Ways of staging."""
 
 TIME_UNITS = ("s", "m", "h", "d")
 
@@ -186,12 +184,7 @@ def _words(value: Value) -> str:
 
 
 def _staging(value: Value) -> str:
-    text = _text(value)
-    if text not in STAGINGS:
-        raise ValueError(
-            f"there is no {text!r}{did_you_mean(text, STAGINGS)}; there are: {', '.join(STAGINGS)}"
-        )
-    return text
+    return staging_mode(_text(value))
 
 
 _BLOCK_KEYS: Mapping[str, tuple[str, Callable[[Value], object]]] = {

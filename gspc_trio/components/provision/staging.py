@@ -48,18 +48,27 @@ class StagingSettings:
     throttles: Mapping[str, Limit] = field(factory=dict)
 
 
+def staging_mode(said: str) -> StagingMode:
+    """Return who stages, by its name.
+
+    Raises:
+        ValueError: there is no such way; the message is one line for people.
+    """
+    modes = [str(mode) for mode in StagingMode]
+    if said not in modes:
+        near = did_you_mean(said, modes)
+        raise ValueError(f"there is no staging {said!r}{near}; there are: {', '.join(modes)}")
+    return StagingMode(said)
+
+
 def staging_settings(options: Mapping[str, str]) -> StagingSettings:
     """Return what the options of a host say about staging.
 
     Raises:
         ValueError: they cannot be used; the message is one line for people.
     """
-    said = options.get("staging", StagingMode.PROVIDER)
-    modes = [str(mode) for mode in StagingMode]
-    if said not in modes:
-        near = did_you_mean(said, modes)
-        raise ValueError(f"there is no staging {said!r}{near}; there are: {', '.join(modes)}")
-    mode, directory = StagingMode(said), options.get("site_directory", "")
+    mode = staging_mode(options.get("staging", StagingMode.PROVIDER))
+    directory = options.get("site_directory", "")
     throttles = parse_throttles({name: options[name] for name in FILE_THROTTLES if name in options})
     if mode is StagingMode.SWIFT and not os.path.isabs(directory):
         raise ValueError(

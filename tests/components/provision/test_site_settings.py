@@ -65,7 +65,7 @@ def test_texts_of_a_command_line_mean_the_same_as_values_of_a_file() -> None:
         ({"allocation_step": 0}, "allocation_step: 0: it is more than 0"),
         ({"host_job": 0}, "throttle host_job: 0 is no limit; write a whole number from 1 on, or off"),
         ({"job_submit": 1}, "there is no setting 'job_submit' (did you mean 'host_job_submit'?)"),
-        ({"staging": "swfit"}, "there is no 'swfit' (did you mean 'swift'?)"),
+        ({"staging": "swfit"}, "there is no staging 'swfit' (did you mean 'swift'?)"),
         ({"memory": "much"}, "memory: 'much' is not a size; write for example 4GiB, 512MiB or 1000000"),
         ({"arguments": ["a b"]}, "arguments: ['a b'] is no list of arguments without spaces"),
         ({"queue": 3}, "queue: 3 is no text of one line"),

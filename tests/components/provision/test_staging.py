@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.provision.site_settings import STAGINGS
 from gspc_trio.components.provision.staging import (
     FILE_THROTTLES,
     StagingMode,
@@ -17,7 +16,6 @@ from gspc_trio.components.provision.throttle import DEFAULTS
 
 def test_the_usual_way_is_that_of_the_rif() -> None:
     assert staging_settings({"time": "1h"}) == StagingSettings(StagingMode.PROVIDER)
-    assert set(STAGINGS) == set(StagingMode)
     assert set(FILE_THROTTLES) == {name for name in DEFAULTS if "file" in name}
 
 

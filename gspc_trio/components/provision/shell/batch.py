@@ -8,6 +8,7 @@ removed when the job is over, so that a job which nobody waits for any more ends
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -196,6 +197,8 @@ class BatchStrategy(Performer[SiteAction]):
         times: when the batch system is asked.
         host: where its commands run, this host if it is not given.
     """
+
+    come_up_s = math.inf
 
     def __init__(
         self, provider: Provider, times: QueryTimes | None = None, host: BatchHost | None = None

@@ -36,10 +36,12 @@ PLANNED, LARGEST = "planned", "largest"
 """States of blocks that nobody has asked for."""
 
 
-def site_words(site: KnownSite) -> str:
+def site_words(machine: Sites, site: KnownSite, now: float) -> str:
     """Return in words for people how a site is."""
     (state, detail), slots = site.shown, site.settings.blocks.slots
-    return f"site {site.name} is {state}{detail and f': {detail}'}, {len(site.blocks)} of {slots} slots used"
+    ban = machine.scores.reason(site.name, now)
+    words = f"site {site.name} is {state}{detail and f': {detail}'}{ban and f', {ban}'}"
+    return f"{words}, {len(site.blocks)} of {slots} slots used"
 
 
 def site_status(machine: Sites, site: KnownSite, now: float) -> SiteStatus:

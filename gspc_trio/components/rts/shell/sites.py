@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -65,7 +64,7 @@ from gspc_trio.components.provision.site_settings import (
 )
 from gspc_trio.components.provision.sites import Sites
 from gspc_trio.components.provision.staging import block_options
-from gspc_trio.components.provision.strategy import RifOrder, ends_in_s
+from gspc_trio.components.provision.strategy import ends_in_s
 from gspc_trio.components.provision.throttle import Limit
 from gspc_trio.components.rm.events import Coming, Settled
 from gspc_trio.components.rm.shell.remote import RemoteManager
@@ -145,29 +144,14 @@ class _Open:
     Attributes:
         rif_ids: of all that there were.
         is_known: whether the batch system has taken its job was answered.
+        is_kept: an earlier run-time system has asked for it.
         held: grants of what it has, of jobs that do not say what runs.
     """
 
     rif_ids: set[RifId] = field(factory=set)
     is_known: bool = False
+    is_kept: bool = False
     held: dict[GrantId, JobId] = field(factory=dict)
-
-
-class _SiteStrategy:
-    """Starts the blocks of one site, which wait in a queue for as long as it takes.
-
-    Args:
-        provider: knows the batch system.
-    """
-
-    come_up_s = math.inf
-
-    def __init__(self, provider: Provider) -> None:
-        self._strategy = BatchStrategy(provider)
-
-    async def run(self, order: RifOrder) -> str:
-        """See Strategy."""
-        return await self._strategy.run(order)
 
 
 class SiteRuns(Performer[SitesAction]):
@@ -239,7 +223,7 @@ class SiteRuns(Performer[SitesAction]):
                 self._host.start_soon(partial(self._ask_size, provider, name, settings, answered))
                 return
             strategy, unit_s, is_here = site_strategy(name), float(provider.time_unit_s), provider.is_here
-            made = None if self._host.machine.has_blocks(strategy) else _SiteStrategy(provider)
+            made = None if self._host.machine.has_blocks(strategy) else BatchStrategy(provider)
         if not is_here and not self._is_reachable():
             answered(
                 f"site {name}: its nodes cannot reach the run-time system, which listens at "
@@ -298,7 +282,7 @@ class SiteRuns(Performer[SitesAction]):
             if not rif.once or not rif.block.startswith(f"{site}/b"):
                 continue
             if rif.block not in self._open:
-                self._open[rif.block] = _Open()
+                self._open[rif.block] = _Open(is_kept=True)
                 self._host.blocks.follow(rif.block, self._news)
                 walltime_s = ends_in_s(rif.options) or 0.0
                 self._inbox.put(BlockKept(rif.block, site, rif.nodes, rif.cores, walltime_s))
@@ -360,7 +344,8 @@ class SiteRuns(Performer[SitesAction]):
         """Return what people are told of the sites among what a request waits for, "" if there are none."""
         names = dict.fromkeys(name.partition("/")[0] for name in awaited)
         found = [site for site in map(self.machine.sites.get, names) if site is not None]
-        return "".join(f"; {site_words(site)}" for site in found)
+        now = trio.current_time()
+        return "".join(f"; {site_words(self.machine, site, now)}" for site in found)
 
     def _statuses(self) -> tuple[SiteStatus, ...]:
         """Return how the sites are."""
@@ -429,6 +414,9 @@ class SiteRuns(Performer[SitesAction]):
                     self._serves(rif)
         elif record.state in ("lost", "failed", "down"):
             self._inbox.put(NodeEnded(block_id, int(node), record.detail))
+            if known.is_kept and not self._host.blocks.rifs(block_id):
+                # Nobody says so of a block of before whose batch job could not be looked for.
+                self._news(BlockOver(block_id, "missing", record.detail))
 
     def _news(self, news: BlockNews) -> None:
         """Take what becomes of a block."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.blocks import BlockOver, Over, SavedSite
-from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.provision.strategy import OutOfSight, RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
+from gspc_trio.components.rts.events import RifRestored
 from gspc_trio.components.rts.messages import RifUp
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.rts.site_lines import describe_plans, describe_site
@@ -25,6 +27,7 @@ from gspc_trio.components.rts.site_messages import (
     SiteChange,
     SiteList,
 )
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.demand import DemandWanted, EndedTasks, GroupRefused, RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.ids import NO_GRANT
@@ -328,3 +331,29 @@ async def test_a_site_of_the_name_of_one_that_was_removed_has_its_own_batch_syst
             up = await one(job, RifUp)
             assert isinstance(up, RifUp)
             assert up.host == "hpc/b1.0"
+
+
+class Unseen:
+    """A strategy of blocks that cannot look for the batch jobs of an earlier run-time system."""
+
+    come_up_s = math.inf
+
+    async def run(self, order: RifOrder) -> str:
+        del order
+        raise OutOfSight("nobody knows its batch job any more")
+
+
+async def test_a_block_of_before_whose_job_nobody_can_look_for_does_not_keep_its_slot(autojump_clock):
+    kept = ("r1", 1, "hpc/b1.0", "fake", 2, {"time": "960s"}, False, False, "hpc/b1", 0, 1, True)
+    network = Network(wire_codec)
+    options: Any = {"strategies": {"fake": Unseen()}, "limits": Limits(grace_s=30.0)}
+    options["prepare"] = lambda service: service.restore(RifRestored(*kept))
+    async with (
+        open_rts_service(network, listen=(RTS,), **options) as service,
+        network.connect(RTS, role="control", name="client", expect="rts") as client,
+    ):
+        await client.call(AddSite("hpc", SMALL))
+        assert await blocks(client) == {"hpc/b1": "submitted"}
+        await trio.sleep(100)
+        assert service.blocks.rifs("hpc/b1") == ()
+        assert await blocks(client) == {}
