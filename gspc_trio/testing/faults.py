@@ -12,7 +12,7 @@ from msgspec.structs import replace
 LAYER_ROLES = ("iml", "store", "user")
 """A memory layer's first process, with its coordinator; its servers on other hosts; its other clients."""
 
-ROLES = ("rts", "rif", "job", "compute", *LAYER_ROLES)
+ROLES = ("rts", "rif", "job", "compute", "batch", *LAYER_ROLES)
 """What faults happen to."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -54,6 +54,19 @@ NEWER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for those that came later still."""
 
+SITE_KINDS: Mapping[str, tuple[str, ...]] = {
+    "unclear": ("batch",),
+    "stale": ("batch",),
+    "refusal": ("batch",),
+    "again": ("batch",),
+    "doubled": ("batch",),
+    "loss": ("batch",),
+    "expiry": ("batch",),
+    "hold": ("batch",),
+    "hopeless": ("batch",),
+}
+"""The same for what happens to a batch system, whose steps are its commands."""
+
 LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "kill": ("store", "store", "store", "iml", "user"),
     "crash": ("store", "store", "iml"),
@@ -69,7 +82,12 @@ LATER_LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what came later."""
 
-LASTING = frozenset({"partition", "pause", "jump", "full", "shortage", "regret", "absence", "clash"})
+LASTING = frozenset(
+    {
+        *("partition", "pause", "jump", "full", "shortage", "regret", "absence", "clash"),
+        *("unclear", "stale", "refusal", "hold", "hopeless"),
+    }
+)
 """Kinds that last for a while."""
 
 LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
@@ -102,7 +120,7 @@ class Fault(Struct, frozen=True):
             ValueError: no such kind or role, or no number.
         """
         kind, _, rest = word.partition(":")
-        kinds = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS}
+        kinds = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS, **SITE_KINDS}
         if kind not in kinds:
             raise ValueError(f"no fault {kind!r}; there are: {', '.join(kinds)}")
         role, _, rest = rest.partition(":")
@@ -144,6 +162,7 @@ class Faults(Struct, frozen=True):
         crowds: many at once at one listener who do not know the token.
         absences: hosts whose RIF ends, and that start none for a while, or one that says nothing.
         clashes: connections to the run-time system that carry nothing while it changes what is at their end.
+        engines: of each kind that happens to a batch system: see ``SITE_KINDS``.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
@@ -179,6 +198,7 @@ class Faults(Struct, frozen=True):
     crowds: int = 1
     absences: int = 1
     clashes: int = 2
+    engines: int = 1
     races: bool = True
     tight: bool = True
     states: bool = True
@@ -240,6 +260,7 @@ class Faults(Struct, frozen=True):
 
 
 _COUNTS = {
+    **dict.fromkeys(SITE_KINDS, "engines"),
     "kill": "kills",
     "crash": "crashes",
     "cut": "cuts",

@@ -14,6 +14,7 @@ from gspc_trio.components.job.journal import JournaledEngine
 from gspc_trio.components.job.machine import Engine, JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.provision.site import BatchSite
 from gspc_trio.components.rif.events import AtWorker, GrantChecked
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rm.messages import Revoked
@@ -134,7 +135,8 @@ class Observer:
         self.hash.add(process.name, name, event, now, actions)
         self._history.append((now, process, name, event, actions))
         self.bounds.event()
-        if process.role == "rts" and process in self._rts:
+        if process.role == "rts" and process in self._rts and type(machine) is not BatchSite:
+            # The jobs of blocks are cancelled when everything else of the process is over.
             self._rts[process].is_at_work(now)
         if type(machine) is Session:
             machine.check()

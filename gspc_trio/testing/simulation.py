@@ -20,7 +20,7 @@ from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.drill import Drill
 from gspc_trio.testing.fault_injection import FaultInjector
-from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, Fault, Trigger
+from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, SITE_KINDS, Fault, Trigger
 from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import Observer
@@ -81,6 +81,9 @@ UNPROVED_MAX = 8
 
 SITED = 0.2
 """In so many of the runs without a memory layer there is a site with a batch system."""
+
+BATCH_STEPS = 60
+"""Commands of a batch system in a run, about."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -148,6 +151,9 @@ class Simulation:
         if newer.random() < NEWER:
             drawn += options.faults.draw(newer, steps, NEWER_KINDS)
             self._limits = replace(self._limits, unproved_max=UNPROVED_MAX)
+        self._site = None if layered else self._draw_site()
+        if self._site is not None:
+            drawn += options.faults.draw(self._site, {"batch": BATCH_STEPS}, SITE_KINDS)
         self.schedule = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
@@ -163,7 +169,6 @@ class Simulation:
             self._lives.append(HastyLife(self, "hasty1", hasty, max(1, options.tasks // 4)))
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
-        self._site = None if layered else self._draw_site()
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
         self.rts_ended = trio.Event()
@@ -282,9 +287,16 @@ class Simulation:
     def _open_batch_system(self, random: Random) -> None:
         cluster = self.cluster
         batch = cluster.batch = BatchSystem(
-            random, cluster.start_outside, cluster.spawn, cluster.run_block_rif, self.fail, lambda: None
+            random, cluster.start_outside, cluster.spawn, cluster.run_block_rif, self.fail, self._step_batch
         )
         batch.checks.is_kept = self._memory is not None
+
+    def _step_batch(self) -> None:
+        """Count a command of the batch system, and let happen what is due."""
+        assert self.cluster.batch is not None
+        for fault in self._trigger.step("batch"):
+            self._happens(fault, "the batch system")
+            self.cluster.batch.happen(fault)
 
     async def _see_through(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -380,7 +392,7 @@ class Simulation:
 
     async def _queue_is_empty(self, batch: BatchSystem) -> None:
         """What the last run-time system has asked for was cancelled; other jobs end as nobody wants them."""
-        with trio.move_on_after(REST_S):
+        with trio.move_on_after(2 * REST_S):
             while batch.there():
                 await batch.changed()
         if left := batch.there():

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.testing.cluster import open_cluster
-from gspc_trio.testing.faults import KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS, Fault, Faults
+from gspc_trio.testing.faults import KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS, SITE_KINDS, Fault, Faults
 from gspc_trio.testing.options import any_shape
 from gspc_trio.testing.simulation import Options, simulate
 from gspc_trio.testing.workload import Workload, behave, in_order
@@ -71,3 +71,15 @@ def test_each_kind_of_fault_happens_and_is_survived(kind):
     report = simulate(2, Options(schedule=schedule))
     assert report.broken == ""
     assert len(report.happened) >= len(ROLES_OF[kind])
+
+
+SITED_SEED = 117
+"""Of a run in which blocks are asked for."""
+
+
+@pytest.mark.parametrize("kind", SITE_KINDS)
+def test_each_kind_of_fault_of_a_batch_system_happens_and_is_survived(kind):
+    schedule = tuple(Fault(kind, "batch", step, 7.0) for step in (1, 3, 10))
+    report = simulate(SITED_SEED, Options(schedule=schedule))
+    assert report.broken == ""
+    assert report.happened, "there was no batch system, or nobody asked it"

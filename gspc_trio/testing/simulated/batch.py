@@ -28,7 +28,8 @@ from gspc_trio.components.provision.shell.commands import COMMAND_TIMEOUT_S
 from gspc_trio.components.provision.site_settings import SitesFile, site_settings
 from gspc_trio.protocol.plain import from_json
 from gspc_trio.testing.checkers.blocks import BatchJobs
-from gspc_trio.testing.simulated.process import SimulatedProcess
+from gspc_trio.testing.faults import Fault
+from gspc_trio.testing.simulated.process import SimulatedProcess, first_of
 
 T = TypeVar("T")
 
@@ -43,6 +44,12 @@ WAIT_S = (0.0, 0.5, 2.0, 5.0, 20.0)
 
 COMMAND_S = 0.05
 """How long a command takes, about."""
+
+FAILURE_S = (0.0, 10.0, 2 * COMMAND_TIMEOUT_S)
+"""After how long a command fails; the last is killed before."""
+
+LATE_S = (0.0, 0.01, 3.0, 30.0)
+"""How much later the second process of a node enrols."""
 
 REFUSED, FAILED = 2, 1
 """Exit status of a command that was refused, and of one that says nothing."""
@@ -98,6 +105,9 @@ class QueuedJob:
         restarts: how often it was started before.
         processes: those that run for it.
         stop: set when it is to end; ``why``: the reason.
+        changed: set when it is to be looked at again.
+        blocked: it does not begin, and why, "" if it may.
+        is_again: it is to be started again, while its processes run on.
     """
 
     job_id: str
@@ -110,7 +120,10 @@ class QueuedJob:
     restarts: int = 0
     processes: list[SimulatedProcess] = field(factory=list)
     stop: trio.Event = field(factory=trio.Event)
+    changed: trio.Event = field(factory=trio.Event)
     why: str = ""
+    blocked: str = ""
+    is_again: bool = False
 
     @property
     def line(self) -> str:
@@ -121,6 +134,7 @@ class QueuedJob:
         """End it, wherever it is."""
         self.why = self.why or why
         self.stop.set()
+        self.changed.set()
 
 
 RunRif = Callable[[SimulatedProcess, EnrolmentFile, Enrol, Callable[[str], None]], Awaitable[object]]
@@ -167,6 +181,9 @@ class BatchSystem:
         self._run_rif = run_rif
         self._free = [f"n{number + 1}" for number in range(NODES)]
         self._changed = trio.Event()
+        self._unclear_until_s = self._refused_until_s = self._stale_until_s = 0.0
+        self._stale = ""
+        self._doubled = False
 
     def sites(self, cores: int) -> SitesFile:
         """Return the site of this batch system, whose nodes have so many cores."""
@@ -197,13 +214,29 @@ class BatchSystem:
                 self.checks.excuse(job.job_id)
         self.on_step()
         await trio.sleep(self.random.uniform(0.0, 2 * COMMAND_S))
+        if trio.current_time() < self._unclear_until_s:
+            return await self._fail_to(process, command)
         result = self._carry_out(process, command)
         await trio.sleep(self.random.uniform(0.0, 2 * COMMAND_S))
         return result
 
+    async def _fail_to(self, process: SimulatedProcess, command: Command) -> CommandResult:
+        """Say nothing useful, at once, after a while or never, whether or not it was done."""
+        if self.random.random() < 0.5 and (command[0] != "submit" or not self._is_refusing()):
+            result = self._carry_out(process, command)
+            if command[0] == "submit" and result.status == 0:
+                self.checks.excuse(result.output)
+        await trio.sleep(self.random.choice(FAILURE_S))
+        return CommandResult(FAILED, "", "the batch system does not answer")
+
+    def _is_refusing(self) -> bool:
+        return trio.current_time() < self._refused_until_s
+
     def _carry_out(self, process: SimulatedProcess, command: Command) -> CommandResult:
         if not process.alive:
             return CommandResult(FAILED, "", "")
+        if command[0] == "submit" and self._is_refusing():
+            return CommandResult(REFUSED, "", "more jobs than a user may have")
         if command[0] == "submit":
             _, name, nodes, time_s, folder = command
             job = self._submit(process, name, int(nodes), int(time_s), folder)
@@ -224,9 +257,13 @@ class BatchSystem:
 
     def _query(self, job_id: str) -> CommandResult:
         if not job_id:
-            return CommandResult(0, "\n".join(job.line for job in self.there()), "")
+            is_stale = trio.current_time() < self._stale_until_s
+            return CommandResult(0, self._stale if is_stale else self._list(), "")
         job = self.jobs.get(job_id)
         return CommandResult(0, job.line if job is not None else "", "")
+
+    def _list(self) -> str:
+        return "\n".join(job.line for job in self.there())
 
     def _cancel(self, job_id: str, name: str) -> None:
         for job in self._named(job_id, name):
@@ -240,47 +277,94 @@ class BatchSystem:
     async def _live(self, job: QueuedJob) -> None:
         with trio.move_on_after(self.random.choice(WAIT_S)):
             await job.stop.wait()
-        while not job.stop.is_set() and len(self._free) < job.nodes:
-            await self._wait(job)
-        if not job.stop.is_set():
+        while not job.stop.is_set():
+            if job.blocked or len(self._free) < job.nodes:
+                await self._wait(job)
+                continue
             await self._run(job)
+            if not job.is_again:
+                break
+            job.is_again, job.restarts = False, job.restarts + 1
         job.state, job.reason = BatchState.ENDED, job.why or "COMPLETED"
         self.checks.ended(job.job_id)
         self.change()
 
     async def _wait(self, job: QueuedJob) -> None:
         """Wait until something changes, or the job is to end."""
-        async with trio.open_nursery() as nursery:
-
-            async def wait(event: trio.Event) -> None:
-                await event.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(wait, job.stop)
-            nursery.start_soon(wait, self._changed)
+        await first_of(job.stop, self._changed)
 
     async def _run(self, job: QueuedJob) -> None:
         hosts = [self._free.pop(0) for _ in range(job.nodes)]
-        job.state, job.reason = BatchState.RUNNING, ""
+        job.state, job.reason, job.changed = BatchState.RUNNING, "", trio.Event()
+        if job.stop.is_set():
+            job.changed.set()
         job.processes = [self._launch(job, node, host) for node, host in enumerate(hosts)]
+        if self._doubled:
+            self._doubled = False
+            job.processes += [self._launch(job, node, host, is_late=True) for node, host in enumerate(hosts)]
         with trio.move_on_after(job.time_s):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._until_stopped, job, nursery.cancel_scope)
+                nursery.start_soon(self._until_changed, job, nursery.cancel_scope)
                 for process in job.processes:
                     await process.ended.wait()
                 nursery.cancel_scope.cancel()
-        for process in job.processes:
-            process.kill()
+        if job.is_again:
+            job.state, job.reason = BatchState.QUEUED, "BeginTime"
+        else:
+            for process in job.processes:
+                process.kill()
         self._free += hosts
 
-    async def _until_stopped(self, job: QueuedJob, scope: trio.CancelScope) -> None:
-        await job.stop.wait()
+    async def _until_changed(self, job: QueuedJob, scope: trio.CancelScope) -> None:
+        await job.changed.wait()
         scope.cancel()
 
-    def _launch(self, job: QueuedJob, node: int, host: str) -> SimulatedProcess:
+    # Faults ----
+
+    def happen(self, fault: Fault) -> None:
+        """Let a fault happen, now or to the next command or job that it concerns."""
+        until_s = trio.current_time() + fault.lasts_s
+        queued = [job for job in self.there() if job.state is BatchState.QUEUED]
+        running = [job for job in self.there() if job.state is BatchState.RUNNING]
+        if fault.kind == "unclear":
+            self._unclear_until_s = until_s
+        elif fault.kind == "refusal":
+            self._refused_until_s = until_s
+        elif fault.kind == "stale":
+            self._stale_until_s, self._stale = until_s, self._list()
+        elif fault.kind == "doubled":
+            self._doubled = True
+        elif fault.kind in ("hold", "hopeless"):
+            for job in queued[:1]:
+                self._start(self._block, job, fault)
+        elif running:
+            job = self.random.choice(running)
+            if fault.kind == "again":
+                job.is_again = True
+                job.changed.set()
+            elif fault.kind == "expiry":
+                job.end("TIMEOUT")
+            else:
+                self.random.choice(job.processes).kill(silently=True)
+
+    async def _block(self, job: QueuedJob, fault: Fault) -> None:
+        """Keep a job from beginning for a while."""
+        if job.state is BatchState.QUEUED:
+            is_held = fault.kind == "hold"
+            job.blocked = "JobHeldUser" if is_held else "Hopeless"
+            job.state, job.reason = BatchState.HELD if is_held else BatchState.QUEUED, job.blocked
+            with trio.move_on_after(fault.lasts_s):
+                await job.stop.wait()
+            if not job.stop.is_set():
+                job.blocked, job.state, job.reason = "", BatchState.QUEUED, "Priority"
+            self.change()
+
+    def _launch(self, job: QueuedJob, node: int, host: str, *, is_late: bool = False) -> SimulatedProcess:
         place = Enrol(node, job.job_id, job.restarts)
 
         async def main(process: SimulatedProcess) -> None:
+            if is_late:
+                await trio.sleep(self.random.choice(LATE_S))
             content = self.folders.get(job.folder, {}).get("enrol")
             if content is None:
                 return  # the block is not wanted any more
