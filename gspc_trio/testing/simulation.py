@@ -99,6 +99,13 @@ def crowding(options: Options) -> int:
     return max(1, -(-work * usual.hosts // (usual.jobs * usual.tasks * hosts)))
 
 
+def steps_of(options: Options) -> dict[str, int]:
+    """Return about how many steps each role makes in a run."""
+    tasks = options.tasks * options.jobs
+    process = 100 + 10 * tasks
+    return {"rts": process, "rif": process, "job": process, "compute": 2 * tasks, "batch": BATCH_STEPS}
+
+
 class Simulation:
     """A run; see :func:`simulate`."""
 
@@ -122,12 +129,7 @@ class Simulation:
             Workload.make(random, options.tasks, settings, kinds=kinds, padded=padded)
             for _ in range(options.jobs)
         ]
-        steps = {
-            "rts": 100 + 10 * options.tasks * options.jobs,
-            "rif": 100 + 10 * options.tasks * options.jobs,
-            "job": 100 + 10 * options.tasks * options.jobs,
-            "compute": 2 * options.tasks * options.jobs,
-        }
+        steps = steps_of(options)
         drawn = options.faults.draw(random, steps)
         later = Random(self._cluster_seed + 5)
         if later.random() < LATER:
@@ -153,7 +155,7 @@ class Simulation:
             self._limits = replace(self._limits, unproved_max=UNPROVED_MAX)
         self._site = None if layered else self._draw_site()
         if self._site is not None:
-            drawn += options.faults.draw(self._site, {"batch": BATCH_STEPS}, SITE_KINDS)
+            drawn += options.faults.draw(self._site, steps, SITE_KINDS)
         self.schedule = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
