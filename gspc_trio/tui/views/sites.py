@@ -125,12 +125,12 @@ class Sites(View):
 
 
 def _standing(told: SiteStatus | None) -> Iterator[str]:
-    """Yield what speaks against more blocks, and the throttles in use."""
+    """Yield what speaks against more blocks, and how much of throttles that limit is used."""
     if told is not None:
         yield told.ban
         for throttle in told.throttles:
-            if throttle.used:
-                yield f"{throttle.name} {throttle.used}/{throttle.limit or 'off'}"
+            if throttle.used and throttle.limit is not None:
+                yield f"{throttle.name} {throttle.used}/{throttle.limit}"
 
 
 def _use(block: BlockStatus | None) -> str:
