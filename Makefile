@@ -36,9 +36,10 @@ lab: $(VENV)/.test-installed
 	GSPC_LAB=1 $(BIN)/python -m pytest -q tests/lab
 
 # Batch systems on this host. They need root and Debian packages (.ci/run has their names); without them it says so and skips.
-# Clusters of Dask need no root.
+# Clusters of Dask and Ray need no root.
 engines: $(VENV)/.test-installed
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
 	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile tests/engines
 
 # gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.

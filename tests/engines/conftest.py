@@ -13,8 +13,9 @@ from tests.e2e.support import World, open_world, wait_until
 from tests.engines import dask as dask_cluster
 from tests.engines import mpi as open_mpi
 from tests.engines import oar as oar_server
+from tests.engines import ray as ray_cluster
 from tests.engines import slurm as slurm_cluster
-from tests.engines.support import Cluster
+from tests.engines.support import Cluster, RunningCluster
 
 
 def skip_without(why: str) -> None:
@@ -68,8 +69,15 @@ def dask() -> Iterator[dask_cluster.Dask]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def ray() -> Iterator[ray_cluster.Ray]:
+    skip_without(ray_cluster.missing())
+    with ray_cluster.open_ray() as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def engine(request: pytest.FixtureRequest) -> dask_cluster.Dask:
+def engine(request: pytest.FixtureRequest) -> RunningCluster:
     """The running cluster that a test asks for by its parameter."""
-    found: dask_cluster.Dask = request.getfixturevalue(request.param)
+    found: RunningCluster = request.getfixturevalue(request.param)
     return found

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult
 from gspc_trio.components.provision.find import find_provider
 from tests.e2e.support import wait_until
+from tests.engines.support import RunningCluster
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 
@@ -21,12 +21,11 @@ def missing() -> str:
     return "" if find_spec("distributed") else "there is no Dask: pip install 'gspc-trio[dask]'"
 
 
-class Dask:
+class Dask(RunningCluster):
     """A running cluster; see ``Cluster``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.environment: dict[str, str] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
@@ -54,16 +53,12 @@ class Dask:
             "worker", file, f"--host={host}", "--nthreads=1", "--no-nanny", "--death-timeout=60"
         )
 
-    def run(self, command: Command, stdin: str = "") -> CommandResult:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-        return CommandResult(done.returncode, done.stdout, done.stderr)
-
-    def listed(self, name: str = "") -> list[BatchJob]:
-        return list(self.provider.told(self.run(self.provider.query(name))))
-
-    def jobs(self) -> list[str]:
-        """Return the names of the jobs that have not ended."""
-        return [job.name for job in self.listed() if job.state is not BatchState.ENDED]
+    def lose_hosts(self) -> None:
+        """Kill two workers, and start others in their place."""
+        for host in HOSTS[:2]:
+            self.processes[host].kill()
+            self.processes[host].wait()
+            self.start_worker(host)
 
 
 @contextmanager

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pytest
 
+from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult, Provider
 from tests.e2e.support import World, completed
 
 
@@ -24,6 +26,30 @@ class Cluster(Protocol):
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that have not ended."""
         ...
+
+
+class RunningCluster:
+    """A cluster that runs, of three hosts of one core; see ``Cluster``.
+
+    Attributes:
+        address: of the cluster, as users write it.
+        provider: knows it.
+    """
+
+    environment: Mapping[str, str] = {}
+    address: str
+    provider: Provider
+
+    def run(self, command: Command, stdin: str = "") -> CommandResult:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
+
+    def listed(self, name: str = "") -> list[BatchJob]:
+        return list(self.provider.told(self.run(self.provider.query(name))))
+
+    def jobs(self) -> list[str]:
+        """Return the names of the jobs that have not ended."""
+        return [job.name for job in self.listed() if job.state is not BatchState.ENDED]
 
 
 def own_address() -> str:

@@ -1,10 +1,9 @@
-"""Running clusters of Dask as sites: RIFs are tasks there, and nothing of them is left."""
+"""Running clusters of Dask and Ray as sites: RIFs are tasks there, and nothing of them is left."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +13,10 @@ import pytest
 from gspc_trio import Executor
 from gspc_trio.components.provision.batch import BadRequest, BatchRequest, BatchState
 from tests.e2e.support import wait_until
-from tests.engines.dask import HOSTS, Dask
+from tests.engines.dask import Dask
+from tests.engines.support import RunningCluster
 
-ALL = ["dask"]
+ALL = ["dask", "ray"]
 
 
 def place(seconds: float) -> str:
@@ -34,7 +34,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("engine", ALL, indirect=True)
-def test_a_job_has_a_task_on_each_of_two_hosts_until_it_is_cancelled(engine: Dask, tmp_path: Path):
+def test_a_job_has_a_task_on_each_of_two_hosts_until_it_is_cancelled(engine: RunningCluster, tmp_path: Path):
     request = request_in(tmp_path, "gspc-two")
     command, stdin = engine.provider.submit(request), engine.provider.submit_input(request)
     assert engine.provider.submitted(engine.run(command, stdin)) == "gspc-two"
@@ -52,8 +52,15 @@ def test_a_job_has_a_task_on_each_of_two_hosts_until_it_is_cancelled(engine: Das
     assert engine.listed() == []
 
 
-@pytest.mark.parametrize("engine", ALL, indirect=True)
-def test_two_users_each_need_one_line(engine: Dask):
+@pytest.mark.parametrize("engine", ["ray"], indirect=True)
+def test_a_user_needs_one_line(engine: RunningCluster):
+    with Executor(sites=engine.address) as executor:
+        assert len(list(executor.map(place, [0.01] * 50))) == 50
+    wait_until(lambda: engine.jobs() == [], "no job is left")
+
+
+@pytest.mark.parametrize("engine", ["dask"], indirect=True)
+def test_two_users_each_need_one_line(engine: RunningCluster):
     def use(number: int) -> list[str]:
         with Executor(sites=engine.address) as executor:
             return list(executor.map(place, [0.02 * number] * 50))
@@ -71,19 +78,13 @@ def test_tasks_of_a_worker_that_was_killed_run_elsewhere(engine: Dask):
         futures = [executor.submit(place, 0.5) for _ in range(20)]
         futures[0].result()
         wait_until(lambda: engine.jobs() != [], "a job runs")
-        for host in HOSTS[:2]:
-            engine.processes[host].send_signal(signal.SIGKILL)
-        try:
-            assert len([future.result() for future in futures]) == 20
-        finally:
-            for host in HOSTS[:2]:
-                engine.processes[host].wait()
-                engine.start_worker(host)
+        engine.lose_hosts()
+        assert len([future.result() for future in futures]) == 20
     wait_until(lambda: engine.jobs() == [], "no job is left")
 
 
 @pytest.mark.parametrize("engine", ALL, indirect=True)
-def test_more_hosts_than_there_are_is_refused(engine: Dask, tmp_path: Path):
+def test_more_hosts_than_there_are_is_refused(engine: RunningCluster, tmp_path: Path):
     request = BatchRequest("gspc-many", 1, nodes=9, folder=str(tmp_path))
     done = engine.run(engine.provider.submit(request), engine.provider.submit_input(request))
     with pytest.raises(BadRequest, match="it has 3"):

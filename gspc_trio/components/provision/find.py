@@ -33,6 +33,7 @@ BUILT_IN = {
     "local": ("gspc_trio.components.provision.providers.local", "LocalProvider"),
     "kubernetes": ("gspc_trio.components.provision.providers.kubernetes", "KubernetesProvider"),
     "dask": ("gspc_trio.components.provision.providers.task_engine", "DaskProvider"),
+    "ray": ("gspc_trio.components.provision.providers.task_engine", "RayProvider"),
 }
 """Name of a provider -> its module and class."""
 

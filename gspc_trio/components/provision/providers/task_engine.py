@@ -136,3 +136,10 @@ class DaskProvider(TaskEngineProvider):
 
     name = "dask"
     program = "gspc_trio.components.provision.shell.dask_jobs"
+
+
+class RayProvider(TaskEngineProvider):
+    """A running Ray cluster: a node is an actor in a placement group, each on another node of Ray."""
+
+    name = "ray"
+    program = "gspc_trio.components.provision.shell.ray_jobs"

@@ -1,4 +1,4 @@
-"""Dask as a batch system: the commands of our program, and what it says."""
+"""Dask and Ray as batch systems: the commands of our program, and what it says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gspc_trio.components.provision.batch import (
 from gspc_trio.components.provision.find import find_provider
 from gspc_trio.components.provision.providers.task_engine import REFUSED, EngineRequest
 
-ENGINES = ["dask"]
+ENGINES = ["dask", "ray"]
 
 
 def engine_of(name: str) -> Provider:
