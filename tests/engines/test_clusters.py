@@ -52,13 +52,6 @@ def test_a_job_has_a_task_on_each_of_two_hosts_until_it_is_cancelled(engine: Run
     assert engine.listed() == []
 
 
-@pytest.mark.parametrize("engine", ["ray"], indirect=True)
-def test_a_user_needs_one_line(engine: RunningCluster):
-    with Executor(sites=engine.address) as executor:
-        assert len(list(executor.map(place, [0.01] * 50))) == 50
-    wait_until(lambda: engine.jobs() == [], "no job is left")
-
-
 @pytest.mark.parametrize("engine", ["dask"], indirect=True)
 def test_two_users_each_need_one_line(engine: RunningCluster):
     def use(number: int) -> list[str]:
