@@ -45,18 +45,22 @@ def run_node(told: bytes, node: int) -> int:
     worker = get_worker()
     key = worker.get_current_task()
     command = (sys.executable, "-P", "-m", "gspc_trio.components.provision.shell.engine_node", str(node))
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        process.stdin.write(told + b"\n")
-        process.stdin.flush()
-        while True:
-            try:
-                return process.wait(0.2)
-            except subprocess.TimeoutExpired:
-                task = worker.state.tasks.get(key)
-                if task is None or task.state == "cancelled":
-                    process.stdin.close()
-                    return process.wait()
+    try:
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            process.stdin.write(told + b"\n")
+            process.stdin.flush()
+            while True:
+                try:
+                    return process.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    task = worker.state.tasks.get(key)
+                    if task is None or task.state == "cancelled":
+                        process.stdin.close()
+                        return process.wait()
+    except OSError as error:  # of a task that fails Dask prints all that it was given, and so the ticket
+        print(f"cannot run a RIF here: {error}", file=sys.stderr)
+        return 1
 
 
 def hosts(dask_scheduler: Scheduler) -> list[tuple[str, int, int]]:
