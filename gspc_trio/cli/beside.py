@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import psutil
 import trio
 
 from gspc_trio.cli.common import CommandError
@@ -21,6 +22,9 @@ INTERRUPTED = 128 + signal.SIGINT
 
 LEAVE_TIMEOUT_S = 2.0
 """How long the terminal may take to see that the job has ended, and to leave."""
+
+CONTINUE_S = 0.2
+"""How long a shell may take to continue both processes. Without a shell, this one continues the terminal."""
 
 
 @contextmanager
@@ -85,7 +89,10 @@ async def _stop_with(process: trio.Process) -> None:
         async for _ in signals:
             if process.poll() is None and _has_stopped(process.pid):
                 os.kill(os.getpid(), signal.SIGTSTP)
-                process.send_signal(signal.SIGCONT)  # no shell has: nothing can be stopped without one
+                await trio.sleep(CONTINUE_S)
+                # A terminal that is continued twice would read its keys twice.
+                if process.poll() is None and psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
+                    process.send_signal(signal.SIGCONT)
 
 
 def _has_stopped(pid: int) -> bool:

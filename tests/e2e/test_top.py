@@ -216,14 +216,14 @@ def test_ctrl_z_suspends_it_and_fg_comes_back(world: World, terminals: list[Tmux
     terminals.append(terminal)
     terminal("send-keys", "-l", shlex.join(top("--rts", world.connection_file)))
     terminal.press("Enter")
-    terminal.wait_for("1 Overview")
+    terminal.wait_for("Overview")
     terminal.press("C-z")
-    assert "1 Overview" not in terminal.wait_for("Stopped")
+    assert "Overview" not in terminal.wait_for("Stopped")
     terminal("send-keys", "-l", "fg")
     terminal.press("Enter")
-    terminal.wait_for("1 Overview")
+    terminal.wait_for("Overview")
     terminal.press("q")
-    wait_until(lambda: "1 Overview" not in terminal.text(), "the screen is as it was")
+    wait_until(lambda: "Overview" not in terminal.text(), "the screen is as it was")
     terminal("send-keys", "-l", "exit")
     terminal.press("Enter")
     wait_until(terminal.out.exists, "the shell has ended")
@@ -237,17 +237,20 @@ def test_ctrl_z_suspends_a_run_with_its_terminal(world: World, terminals: list[T
     command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", flow, "--cores", "1", "--top"]
     terminal("send-keys", "-l", shlex.join([*command, "--set", "seconds=600"]))
     terminal.press("Enter")
-    terminal.wait_for("1 Overview")
+    terminal.wait_for("Overview")
     terminal.press("C-z")
-    assert "1 Overview" not in terminal.wait_for("Stopped")
+    assert "Overview" not in terminal.wait_for("Stopped")
     terminal("send-keys", "-l", "fg")
     terminal.press("Enter")
-    terminal.wait_for("1 Overview")
+    terminal.wait_for("Overview")
     terminal.press("2")  # it reads keys again, once it answers one
     terminal.wait_for("■ held")
     terminal.press("C-c")
     # What is typed before the run has put the terminal back would be lost.
-    wait_until(lambda: terminal.text().rstrip().endswith(("#", "$")), "the shell waits for a command")
+    try:
+        wait_until(lambda: terminal.text().rstrip().endswith(("#", "$")), "the shell waits for a command")
+    except AssertionError as error:
+        raise AssertionError(f"{error}:\n{terminal.text()}") from None
     terminal("send-keys", "-l", "exit")
     terminal.press("Enter")
     wait_until(terminal.out.exists, "the shell has ended")
