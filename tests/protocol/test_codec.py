@@ -71,10 +71,13 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def _is_allowed(value: Any, said: Meta) -> bool:
+def _allowed(kind: Any, said: Meta) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a kind within what is said of them."""
     if said.min_length is not None:
-        return len(value) >= said.min_length
-    return bool(value >= said.ge)
+        return instances(kind).filter(lambda value: len(value) >= said.min_length)
+    low = -NUMBER_MAX if said.ge is None else said.ge
+    high = NUMBER_MAX if said.le is None else said.le
+    return st.floats(low, high) if kind is float else st.integers(low, high)
 
 
 def instances(kind: Any) -> st.SearchStrategy[Any]:
@@ -84,7 +87,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     arguments = get_args(kind)
     origin = get_origin(kind)
     if origin is Annotated:
-        return instances(arguments[0]).filter(lambda value: _is_allowed(value, arguments[1]))
+        return _allowed(arguments[0], arguments[1])
     if origin in (Union, types.UnionType):
         return st.one_of([instances(member) for member in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
