@@ -172,6 +172,7 @@ async def _own_rts(
                 tls_folder=folder,
                 listen=(RTS_ADDRESS,),
                 only=not listens,
+                is_attended=False,
                 strategies=lambda network: {EMBEDDED: EmbeddedStrategy(network, backend), **strategies},
             ) as started:
                 network, outside = started.network, started.info.address if listens else ""

@@ -22,6 +22,8 @@ from trio.testing import MockClock
 from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_iml, open_job, open_rts
 from gspc_trio.components.job.messages import GetFunctions
 from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load_workflow_file
+from gspc_trio.components.provision.blocks import BlockMoved, BlockOver
+from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.compute.code import BadCode
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
@@ -30,6 +32,21 @@ from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.tasks.plain import add_up, double, fall, nap
 
 HANG_S = 60.0
+
+
+class HopelessBlocks:
+    """A batch system that can never run what it is asked for."""
+
+    come_up_s = math.inf
+
+    async def run(self, order: RifOrder) -> str:
+        assert order.desk is not None
+        order.desk.tell(BlockMoved(order.block, "queued", "17", "too long", "it waits", is_hopeless=True))
+        try:
+            await trio.sleep_forever()
+        finally:
+            order.desk.tell(BlockOver(order.block, "ended", "cancelled", was_cancelled=True))
+        raise AssertionError("it slept")
 
 
 def children() -> list[int]:
@@ -54,6 +71,15 @@ async def test_a_job_gives_its_outputs_and_leaves_no_process() -> None:
     assert result.outputs == {"result": [9900]}
     assert result.tasks["failed"] == 0
     assert children() == before
+
+
+async def test_tasks_fail_when_the_only_site_has_paused_for_nobody_can_resume_it() -> None:
+    sites = {"hpc": {"provider": "fake", "cores_per_node": 1}}
+    with trio.fail_after(HANG_S):
+        async with open_rts(sites=sites, listen="127.0.0.1", strategies={"fake": HopelessBlocks()}) as rts:
+            with pytest.raises(JobFailed, match=r"refused: site hpc is paused: .*: too long; nobody can"):
+                async with open_job(farm(double), rts=rts, values={"items": [1, 2]}) as job:
+                    await job.wait()
 
 
 async def test_a_job_that_reaches_an_embedded_system_from_outside_runs_there(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from gspc_trio.records.facts import BlockChanged, SiteChanged
 SAME_END_S = 1.5
 """Tasks that end within so many seconds may be the same: jobs tell it in whole seconds, and now and then."""
 
+PAUSED_BY_SOMEBODY = "somebody has paused it"
+"""Why a site is paused that did not pause by itself."""
+
 
 @frozen
 class SiteLimits:
@@ -173,6 +176,12 @@ class KnownSite:
     def may_ask(self, now: float) -> bool:
         """Return whether a block may be asked for."""
         return not self.paused and (self.retry_at is None or self.retry_at <= now)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it has paused by itself, and no block is left that could still run something."""
+        paused_itself = self.paused not in ("", PAUSED_BY_SOMEBODY)
+        return paused_itself and all(block.ending for block in self.blocks.values())
 
     @property
     def shown(self) -> tuple[str, str]:

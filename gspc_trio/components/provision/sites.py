@@ -3,6 +3,7 @@
 Tasks that wait are planned into the blocks there are, and new blocks are asked for what has no room, at most
 once a second. A block that is not over uses a slot of its site, wherever it is. A batch system that refuses
 is asked again after a while, and a site at which nothing comes of it is paused until somebody resumes it.
+If nobody can, tasks that only such sites could run are refused.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from gspc_trio.components.provision.site_events import (
     SubmitBlock,
     SuspendBlock,
 )
-from gspc_trio.components.provision.site_state import KnownSite, SiteBlock, SiteLimits
+from gspc_trio.components.provision.site_state import PAUSED_BY_SOMEBODY, KnownSite, SiteBlock, SiteLimits
 from gspc_trio.components.provision.throttle import Limit, ThrottleGate, ThrottleKind
 from gspc_trio.core.demand import WALLTIME_S, GroupRefused, TaskDemand
 from gspc_trio.core.ids import Counter
@@ -72,6 +73,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         throttles: of all sites together, by name, as far as they differ from the usual ones.
         random: chooses among sites by their scores.
         limits: times and numbers.
+        is_attended: somebody can resume a site that has paused by itself.
     """
 
     noun = "the machine of sites"
@@ -81,8 +83,10 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         throttles: Mapping[str, Limit] = MappingProxyType({}),
         random: Random | None = None,
         limits: SiteLimits | None = None,
+        is_attended: bool = True,
     ) -> None:
         super().__init__()
+        self._is_attended = is_attended
         self.limits = limits or SiteLimits()
         self.sites: dict[str, KnownSite] = {}
         self.blocks: dict[str, SiteBlock] = {}
@@ -170,7 +174,9 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             self._answer(event.ask, f"site {name}: {error}")
             return
         names = self._names.setdefault(name, Counter(f"{name}/b"))
-        self.sites[name] = KnownSite(name, settings, names, paused=event.paused)
+        site = self.sites[name] = KnownSite(name, settings, names, paused=event.paused)
+        if site.is_given_up and not self._is_attended:
+            site.paused = ""  # nobody can resume it but by a new start, as this is one
         if event.history:
             self.scores.set_history(name, event.history)
         self.actions.append(SiteOffers(name, settings.blocks.nodes_max, settings.blocks.cores_per_node))
@@ -181,7 +187,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     def _paused(self, event: SitePaused) -> None:
         site = self._asked_site(event.ask, event.site)
         if site is not None:
-            self._pause(site, "somebody has paused it")
+            self._pause(site, PAUSED_BY_SOMEBODY)
             self._answer(event.ask)
 
     @handles(SiteResumed)
@@ -479,23 +485,29 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             self._take_down(self.sites[name], views, evolve(found, unplaced=without_room[name]))
 
     def _refuse_impossible(self) -> None:
-        """Refuse what no site can ever run, if no other host is there that may."""
+        """Refuse what no site can ever run, and what none will, if no other host is there that may."""
         if self._has_other_hosts or not self.sites:
             return
         for job, group in self._demands.new_groups():
-            reasons = []
+            too_large: list[str] = []
+            paused: list[str] = []
             for site in self.sites.values():
                 reason = refusal(as_planned(group, site.settings), site.settings.blocks)
-                if reason is None:
+                if reason is not None:
+                    too_large.append(f"site {site.name}: {reason}")
+                elif site.is_given_up and not self._is_attended:
+                    paused.append(f"site {site.name} is paused: {site.paused}")
+                else:
                     break
-                reasons.append(f"site {site.name}: {reason}")
             else:
                 self._demands.refuse(job, group)
-                if group.walltime_s == WALLTIME_S:
-                    reasons.append(
+                if too_large and group.walltime_s == WALLTIME_S:
+                    too_large.append(
                         f"a task that states no timeout_s or estimate_s is taken for {WALLTIME_S:g} s"
                     )
-                self.actions.append(RefuseDemand(job, GroupRefused(group, "; ".join(reasons))))
+                if paused:
+                    paused.append("nobody can resume it here: mend that, or the file of sites, and run again")
+                self.actions.append(RefuseDemand(job, GroupRefused(group, "; ".join(too_large + paused))))
 
     def _fill(self, site: KnownSite) -> tuple[list[BlockView], BlockPlan]:
         """Put tasks that wait into the blocks of a site; return these as they are planned, and the plan."""

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.score import SiteOutcome, SiteScores
@@ -39,7 +40,7 @@ from gspc_trio.components.provision.site_events import (
 )
 from gspc_trio.components.provision.site_settings import site_settings
 from gspc_trio.components.provision.sites import Sites
-from gspc_trio.core.demand import RunningGroup, TaskDemand, TaskGroup
+from gspc_trio.core.demand import GroupRefused, RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.records.facts import BlockChanged, SiteChanged
 
@@ -50,8 +51,8 @@ ONE_SLOT = FOUR_CORES | {"slots": 1}
 class Bench:
     """The machine with a clock."""
 
-    def __init__(self, **sites: dict[str, object]) -> None:
-        self.sites = Sites()
+    def __init__(self, is_attended: bool = True, **sites: dict[str, object]) -> None:
+        self.sites = Sites(is_attended=is_attended)
         self.now = 0.0
         self.asks = 0
         for name, given in sites.items():
@@ -253,6 +254,105 @@ def test_what_can_never_run_is_cancelled_and_the_site_is_paused_with_the_reason(
     assert SiteChanged(1.0, "a", "paused", "slurm", 1, why) in actions
     bench.do(BlockGone("a/b1", "cancelled"))
     assert of(SubmitBlock, bench.until(1000)) == []
+
+
+NOBODY = "nobody can resume it here: mend that, or the file of sites, and run again"
+
+
+def hopeless(bench: Bench, block_id: str) -> list[SitesAction]:
+    """The batch system says of a block that it can never run; return what follows within two seconds."""
+    bench.do(BatchAnswered(block_id, "17"))
+    moved = bench.do(BatchMoved(block_id, BatchState.QUEUED, "PartitionConfig", is_hopeless=True))
+    return moved + bench.until(bench.now + 2)
+
+
+def test_tasks_are_refused_when_all_sites_have_paused_and_nobody_can_resume_one() -> None:
+    bench = Bench(is_attended=False, a=ONE_SLOT)
+    group = TaskGroup(100.0)
+    bench.demand(group)
+    why = "a/b1 can never run as it was asked for (1 node of 4 cores for 960 s): PartitionConfig"
+    record = bench.sites.blocks["a/b1"].record(1.0)
+    queued = replace(record, state="ending", batch_id="17", detail=why)
+    refused = RefuseDemand("j1", GroupRefused(group, f"site a is paused: {why}; {NOBODY}"))
+    assert hopeless(bench, "a/b1") == [
+        replace(queued, state="queued", detail="PartitionConfig"),
+        CancelBlock("a/b1", why),
+        queued,
+        SiteChanged(1.0, "a", "paused", "slurm", 1, why),
+        refused,
+    ]
+    assert bench.until(1000) == [], "it is said once"
+    assert bench.demand(group, group) == [refused, refused], "what comes later is refused, too"
+    bench.do(SiteResumed(1, "a"))
+    bench.do(BlockGone("a/b1", "cancelled"))
+    assert words(bench.demand(group)) == ["a/b2 wanted", "SubmitBlock", "a/b2 submitted"]
+
+
+def test_tasks_wait_for_a_paused_site_if_somebody_can_resume_it() -> None:
+    bench = Bench(a=ONE_SLOT)
+    bench.demand(TaskGroup(100.0))
+    assert of(RefuseDemand, hopeless(bench, "a/b1") + bench.until(10_000)) == []
+
+
+def test_tasks_wait_for_a_site_that_a_person_has_paused() -> None:
+    bench = Bench(is_attended=False, a=ONE_SLOT)
+    bench.do(SitePaused(1, "a"))
+    assert of(RefuseDemand, bench.demand(TaskGroup(100.0)) + bench.until(10_000)) == []
+
+
+def test_tasks_wait_as_long_as_anything_else_could_run_them() -> None:
+    bench = Bench(is_attended=False, a=ONE_SLOT | {"slots": 2}, b=ONE_SLOT | {"max_time": "1h"})
+    short, long = TaskGroup(100.0), TaskGroup(7000.0, count=8)
+    bench.do(HostsThere(there=True))
+    bench.demand(long)
+    assert list(bench.sites.blocks) == ["a/b1"]
+    started(bench)
+    bench.demand(long, TaskGroup(6999.0, count=8))
+    assert list(bench.sites.blocks) == ["a/b1", "a/b2"]
+    assert of(RefuseDemand, hopeless(bench, "a/b2")) == [], "another host may run it"
+    bench.do(HostsThere(there=False))
+    assert of(RefuseDemand, bench.demand(short, long)) == [], "there is a block"
+    bench.do(BlockGone("a/b1", "its time is over"))
+    (refused,) = of(RefuseDemand, bench.until(bench.now + 2))
+    assert refused.refused.group == long, "b could run the others"
+    too_long, paused, nobody = refused.refused.reason.split("; ")
+    assert too_long.startswith("site b: a task of 7000 s does not fit")
+    assert paused.startswith("site a is paused: a/b2 can never run")
+    assert nobody == NOBODY
+
+
+@pytest.mark.parametrize(
+    ("outcome", "count", "words"),
+    [
+        (SiteOutcome.REFUSED, 10, "10 refusals, the last one: no such queue"),
+        (None, 3, "3 blocks without any RIF, the last one: no such queue"),
+    ],
+)
+def test_tasks_are_refused_after_blocks_of_which_nothing_has_come(
+    outcome: SiteOutcome | None, count: int, words: str
+) -> None:
+    bench = Bench(is_attended=False, a=ONE_SLOT)
+    actions = bench.demand(TaskGroup(100.0))
+    for _ in range(count):
+        while not bench.sites.blocks:
+            due = bench.sites.deadline()
+            assert due is not None
+            bench.until(due)
+        assert of(RefuseDemand, actions) == []
+        actions = bench.do(BlockGone(next(iter(bench.sites.blocks)), "no such queue", outcome))
+    (refused,) = of(RefuseDemand, bench.until(bench.now + 2))
+    assert refused.refused.reason == f"site a is paused: {words}; {NOBODY}"
+
+
+def test_a_new_start_that_nobody_attends_asks_a_site_again_that_had_paused_by_itself() -> None:
+    for is_attended, paused, state in [
+        (False, "10 refusals", ""),
+        (True, "10 refusals", "10 refusals"),
+        (False, "somebody has paused it", "somebody has paused it"),
+    ]:
+        bench = Bench(is_attended=is_attended)
+        bench.do(SiteAdded(0, "a", site_settings("a", ONE_SLOT), paused))
+        assert bench.sites.sites["a"].paused == state
 
 
 def test_a_held_block_keeps_its_slot_and_is_not_counted_on_after_300_s() -> None:

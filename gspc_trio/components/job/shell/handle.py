@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -415,7 +415,7 @@ class Job:
             f"job {self.job_id} ({self.machine.name}) failed: "
             f"{result.tasks.get('failed', 0)} of its tasks failed"
         ]
-        lines += [describe_failure(failure, self.host_of(failure.resource_id)) for failure in result.failures]
+        lines += describe_failures(result.failures, self.host_of)
         return "\n".join(lines)
 
     def _look(self, to_file: bool, watched: bool) -> bool:
@@ -454,6 +454,20 @@ class Job:
         self._ended.set()
         if self.news is not None:
             self.news.set()
+
+
+def describe_failures(failures: Iterable[TaskFailure], host_of: Callable[[str], str]) -> Iterator[str]:
+    """Yield the story of each task that failed; of those that never began, the same one is told once."""
+    told: dict[str, bool] = {}  # what was told of tasks that never began: whether of several
+    for failure in failures:
+        story = describe_failure(failure, host_of(failure.resource_id))
+        why = failure.name + story.partition("\n")[2]
+        if failure.resource_id or why not in told:
+            yield story
+        if not failure.resource_id:
+            told[why] = why in told
+    if any(told.values()):
+        yield "other tasks failed in the same words before they began"
 
 
 def describe_failure(failure: TaskFailure, host: str) -> str:

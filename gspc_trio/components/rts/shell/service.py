@@ -263,7 +263,7 @@ class RtsService(Performer[actions.RtsAction]):
     def _load_sites(self, throttles: Mapping[str, int | None]) -> SiteRunner:
         from gspc_trio.components.rts.shell.sites import SiteRuns  # only here: few have sites
 
-        return SiteRuns(self, throttles)
+        return SiteRuns(self, throttles, self.sites.is_attended)
 
     def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
         """Run a task for as long as this is there."""

@@ -95,9 +95,13 @@ class SiteDesk:
 
     Args:
         load: returns what serves sites, given the throttles of all together; called for the first one.
+
+    Attributes:
+        is_attended: somebody can resume a site that has paused by itself: tasks wait for that.
     """
 
     def __init__(self, load: Callable[[Mapping[str, int | None]], SiteRunner]) -> None:
+        self.is_attended = True
         self._load = load
         self._runs: SiteRunner | None = None
 

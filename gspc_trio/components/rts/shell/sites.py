@@ -160,12 +160,13 @@ class SiteRuns(Performer[SitesAction]):
     Args:
         host: the run-time system.
         throttles: of all sites together.
+        is_attended: somebody can resume a site that has paused by itself.
     """
 
-    def __init__(self, host: SiteHost, throttles: Mapping[str, Limit]) -> None:
+    def __init__(self, host: SiteHost, throttles: Mapping[str, Limit], is_attended: bool = True) -> None:
         self._host = host
         self._throttles = throttles
-        self.machine = Sites(throttles)
+        self.machine = Sites(throttles, is_attended=is_attended)
         self._inbox: Inbox[SitesEvent] = Inbox()
         self._asks = Counter()
         self._answers: dict[int, Callable[[str], None]] = {}
@@ -436,7 +437,9 @@ class SiteRuns(Performer[SitesAction]):
             if len(self._over) > OVER_MAX:
                 del self._over[next(iter(self._over))]
             outcome = outcome_of(news.reason) if news.how == "refused" else None
-            self._inbox.put(BlockGone(block_id, news.reason, outcome))
+            is_unclear = outcome is None and not known.rif_ids and news.said
+            printed = f"; it said: {news.said[-1]}" if is_unclear else ""
+            self._inbox.put(BlockGone(block_id, news.reason + printed, outcome))
 
     def _know(self, block_id: str, known: _Open, batch_id: str) -> None:
         """The batch system has answered, clearly or not, whether it has taken the job of a block."""

@@ -176,6 +176,7 @@ async def open_system(
     only: bool = False,
     strategies: Callable[[Network], Mapping[str, Strategy]] = lambda _: {},
     claim: Callable[[ConnectionInfo], Awaitable[None]] | None = None,
+    is_attended: bool = True,
 ) -> AsyncIterator[StartedRts]:
     """A run-time system with these settings for as long as the block runs; its first hosts are up.
 
@@ -186,6 +187,7 @@ async def open_system(
         only: it listens at these alone.
         strategies: returns those that there are beside the usual ones.
         claim: told how it is reached before it has any host.
+        is_attended: somebody can resume a site that has paused by itself.
 
     Raises:
         CertificateError, OSError, StateError: certificates or state cannot be used, or it cannot listen.
@@ -208,6 +210,7 @@ async def open_system(
             raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
 
         def prepare(service: RtsService) -> None:
+            service.sites.is_attended = is_attended
             if keeper is not None and history is not None:
                 keeper.restore(service)
                 history.restore(service)
@@ -233,8 +236,7 @@ async def open_system(
                     nursery.start_soon(keeper.follow, service)
                 if history is not None:
                     nursery.start_soon(history.follow, service)
-                failed = await _start_first(settings, service, keeper)
-                yield StartedRts(service, network, info, failed)
+                yield StartedRts(service, network, info, await _start_first(settings, service, keeper))
                 nursery.cancel_scope.cancel()
 
 

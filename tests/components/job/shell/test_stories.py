@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from gspc_trio.components.job.machine import TaskFailure
-from gspc_trio.components.job.shell.handle import SHOWN_CHARACTERS_MAX, SHOWN_LINES_MAX, describe_failure
+from gspc_trio.components.job.shell.handle import (
+    SHOWN_CHARACTERS_MAX,
+    SHOWN_LINES_MAX,
+    describe_failure,
+    describe_failures,
+)
 from gspc_trio.core.task import Outcome, Reason, TaskError
 
 
@@ -31,3 +36,19 @@ def test_of_many_lines_the_last_are_told() -> None:
 
 def test_of_a_long_line_the_end_is_told() -> None:
     assert story(b"x" * 60_000)[4:] == ["  [...]", "  " + "x" * SHOWN_CHARACTERS_MAX]
+
+
+def test_what_is_the_same_of_many_tasks_that_never_began_is_told_once() -> None:
+    def failure(task_id: int, message: str, resource_id: str = "") -> TaskFailure:
+        outcome = Outcome(task_id, 0, Reason.FAILED, error=TaskError("refused", message))
+        return TaskFailure(task_id, "task", outcome, resource_id)
+
+    paused = [failure(task_id, "site hpc is paused") for task_id in (1, 2, 3)]
+    others = [failure(4, "too long"), failure(5, "bad", "r1.core0"), failure(6, "bad", "r1.core0")]
+    assert list(describe_failures([*paused, *others], lambda _: "")) == [
+        "task 1 (task), attempt 0:\n  refused: site hpc is paused",
+        "task 4 (task), attempt 0:\n  refused: too long",
+        "task 5 (task), attempt 0 on r1.core0:\n  refused: bad",
+        "task 6 (task), attempt 0 on r1.core0:\n  refused: bad",
+        "other tasks failed in the same words before they began",
+    ]

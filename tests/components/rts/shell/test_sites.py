@@ -47,9 +47,13 @@ class FakeBlocks(FakeRifs):
     """A strategy of blocks of one node, which are over with their RIF."""
 
     come_up_s = math.inf
+    ends_early = False
 
     async def run(self, order: RifOrder) -> str:
         assert order.desk is not None
+        if self.ends_early:
+            order.desk.tell(BlockOver(order.block, "ended", "it ended", said=("one", "no python")))
+            return "it ended"
         how: Over = "refused" if order.host in self.broken else "ended"
         said = ("it said so",) if order.host in self.broken else ()
         try:
@@ -169,6 +173,39 @@ async def test_tasks_that_no_block_can_run_are_refused_with_both_numbers(cluster
         assert "9000 s" in refused.reason
         assert "3540 s" in refused.reason
         assert await blocks(client) == {}
+
+
+async def test_tasks_are_refused_when_the_only_site_has_paused_and_nobody_can_resume_it(
+    cluster, autojump_clock
+):
+    cluster.service.sites.is_attended = False
+    cluster.rifs.broken |= {f"hpc/b{number}.0": "invalid partition" for number in range(1, 11)}
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2))
+        await trio.sleep(600)
+        refused = await one(job, GroupRefused)
+        assert refused == GroupRefused(
+            TaskGroup(100.0, count=2),
+            "site hpc is paused: 10 refusals, the last one: invalid partition; "
+            "nobody can resume it here: mend that, or the file of sites, and run again",
+        )
+        assert len(cluster.rifs.orders) == 10
+        await client.call(ChangeSite("hpc", SiteChange.RESUME))
+        job.peer.post(waiting(job, 2))
+        assert isinstance(await one(job, RifUp), RifUp), "a program can resume it"
+
+
+async def test_a_site_that_pauses_says_what_its_last_block_has_printed(cluster, autojump_clock):
+    cluster.service.sites.is_attended = False
+    cluster.rifs.ends_early = True
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(AddSite("hpc", SMALL))
+        job.peer.post(waiting(job, 2))
+        refused = await one(job, GroupRefused)
+        assert isinstance(refused, GroupRefused)
+        words = "3 blocks without any RIF, the last one: it ended; it said: no python; nobody can"
+        assert refused.reason.startswith(f"site hpc is paused: {words}")
 
 
 async def test_a_block_that_is_lost_is_not_started_again_but_another_is_asked_for(cluster, autojump_clock):
