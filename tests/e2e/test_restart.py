@@ -71,6 +71,7 @@ def test_what_does_not_come_back_is_lost(world: World) -> None:
     job = world.start("jobserver", "run", flow, "--set", "seconds=60", "--rts", world.connection_file)
     wait_until(lambda: world.held_cores() == 2, "the job runs")
     pids = {rif["host"]: rif["pid"] for rif in world.status()["rifs"]}
+    wait_until(lambda: json.loads(Path(state, "rts.json").read_text())["jobs"], "the state has the job")
     kill(first)
     os.kill(pids["anna"], signal.SIGKILL)
     kill(job)
