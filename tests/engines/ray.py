@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from gspc_trio.components.provision.batch import Command, CommandResult
 from gspc_trio.components.provision.find import find_provider
 from tests.e2e.support import free_port
 from tests.engines.support import RunningCluster
+
+TRIES = 4
+GIVEN_UP = "Starting Ray client server failed"
 
 NODES = """
 import sys
@@ -40,6 +44,14 @@ class Ray(RunningCluster):
         self._await("ready")
         self.address = address
         self.provider = find_provider("ray", address=address)
+
+    def run(self, command: Command, stdin: str = "") -> CommandResult:
+        """Run it; Ray starts a process for each connection, and on a busy host gives that up too early."""
+        for _ in range(TRIES):
+            result = super().run(command, stdin)
+            if GIVEN_UP not in result.errors:
+                break
+        return result
 
     def _await(self, word: str) -> None:
         assert self._process.stdout is not None
