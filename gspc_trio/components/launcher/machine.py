@@ -9,7 +9,7 @@ What is known of jobs is decided by a :class:`BatchSite`, whose questions become
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
@@ -177,7 +177,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         """Call of the engine that has not ended -> its kind, and the job that it is about, "" for none."""
         self._jobs: dict[str, _Job] = {}
         """Jobs that were submitted and are not known to be gone."""
-        self._postponed: deque[_Job] = deque()
+        self._postponed: OrderedDict[_Job, None] = OrderedDict()
+        """Jobs that wait for a place, in order."""
         self._clients: dict[int, _Job] = {}
         """Client that has not ended -> its job."""
         self._incarnation = 0
@@ -256,7 +257,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.RESTARTING and len(self._jobs) < self._options.job_limit:
             self._submit_server()
         while self._postponed and len(self._jobs) < self._options.job_limit:
-            self._submit(self._postponed.popleft())
+            self._submit(self._postponed.popitem(last=False)[0])
         if self.state is LauncherState.STOPPING and (not self._jobs or self.now >= self._stop_at):
             self._enter(LauncherState.STOPPED)
             left = tuple(f"{name} ({job.job_id})" if job.job_id else name for name, job in self._jobs.items())
@@ -395,7 +396,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         else:
             job = _Job(self._incarnation, [_Client(client_id) for client_id in ids], asked.command)
             self._clients |= dict.fromkeys(ids, job)
-            self._postponed.append(job)
+            self._postponed[job] = None
             self._send(RequestAccepted(asked.request))
             return
         self._send(RequestRefused(asked.request, reason))
@@ -414,7 +415,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if client.state is ClientState.POSTPONED:
             self._move(job, client, ClientState.CANCELLED, "")
             if not job.clients:
-                self._postponed.remove(job)
+                del self._postponed[job]
         elif all(one.is_cancelling for one in job.clients):
             self._tell_site(JobUnwanted(job.name))
         else:

@@ -8,6 +8,7 @@ missing from a list is asked for by its id, and given up when nothing is heard o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 from attrs import frozen
@@ -240,25 +241,34 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         """When the list under way was asked for."""
         self._is_changed = False
         """Whether a job has moved since the last list."""
+        self._due: list[tuple[float, str]] = []
+        """Heap of when to look at which job; a date that was changed is left out when it comes up."""
 
     def deadline(self) -> float | None:
         """Return when to list, to ask, or to give a job up."""
-        return min(self._dates(), default=None)
+        due = self._due
+        while due and due[0][0] not in self._dates(due[0][1]):
+            heappop(due)
+        if due and (self._list_at is None or due[0][0] < self._list_at):
+            return due[0][0]
+        return self._list_at
 
     def check(self) -> None:
         """Assert that nothing is forgotten: each job that was submitted will be asked for."""
         for job in self._jobs.values():
             assert job.submitted_at is not None or not job.job_id
             assert job.submitted_at is None or self._list_at is not None or self._listed_from is not None
+            assert all((date, job.name) in self._due for date in self._dates(job.name)), job.name
 
-    def _dates(self) -> Iterator[float]:
-        if self._list_at is not None:
-            yield self._list_at
-        for job in self._jobs.values():
-            if job.ask_at is not None:
-                yield job.ask_at
-            if job.missing_since is not None and job.job_id and not job.connected:
-                yield job.missing_since + self._times.missing_s
+    def _dates(self, name: str) -> Iterator[float]:
+        """Yield when to look at a job: to ask for it, or to give it up."""
+        job = self._jobs.get(name)
+        if job is None:
+            return
+        if job.ask_at is not None:
+            yield job.ask_at
+        if job.missing_since is not None and job.job_id and not job.connected:
+            yield job.missing_since + self._times.missing_s
 
     # What is wanted -----------------------------------------------------------------------------------------
 
@@ -390,6 +400,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         elif not job.connected:
             if job.missing_since is None:
                 job.missing_since = self.now
+                heappush(self._due, (self.now + self._times.missing_s, job.name))
                 self._say(job, f"{self._system} does not know job {job.job_id} any more")
             self._give_up(job)
 
@@ -398,6 +409,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         job = self._jobs.get(event.name)
         if job is not None:
             job.ask_at = self.now + job.ask_s
+            heappush(self._due, (job.ask_at, job.name))
 
     def _there(self, job: _Job, told: BatchJob) -> None:
         """The batch system knows the job."""
@@ -494,12 +506,17 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if self._list_at is not None and self.now >= self._list_at:
             self._list_at, self._listed_from = None, self.now
             self.actions.append(ListQueue())
-        for job in list(self._jobs.values()):
-            if job.ask_at is not None and self.now >= job.ask_at:
-                if job.job_id:
-                    self._ask(job)
-                else:  # a list says whether there is such a job
-                    job.ask_at = None
-                    if self._listed_from is None:
-                        self._list_at = self.now
-            self._give_up(job)
+        while self._due and self._due[0][0] <= self.now:
+            job = self._jobs.get(heappop(self._due)[1])
+            if job is not None:
+                self._look_at(job)
+
+    def _look_at(self, job: _Job) -> None:
+        if job.ask_at is not None and self.now >= job.ask_at:
+            if job.job_id:
+                self._ask(job)
+            else:  # a list says whether there is such a job
+                job.ask_at = None
+                if self._listed_from is None:
+                    self._list_at = self.now
+        self._give_up(job)
