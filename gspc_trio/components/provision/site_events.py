@@ -188,6 +188,12 @@ class SiteOffers(Struct, frozen=True):
     cores: int
 
 
+class SiteWithdrawn(Struct, frozen=True):
+    """A site has paused by itself and nobody can resume it: it brings nothing, unless SiteOffers follows."""
+
+    site: str
+
+
 class SubmitBlock(Struct, frozen=True):
     """Ask for a block; BatchAnswered or BlockGone follows, and BlockGone at the end."""
 
@@ -222,6 +228,7 @@ class RefuseDemand(Struct, frozen=True):
 SitesAction: TypeAlias = (
     SiteAnswered
     | SiteOffers
+    | SiteWithdrawn
     | SubmitBlock
     | SuspendBlock
     | CancelBlock

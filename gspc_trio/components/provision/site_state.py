@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import define, field, frozen
 
 from gspc_trio.components.provision.batch import BatchState
-from gspc_trio.components.provision.planner import BlockView, RunningTasks
+from gspc_trio.components.provision.demands import as_planned
+from gspc_trio.components.provision.planner import BlockView, RunningTasks, refusal
 from gspc_trio.components.provision.site_settings import SiteSettings
+from gspc_trio.core.demand import WALLTIME_S, TaskGroup
 from gspc_trio.core.ids import Counter, RifId
 from gspc_trio.records.facts import BlockChanged, SiteChanged
 
@@ -17,6 +19,9 @@ SAME_END_S = 1.5
 
 PAUSED_BY_SOMEBODY = "somebody has paused it"
 """Why a site is paused that did not pause by itself."""
+
+NOBODY_RESUMES = "nobody can resume it here: mend that, or the file of sites, and run again"
+"""What people are told of sites that are given up."""
 
 
 @frozen
@@ -154,23 +159,27 @@ class KnownSite:
     Attributes:
         name, settings: of it.
         names: of its blocks.
+        is_attended: somebody can resume it when it has paused by itself.
         blocks: those that are not over, oldest first.
         paused: why nothing is asked for, "" if it is not paused.
         refusals: in a row; ``refused``: what the last one said.
         retry_at: when something may be asked for again after a refusal, or None.
         without_rif: blocks in a row that never had a RIF.
+        is_withdrawn: whether it was told that it brings nothing any more.
         told: the last record, without its time.
     """
 
     name: str
     settings: SiteSettings
     names: Counter
+    is_attended: bool
     blocks: dict[str, SiteBlock] = field(factory=dict)
     paused: str = ""
     refusals: int = 0
     refused: str = ""
     retry_at: float | None = None
     without_rif: int = 0
+    is_withdrawn: bool = False
     told: tuple[str, str] = ("", "")
 
     def may_ask(self, now: float) -> bool:
@@ -179,9 +188,15 @@ class KnownSite:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it has paused by itself, and no block is left that could still run something."""
-        paused_itself = self.paused not in ("", PAUSED_BY_SOMEBODY)
-        return paused_itself and all(block.ending for block in self.blocks.values())
+        """Whether it has paused by itself, nobody can resume it, and no block could still run something."""
+        if self.is_attended or self.paused in ("", PAUSED_BY_SOMEBODY):
+            return False
+        return all(block.ending for block in self.blocks.values())
+
+    @property
+    def why_paused(self) -> str:
+        """What people are told of a site that is paused."""
+        return f"site {self.name} is paused: {self.paused}"
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -196,3 +211,22 @@ class KnownSite:
         """Return the record of how it is now."""
         provider, slots = self.settings.provider, self.settings.blocks.slots
         return SiteChanged(now, self.name, self.shown[0], provider, slots, self.shown[1])
+
+
+def why_never(group: TaskGroup, sites: Iterable[KnownSite]) -> str | None:
+    """Return why none of the sites will ever run such tasks, None if one of them may."""
+    too_large: list[str] = []
+    paused: list[str] = []
+    for site in sites:
+        reason = refusal(as_planned(group, site.settings), site.settings.blocks)
+        if reason is not None:
+            too_large.append(f"site {site.name}: {reason}")
+        elif site.is_given_up:
+            paused.append(site.why_paused)
+        else:
+            return None
+    if too_large and group.walltime_s == WALLTIME_S:
+        too_large.append(f"a task that states no timeout_s or estimate_s is taken for {WALLTIME_S:g} s")
+    if paused:
+        paused.append(NOBODY_RESUMES)
+    return "; ".join(too_large + paused)

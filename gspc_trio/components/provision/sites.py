@@ -18,15 +18,8 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import BatchState
-from gspc_trio.components.provision.demands import Demands, as_planned
-from gspc_trio.components.provision.planner import (
-    BlockPlan,
-    BlockView,
-    NewBlock,
-    RunningTasks,
-    plan,
-    refusal,
-)
+from gspc_trio.components.provision.demands import Demands
+from gspc_trio.components.provision.planner import BlockPlan, BlockView, NewBlock, RunningTasks, plan
 from gspc_trio.components.provision.removal import TakeDown, removals
 from gspc_trio.components.provision.score import SiteOutcome, SiteScores, SiteUse
 from gspc_trio.components.provision.site_events import (
@@ -51,12 +44,20 @@ from gspc_trio.components.provision.site_events import (
     SitesAction,
     SitesEvent,
     SitesStopped,
+    SiteWithdrawn,
     SubmitBlock,
     SuspendBlock,
 )
-from gspc_trio.components.provision.site_state import PAUSED_BY_SOMEBODY, KnownSite, SiteBlock, SiteLimits
+from gspc_trio.components.provision.site_state import (
+    NOBODY_RESUMES,
+    PAUSED_BY_SOMEBODY,
+    KnownSite,
+    SiteBlock,
+    SiteLimits,
+    why_never,
+)
 from gspc_trio.components.provision.throttle import Limit, ThrottleGate, ThrottleKind
-from gspc_trio.core.demand import WALLTIME_S, GroupRefused, TaskDemand
+from gspc_trio.core.demand import GroupRefused, TaskDemand
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.similar import did_you_mean
@@ -136,6 +137,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         for site in self.sites.values():
             waiting = [block for block in site.blocks.values() if not block.submitted]
             assert not waiting or site.may_ask(self.now), site
+            assert not site.is_withdrawn or site.is_given_up, site
 
     def preview(self, now: float) -> dict[str, BlockPlan]:
         """Return what would be planned now, one site after the other, also at those that are paused."""
@@ -156,6 +158,11 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         cores = len(rif_ids) * blocks.cores_per_node
         return SiteUse(site.name, self._demands.running_at(rif_ids), cores, is_full)
 
+    def withdrawn(self) -> str:
+        """Return what people are told of the sites that bring nothing any more, "" if there are none."""
+        words = [one.why_paused for one in self.sites.values() if one.is_withdrawn]
+        return "; ".join([*words, NOBODY_RESUMES]) if words else ""
+
     def running(self, block: SiteBlock, now: float) -> list[RunningTasks]:
         """Return what runs in a block, as jobs have told."""
         return self._demands.running(block.up.values(), self.sites[block.site].settings, now)
@@ -174,12 +181,12 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             self._answer(event.ask, f"site {name}: {error}")
             return
         names = self._names.setdefault(name, Counter(f"{name}/b"))
-        site = self.sites[name] = KnownSite(name, settings, names, paused=event.paused)
-        if site.is_given_up and not self._is_attended:
+        site = self.sites[name] = KnownSite(name, settings, names, self._is_attended, paused=event.paused)
+        if site.is_given_up:
             site.paused = ""  # nobody can resume it but by a new start, as this is one
         if event.history:
             self.scores.set_history(name, event.history)
-        self.actions.append(SiteOffers(name, settings.blocks.nodes_max, settings.blocks.cores_per_node))
+        self._offer(site)
         self._plan_soon()
         self._answer(event.ask)
 
@@ -196,6 +203,8 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         if site is not None:
             site.paused, site.retry_at = "", None
             site.refusals = site.without_rif = 0
+            if site.is_withdrawn:
+                self._offer(site)
             self._plan_soon()
             self._answer(event.ask)
 
@@ -246,6 +255,10 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
 
     def _answer(self, ask: int, refusal: str = "") -> None:
         self.actions.append(SiteAnswered(ask, refusal))
+
+    def _offer(self, site: KnownSite) -> None:
+        blocks, site.is_withdrawn = site.settings.blocks, False
+        self.actions.append(SiteOffers(site.name, blocks.nodes_max, blocks.cores_per_node))
 
     def _pause(self, site: KnownSite, reason: str) -> None:
         site.paused = site.paused or reason
@@ -477,6 +490,10 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     def _plan(self) -> None:
         """Give each block what it has room for, ask for blocks for the rest, and end those nobody needs."""
         self._refuse_impossible()
+        for site in self.sites.values():
+            if site.is_given_up and not site.is_withdrawn:
+                site.is_withdrawn = True
+                self.actions.append(SiteWithdrawn(site.name))
         self._demands.begin()
         filled = {name: self._fill(site) for name, site in self.sites.items() if site.blocks}
         without_room = {name: self._demands.left_for(self.sites[name].settings) for name in filled}
@@ -489,25 +506,10 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         if self._has_other_hosts or not self.sites:
             return
         for job, group in self._demands.new_groups():
-            too_large: list[str] = []
-            paused: list[str] = []
-            for site in self.sites.values():
-                reason = refusal(as_planned(group, site.settings), site.settings.blocks)
-                if reason is not None:
-                    too_large.append(f"site {site.name}: {reason}")
-                elif site.is_given_up and not self._is_attended:
-                    paused.append(f"site {site.name} is paused: {site.paused}")
-                else:
-                    break
-            else:
+            reason = why_never(group, self.sites.values())
+            if reason is not None:
                 self._demands.refuse(job, group)
-                if too_large and group.walltime_s == WALLTIME_S:
-                    too_large.append(
-                        f"a task that states no timeout_s or estimate_s is taken for {WALLTIME_S:g} s"
-                    )
-                if paused:
-                    paused.append("nobody can resume it here: mend that, or the file of sites, and run again")
-                self.actions.append(RefuseDemand(job, GroupRefused(group, "; ".join(too_large + paused))))
+                self.actions.append(RefuseDemand(job, GroupRefused(group, reason)))
 
     def _fill(self, site: KnownSite) -> tuple[list[BlockView], BlockPlan]:
         """Put tasks that wait into the blocks of a site; return these as they are planned, and the plan."""

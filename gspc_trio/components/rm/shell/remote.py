@@ -34,7 +34,7 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     ServeRts,
 )
-from gspc_trio.components.rm.shell.service import FromJob, ToRts, own_words
+from gspc_trio.components.rm.shell.service import FromJob, ToRts, own_words, with_reason
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
@@ -76,6 +76,7 @@ class RemoteManager:
     Attributes:
         peers: job -> its connection.
         record: takes a record; whoever replaces it passes on what it takes.
+        why_refused: returns what a job is told of a refusal besides its reason, or "".
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class RemoteManager:
         self._name = name
         self._tell_rts = tell_rts
         self.record = record
+        self.why_refused: Callable[[], str] = str
         self._ledger = Ledger(epoch)
         self._link: Peer | None = None
         self._status = _UNKNOWN
@@ -208,6 +210,8 @@ class RemoteManager:
                 self._ledger.heard(message)
             job = self.peers.get(message.job)
             if job is not None:  # who is gone hears nothing any more
+                if isinstance(message, Refuse):
+                    message = with_reason(message, self.why_refused())
                 job.post(message)
         elif isinstance(message, Revoke | ResourcesLeft | GrantsAhead | RmAnswered):
             self._hear_for_rts(message)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import trio
+from msgspec.structs import replace
 
 from gspc_trio.components.rm.events import Added, Removed, RmAction, RmEvent
 from gspc_trio.components.rm.explain import ExplainedRequest, ManagerStatus
@@ -53,6 +54,7 @@ class RmShell(Performer[RmAction | ToRts]):
     Attributes:
         peers: job -> its connection.
         record: takes a record; whoever replaces it passes on what it takes.
+        why_refused: returns what a job is told of a refusal besides its reason, or "".
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class RmShell(Performer[RmAction | ToRts]):
         self.peers: dict[JobId, Peer] = {}
         self._tell_rts = tell_rts
         self.record = record
+        self.why_refused: Callable[[], str] = str
         self._answering = AnsweringManager(machine)
         tell_rts(GrantsAhead(self._answering.ahead.newest))
 
@@ -95,11 +98,17 @@ class RmShell(Performer[RmAction | ToRts]):
         """Take what a job says; one that speaks for another job loses its connection."""
         self.inbox.put_all(own_words(peer, job, said), peer)
 
-    @performs(Grant, Recall, Refuse, Lapsed)
-    def _tell_job(self, action: Grant | Recall | Refuse | Lapsed) -> None:
+    @performs(Grant, Recall, Lapsed)
+    def _tell_job(self, action: Grant | Recall | Lapsed) -> None:
         peer = self.peers.get(action.job)
         if peer is not None:  # who is gone hears nothing any more
             peer.post(action)
+
+    @performs(Refuse)
+    def _refuse(self, action: Refuse) -> None:
+        peer = self.peers.get(action.job)
+        if peer is not None:
+            peer.post(with_reason(action, self.why_refused()))
 
     @performs(Revoke, ResourcesLeft, RmAnswered, GrantsAhead)
     def _tell(self, action: ToRts) -> None:
@@ -117,6 +126,13 @@ class RmShell(Performer[RmAction | ToRts]):
             log.info("%s is late: %s", event, error)
         else:
             raise error
+
+
+def with_reason(refusal: Refuse, more: str) -> Refuse:
+    """Return a refusal with another reason besides its own, if there is one and nobody wanted it."""
+    if not more or refusal.kind == "interrupted":
+        return refusal
+    return replace(refusal, reason=f"{refusal.reason}; {more}")
 
 
 def own_words(peer: Peer, job: JobId, said: Sequence[FromJob]) -> Sequence[FromJob]:

@@ -53,6 +53,7 @@ from gspc_trio.components.provision.site_events import (
     SitesAction,
     SitesEvent,
     SitesStopped,
+    SiteWithdrawn,
     SubmitBlock,
     SuspendBlock,
 )
@@ -185,6 +186,7 @@ class SiteRuns(Performer[SitesAction]):
     def start(self) -> None:
         """Drive the machine."""
         self._host.rm.record = self._note
+        self._host.rm.why_refused = self.machine.withdrawn
         self._host.start_soon(self._drive)
         self._tell_of_others()
 
@@ -485,8 +487,7 @@ class SiteRuns(Performer[SitesAction]):
     @performs(SiteOffers)
     def _site_offers(self, action: SiteOffers) -> None:
         """Tell the resource manager what the site could bring, so that requests which need it wait."""
-        for name in self._offered.pop(action.site, ()):
-            self._host.rm.tell(Settled(name))
+        self._settle_offer(action.site)
         if not action.nodes:
             self._forget_site(action.site)
             return
@@ -497,6 +498,16 @@ class SiteRuns(Performer[SitesAction]):
         for name in names:
             self._host.rm.tell(Coming(name, node_to_come(name, action.cores), action.site))
         self._offered[action.site] = names
+
+    @performs(SiteWithdrawn)
+    def _site_withdrawn(self, action: SiteWithdrawn) -> None:
+        """Have the resource manager refuse what only the site could meet; jobs still say what they need."""
+        self._settle_offer(action.site)
+        self._offered[action.site] = []
+
+    def _settle_offer(self, site: str) -> None:
+        for name in self._offered.pop(site, ()):
+            self._host.rm.tell(Settled(name))
 
     def _forget_site(self, site: str) -> None:
         """A site is gone: another one of its name may have another batch system."""

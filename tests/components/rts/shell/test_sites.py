@@ -14,7 +14,7 @@ from gspc_trio.components.provision.blocks import BlockOver, Over, SavedSite
 from gspc_trio.components.provision.strategy import OutOfSight, RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
 from gspc_trio.components.rts.events import RifRestored
-from gspc_trio.components.rts.messages import RifUp
+from gspc_trio.components.rts.messages import Bootstrap, RifUp
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.rts.site_lines import describe_plans, describe_site
 from gspc_trio.components.rts.site_messages import (
@@ -194,6 +194,30 @@ async def test_tasks_are_refused_when_the_only_site_has_paused_and_nobody_can_re
         await client.call(ChangeSite("hpc", SiteChange.RESUME))
         job.peer.post(waiting(job, 2))
         assert isinstance(await one(job, RifUp), RifUp), "a program can resume it"
+
+
+async def test_what_only_a_site_could_meet_is_refused_when_it_has_paused_though_another_host_is_there(
+    cluster, autojump_clock
+):
+    cluster.service.sites.is_attended = False
+    cluster.rifs.broken |= {f"hpc/b{number}.0": "invalid partition" for number in range(1, 11)}
+    wide = Shape((Requirement("core"),) * 3)
+    async with cluster.client() as client, cluster.job() as job:
+        await client.call(Bootstrap(("anna",), "fake", nodes=1))
+        await client.call(AddSite("hpc", SMALL | {"cores_per_node": "4"}))
+        job.peer.post(demand(job, 1, wide))
+        job.peer.post(TaskDemand(job.job, (TaskGroup(100.0, cores=3),)))
+        await trio.sleep(600)
+        refused = await one(job, Refuse)
+        assert isinstance(refused, Refuse)
+        words = "site hpc is paused: 10 refusals, the last one: invalid partition; nobody can resume it here"
+        assert words in refused.reason
+        job.peer.post(demand(job, 1))
+        assert isinstance(await one(job, Grant), Grant), "anna can do it"
+        await client.call(ChangeSite("hpc", SiteChange.RESUME))
+        job.peer.post(demand(job, 1, wide))
+        job.peer.post(TaskDemand(job.job, (TaskGroup(100.0, cores=3),)))
+        assert isinstance(await one(job, Grant), Grant), "a program can resume it"
 
 
 async def test_a_site_that_pauses_says_what_its_last_block_has_printed(cluster, autojump_clock):
