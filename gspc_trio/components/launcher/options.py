@@ -6,6 +6,7 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +18,10 @@ SCHEDULERS = (
     *("local", "openmpi", "slurm", "slurm-srun", "slurm-mixed", "slurm-openmpi"),
     *("oar", "oar-hybrid"),
 )
-"""Ways to start jobs."""
+"""Ways to start jobs; installed packages may offer more."""
+
+ADAPTER_ENTRY_POINTS = "gspc_trio.adapters"
+"""Group in which packages offer adapters, which are ways to start jobs."""
 
 MELISSA_SCHEDULERS = {"slurm-global": "slurm-srun", "slurm-semiglobal": "slurm-mixed"}
 """Melissa's name of a scheduler -> ours."""
@@ -32,6 +36,12 @@ class BadOption(ValueError):
     """A study cannot be had like this; the message is one line for people."""
 
 
+def schedulers() -> tuple[str, ...]:
+    """Return all values of the option ``scheduler``."""
+    offered = {entry.name for entry in entry_points(group=ADAPTER_ENTRY_POINTS)}
+    return (*SCHEDULERS, *sorted(offered - set(SCHEDULERS)))
+
+
 def _count(meaning: str, default: int, least: int = 1, most: int | None = None) -> int:
     value: int = field(default=default, metadata={"meaning": meaning, "least": least, "most": most})
     return value
@@ -42,7 +52,7 @@ def _seconds(meaning: str, default: float) -> float:
     return value
 
 
-def _text(meaning: str, default: str = "", choices: tuple[str, ...] = ()) -> str:
+def _text(meaning: str, default: str = "", choices: Callable[[], tuple[str, ...]] = tuple) -> str:
     value: str = field(default=default, metadata={"meaning": meaning, "choices": choices})
     return value
 
@@ -62,7 +72,8 @@ class LauncherOptions:
     """The options of a study; :func:`option_table` tells what each means."""
 
     output_dir: str = _text('directory of all files of the study; "" for study-YYYYMMDDTHHMMSS')
-    scheduler: str = _text('how jobs are started; "" is refused', choices=SCHEDULERS)
+    scheduler: str = _text('how jobs are started; "" is refused', choices=schedulers)
+    server_command: tuple[str, ...] = _words("program and arguments of the server")
     scheduler_arg: tuple[str, ...] = _words("arguments of the scheduler for all jobs")
     scheduler_arg_server: tuple[str, ...] = _words("more arguments of the scheduler for the server job")
     scheduler_arg_client: tuple[str, ...] = _words("more arguments of the scheduler for client jobs")
@@ -119,7 +130,7 @@ def option_table() -> Iterator[OptionRow]:
     """Return a row for each option."""
     for name, one in _FIELDS.items():
         kind = _TYPES.get(str(one.type), "list of texts")
-        choices = one.metadata.get("choices", ())
+        choices = one.metadata.get("choices", tuple)()
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         yield OptionRow(name, kind, default, one.metadata["meaning"], choices)
     yield TIMER_DELAY
@@ -146,7 +157,7 @@ def launcher_options(given: Mapping[str, object]) -> LauncherOptions:
     for name in _FIELDS.keys() & given.keys():
         values[name] = _value(name, given[name], _FIELDS[name])
     if not values.get("scheduler"):
-        raise BadOption(f"the option scheduler is missing; there are: {', '.join(SCHEDULERS)}")
+        raise BadOption(f"the option scheduler is missing; there are: {', '.join(schedulers())}")
     make: Callable[..., LauncherOptions] = LauncherOptions
     return make(**values)
 
@@ -209,7 +220,7 @@ def _value(name: str, value: object, one: Attribute[object]) -> object:
         raise BadOption(f"{name}: {value!r} is too large: it is {most} or less")
     if over is not None and isinstance(result, float) and result <= over:
         raise BadOption(f"{name}: {value!r} is too small: it is more than {over}")
-    choices = one.metadata.get("choices", ())
+    choices = one.metadata.get("choices", tuple)()
     if choices and result not in choices:
         near = did_you_mean(str(result), choices)
         raise BadOption(f"{name}: there is no {result!r}{near}; there are: {', '.join(choices)}")

@@ -72,7 +72,7 @@ class BatchRequest:
         account: who pays; "" for the usual one.
         arguments: more for the command that submits.
         output: file for what it prints.
-        nodes: how many, which it gets all at once.
+        nodes: how many, which it gets all at once; 0: ``arguments`` say what it needs.
         script: what it runs; it has no secrets.
         folder: the directory of this job, in which the script is a file ``script``, too. The nodes see it,
             unless their batch system carries secrets (``Provider.secret_path``).

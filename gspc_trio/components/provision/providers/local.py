@@ -27,11 +27,8 @@ _SUBMIT = (
 _LIST = 'ps -ww -o pid=,sess=,stat=,args= -U "$(id -u)" && echo "seen $1"'
 """The last line says that the list is whole, and which job was asked for."""
 
-_CANCEL = """
-find() { ps -ww -o pid=,sess=,args= -U "$(id -u)" | while read -r pid session args; do
-    case "$args" in *" gspc-job=$1") [ "$pid" != "$session" ] || echo "$pid";; esac
-done; }
-for leader in $(find "$1"); do
+_END = """
+for leader in $leaders; do
     kill -s TERM -- "-$leader"
     for signal in TERM KILL; do
         for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
@@ -43,6 +40,23 @@ for leader in $(find "$1"); do
 done
 """
 """What the leader leaves in its session ends, too: an ``mpiexec`` does not always end its ranks."""
+
+_CANCEL = f"""
+find() {{ ps -ww -o pid=,sess=,args= -U "$(id -u)" | while read -r pid session args; do
+    case "$args" in *" gspc-job=$1") [ "$pid" != "$session" ] || echo "$pid";; esac
+done; }}
+leaders=$(find "$1")
+{_END}"""
+
+
+def job_mark(name: str) -> str:
+    """Return the last argument of a process that is to be found as the job of this name."""
+    return _MARK + name
+
+
+def end_session(leader: int) -> Command:
+    """Return the command that ends a process, and all that is in the session which it leads."""
+    return ("/bin/sh", "-c", f'leaders="$1"\n{_END}', "sh", str(leader))
 
 
 class LocalProvider(Provider):

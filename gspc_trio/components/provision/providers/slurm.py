@@ -60,8 +60,9 @@ class SlurmProvider(Provider):
         command = ["sbatch", "--parsable", f"--job-name={request.name}", f"--output={request.output}"]
         # A job of several nodes goes on when it loses one.
         command += ["--no-requeue", *(["--no-kill"] if request.nodes > 1 else [])]
-        command += [f"--nodes={request.nodes}", f"--ntasks={request.nodes}"]
-        command += [f"--cpus-per-task={request.cores}"] if request.cores else ["--exclusive"]
+        if request.nodes:
+            command += [f"--nodes={request.nodes}", f"--ntasks={request.nodes}"]
+            command += [f"--cpus-per-task={request.cores}"] if request.cores else ["--exclusive"]
         if request.time_s:
             command.append(f"--time={time_units(request, self.time_unit_s)}")
         if request.queue:
