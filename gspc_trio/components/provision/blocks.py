@@ -168,8 +168,11 @@ class BlockSide(Protocol):
         """So many RIFs are connected from now on."""
         ...
 
-    def cancel_stray(self, job_id: str) -> None:
-        """Cancel this job: the block is not wanted any more."""
+    def stray_canceller(self) -> Callable[[str], None]:
+        """Return what cancels a job, by its id, once the block is not wanted any more.
+
+        It outlives the block, and holds neither orders nor secrets of it.
+        """
         ...
 
     def save(self, restarts: int) -> SavedBlock:

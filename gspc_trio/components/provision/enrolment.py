@@ -127,6 +127,12 @@ class CancelStray(Struct, frozen=True):
     job_id: str
 
 
+class ForgetBlock(Struct, frozen=True):
+    """Too many blocks were closed after this one: its job is a stranger from now on."""
+
+    block: str
+
+
 class JobSeen(Struct, frozen=True):
     """The batch job of a block runs, under this id: one of its nodes has enrolled."""
 
@@ -142,7 +148,15 @@ class ConnectedChanged(Struct, frozen=True):
 
 
 EnrolmentAction: TypeAlias = (
-    GiveOrder | RefuseEnrolment | EndNode | CancelStray | JobSeen | ConnectedChanged | NodeCame | NodeLost
+    GiveOrder
+    | RefuseEnrolment
+    | EndNode
+    | CancelStray
+    | ForgetBlock
+    | JobSeen
+    | ConnectedChanged
+    | NodeCame
+    | NodeLost
 )
 
 
@@ -242,7 +256,9 @@ class Enrolment(MachineBase[EnrolmentEvent, EnrolmentAction]):
             self._send_away(node, f"the block {block.name} is not wanted any more")
         self._closed[block.name] = None
         if len(self._closed) > CLOSED_MAX:
-            del self._closed[next(iter(self._closed))]
+            oldest = next(iter(self._closed))
+            del self._closed[oldest]
+            self.actions.append(ForgetBlock(oldest))
 
     @handles(JobKnown)
     def _job_known(self, event: JobKnown) -> None:

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gspc_trio.components.provision.blocks import NodeCame, NodeLost
 from gspc_trio.components.provision.enrolment import (
+    CLOSED_MAX,
     CancelStray,
     CloseBlock,
     ConnectedChanged,
@@ -17,6 +18,7 @@ from gspc_trio.components.provision.enrolment import (
     EnrolmentAction,
     EnrolmentEvent,
     Enrols,
+    ForgetBlock,
     GiveOrder,
     HandInOrder,
     JobKnown,
@@ -144,6 +146,16 @@ def test_a_block_that_is_not_wanted_sends_all_away_and_its_job_is_cancelled():
     assert desk.tell(Enrols(3, "c", 0, "17", 0)) == [RefuseEnrolment(3, "the block c is not wanted any more")]
     with pytest.raises(IllegalEvent):
         desk.tell(HandInOrder("b", 0, 2))
+
+
+def test_the_oldest_of_too_many_closed_blocks_is_forgotten():
+    desk = Desk(OpenBlock("b", NODES), OpenBlock("c", NODES))
+    assert desk.tell(CloseBlock("b")) == []
+    for number in range(CLOSED_MAX - 1):
+        desk.tell(OpenBlock(f"b{number}", NODES))
+        assert desk.tell(CloseBlock(f"b{number}")) == []
+    assert desk.tell(CloseBlock("c")) == [ForgetBlock("b")]
+    assert desk.tell(Enrols(1, "b", 0, "17", 0)) == [RefuseEnrolment(1, "the block b is not wanted any more")]
 
 
 def test_a_rif_of_an_earlier_run_time_system_has_its_order_already():

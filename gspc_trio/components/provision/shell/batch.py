@@ -166,10 +166,15 @@ class _Block:
         self.had_rifs = self.had_rifs or count > 0
         self._strategy.put(JobContact(self.name, count))
 
-    def cancel_stray(self, job_id: str) -> None:
+    def stray_canceller(self) -> Callable[[str], None]:
         """See BlockSide."""
-        log.warning("the batch job %s of the block %s is not wanted: it is cancelled", job_id, self.block)
-        self.desk.start_soon(self._strategy.cancel_stray, job_id, self.name)
+        desk, strategy, block, name = self.desk, self._strategy, self.block, self.name
+
+        def cancel(job_id: str) -> None:
+            log.warning("the batch job %s of the block %s is not wanted: it is cancelled", job_id, block)
+            desk.start_soon(strategy.cancel_stray, job_id, name)
+
+        return cancel
 
     def save(self, restarts: int) -> SavedBlock:
         """See BlockSide."""

@@ -54,7 +54,9 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
         self._inbox: Inbox[EnrolmentEvent] = Inbox()
         self._sides: dict[str, BlockSide] = {}
         self._restarts: dict[str, int] = {}  # as they were when a block was opened
-        self._closed: dict[str, tuple[BlockSide, bytes]] = {}
+        # Of blocks that were closed, too, until the machine forgets them: who comes late proves that it is of
+        # one, is told, and its job is cancelled. Nothing else is kept of them.
+        self._cancels: dict[str, Callable[[str], None]] = {}
         self._tickets: dict[str, bytes] = {saved.block: bytes.fromhex(saved.ticket) for saved in before}
         self._places: dict[tuple[str, int], tuple[str, int]] = {}
         self._links = Counter()
@@ -131,21 +133,14 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
     ) -> None:
         """See BlockDesk."""
         self._sides[block], self._tickets[block], self._restarts[block] = side, ticket, restarts
-        self._closed.pop(block, None)
+        self._cancels[block] = side.stray_canceller()
         self._inbox.put(enrolment.OpenBlock(block, nodes, job_id, restarts))
 
     def close_block(self, block: str) -> None:
         """See BlockDesk."""
-        side = self._sides.pop(block, None)
-        if side is None:
+        if self._sides.pop(block, None) is None:
             return
         del self._restarts[block]
-        # Its ticket stays known for a while: who comes late is told, and its job is cancelled.
-        self._closed[block] = (side, self._tickets[block])
-        if len(self._closed) > enrolment.CLOSED_MAX:
-            oldest = next(iter(self._closed))
-            del self._closed[oldest]
-            del self._tickets[oldest]
         self._inbox.put(enrolment.CloseBlock(block))
 
     def job_known(self, block: str, job_id: str) -> None:
@@ -191,8 +186,14 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
 
     @performs(enrolment.CancelStray)
     def _cancel_stray(self, action: enrolment.CancelStray) -> None:
-        if action.block in self._closed:
-            self._closed[action.block][0].cancel_stray(action.job_id)
+        if action.block not in self._sides and action.block in self._cancels:
+            self._cancels[action.block](action.job_id)
+
+    @performs(enrolment.ForgetBlock)
+    def _forget(self, action: enrolment.ForgetBlock) -> None:
+        if action.block not in self._sides:
+            self._cancels.pop(action.block, None)
+            self._tickets.pop(action.block, None)
 
     @performs(enrolment.JobSeen)
     def _job_seen(self, action: enrolment.JobSeen) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,9 @@ async def test_a_block_is_saved_from_its_first_moment_and_keeps_its_number_of_re
     class Side:
         def save(self, restarts: int) -> SavedBlock:
             return SavedBlock("b", 1, "gspc-b", "17", "00", "/nowhere", restarts)
+
+        def stray_canceller(self) -> Callable[[str], None]:
+            return pytest.fail
 
     desk = EnrolmentDesk(lambda _: "")
     desk.open_block(Side(), "b", 1, b"ticket", "17", 2)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from gspc_trio.components.provision.blocks import SavedBlock
+from gspc_trio.components.provision.enrolment import CLOSED_MAX
 from gspc_trio.components.provision.messages import Enrol, Enrolled
 from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
 from gspc_trio.components.wire.codec import wire_codec
@@ -40,8 +45,8 @@ class Side:
     def connected_changed(self, count: int) -> None:
         raise AssertionError(count)
 
-    def cancel_stray(self, job_id: str) -> None:
-        self.strays.append(job_id)
+    def stray_canceller(self) -> Callable[[str], None]:
+        return self.strays.append
 
     def save(self, restarts: int) -> SavedBlock:
         return SavedBlock("s/b1", 1, "name", "17", "aa" * 32, "/folder", restarts)
@@ -86,6 +91,33 @@ async def test_an_order_that_was_taken_back_meanwhile_is_refused(autojump_clock,
             side.orders.clear()
         desk.open(nursery)
         await refused.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_a_closed_block_only_is_kept_what_cancels_its_job_until_it_is_forgotten(
+    autojump_clock,
+):
+    network, side = Network(wire_codec), Side()
+    desk, strays, kept = new_desk(side), side.strays, weakref.ref(side)
+    other = Side()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(network.listen, AT, desk.serve, role="rts", name="rts"))
+        desk.open(nursery)
+        desk.close_block("s/b1")
+        del side
+        gc.collect()
+        assert kept() is None
+        with pytest.raises(RemoteError, match="not wanted any more"):
+            await enrol(network, "18")
+        assert strays == ["18"]
+        ticket = desk.token_of("enrol", "s/b1")
+        assert ticket == bytes(32)
+        for number in range(2, CLOSED_MAX + 2):
+            desk.open_block(other, f"s/b{number}", 1, bytes(32), "", 0)
+            desk.close_block(f"s/b{number}")
+        await trio.testing.wait_all_tasks_blocked()
+        assert desk.token_of("enrol", "s/b1") != ticket
+        assert desk.token_of("enrol", "s/b2") == bytes(32)
         nursery.cancel_scope.cancel()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
@@ -64,8 +64,8 @@ class Side:
     def connected_changed(self, count: int) -> None:
         del count
 
-    def cancel_stray(self, job_id: str) -> None:
-        raise AssertionError(job_id)
+    def stray_canceller(self) -> Callable[[str], None]:
+        return pytest.fail
 
     def save(self, restarts: int) -> SavedBlock:
         raise AssertionError(restarts)
