@@ -40,12 +40,14 @@ class HopelessBlocks:
     come_up_s = math.inf
 
     async def run(self, order: RifOrder) -> str:
-        assert order.desk is not None
-        order.desk.tell(BlockMoved(order.block, "queued", "17", "too long", "it waits", is_hopeless=True))
+        assert order.enrolments is not None
+        order.enrolments.tell(
+            BlockMoved(order.block, "queued", "17", "too long", "it waits", is_hopeless=True)
+        )
         try:
             await trio.sleep_forever()
         finally:
-            order.desk.tell(BlockOver(order.block, "ended", "cancelled", was_cancelled=True))
+            order.enrolments.tell(BlockOver(order.block, "ended", "cancelled", was_cancelled=True))
         raise AssertionError("it slept")
 
 

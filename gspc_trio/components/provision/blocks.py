@@ -150,7 +150,7 @@ class EnrolmentFile:
 
 
 class BlockSide(Protocol):
-    """What the desk where RIFs enrol tells whoever keeps a block."""
+    """What the service at which RIFs enrol tells whoever keeps a block."""
 
     def order_for(self, node: int) -> str | None:
         """Return the order for the RIF of a node, as it is told; None if it was taken back."""
@@ -180,7 +180,7 @@ class BlockSide(Protocol):
         ...
 
 
-class BlockDesk(Protocol):
+class BlockEnrolments(Protocol):
     """Where the RIFs of blocks enrol."""
 
     def saved(self, block: str) -> SavedBlock | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from gspc_trio.components.provision.blocks import BlockDesk
+from gspc_trio.components.provision.blocks import BlockEnrolments
 from gspc_trio.core.ids import RifId
 
 EMBEDDED = "embedded"
@@ -72,7 +72,7 @@ class RifOrder:
         block, node, nodes: the block of which it is, which of its nodes it has, and how many there are;
             "": it is of none.
         taken: the RIF has its order already, from an earlier run-time system.
-        desk: where RIFs of blocks enrol.
+        enrolments: where RIFs of blocks enrol.
     """
 
     rif_id: RifId
@@ -91,7 +91,7 @@ class RifOrder:
     node: int = 0
     nodes: int = 1
     taken: bool = False
-    desk: BlockDesk | None = field(default=None, eq=False, repr=False)
+    enrolments: BlockEnrolments | None = field(default=None, eq=False, repr=False)
 
     def rts_address(self, scheme: str) -> str:
         """Return the first address of the RTS that begins with ``scheme``; ``ws:`` stands for ``wss:`` too.

@@ -188,7 +188,7 @@ class ManagedRif(Struct, eq=False):
         block, node, nodes: the block of which it is, "" for none, which of its nodes it has, and how many
             there are.
         once: it is not started again when it is lost, but forgotten with its block.
-        ordered: it has got its order from the desk where the RIFs of blocks enrol.
+        ordered: it has got its order from the service at which the RIFs of blocks enrol.
     """
 
     rif_id: RifId

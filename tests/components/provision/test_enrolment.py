@@ -34,7 +34,7 @@ from gspc_trio.core.machine import IllegalEvent, Tick
 NODES = 2
 
 
-class Desk:
+class Driver:
     """A machine that is checked after each event."""
 
     def __init__(self, *events: EnrolmentEvent) -> None:
@@ -48,31 +48,31 @@ class Desk:
         return actions
 
 
-def block_with_orders() -> Desk:
-    return Desk(OpenBlock("b", NODES), HandInOrder("b", 0, 1), HandInOrder("b", 1, 1))
+def block_with_orders() -> Driver:
+    return Driver(OpenBlock("b", NODES), HandInOrder("b", 0, 1), HandInOrder("b", 1, 1))
 
 
 SEEN = JobSeen("b", "17")
 
 
 def test_each_node_gets_its_order_once():
-    desk = block_with_orders()
-    assert desk.tell(Enrols(1, "b", 1, "17", 0)) == [SEEN, GiveOrder(1, "b", 1, 1)]
-    assert desk.tell(Enrols(2, "b", 0, "17", 0)) == [SEEN, GiveOrder(2, "b", 0, 1)]
+    driver = block_with_orders()
+    assert driver.tell(Enrols(1, "b", 1, "17", 0)) == [SEEN, GiveOrder(1, "b", 1, 1)]
+    assert driver.tell(Enrols(2, "b", 0, "17", 0)) == [SEEN, GiveOrder(2, "b", 0, 1)]
     twice = RefuseEnrolment(3, "node 0 of the block b has enrolled already")
-    assert desk.tell(Enrols(3, "b", 0, "17", 0)) == [twice]
-    assert desk.machine.deadline() is None
-    assert desk.tell(Tick()) == []
+    assert driver.tell(Enrols(3, "b", 0, "17", 0)) == [twice]
+    assert driver.machine.deadline() is None
+    assert driver.tell(Tick()) == []
 
 
 def test_who_comes_before_the_order_waits_for_it():
-    desk = Desk(OpenBlock("b", NODES))
-    assert desk.tell(Enrols(1, "b", 0, "17", 0)) == [SEEN]
+    driver = Driver(OpenBlock("b", NODES))
+    assert driver.tell(Enrols(1, "b", 0, "17", 0)) == [SEEN]
     twice = RefuseEnrolment(2, "node 0 of the block b has enrolled already")
-    assert desk.tell(Enrols(2, "b", 0, "17", 0)) == [twice]
-    desk.tell(LinkGone(1))
-    assert desk.tell(Enrols(3, "b", 0, "17", 0)) == [SEEN]
-    assert desk.tell(HandInOrder("b", 0, 1)) == [GiveOrder(3, "b", 0, 1)]
+    assert driver.tell(Enrols(2, "b", 0, "17", 0)) == [twice]
+    driver.tell(LinkGone(1))
+    assert driver.tell(Enrols(3, "b", 0, "17", 0)) == [SEEN]
+    assert driver.tell(HandInOrder("b", 0, 1)) == [GiveOrder(3, "b", 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_who_comes_before_the_order_waits_for_it():
     ],
 )
 def test_who_says_what_cannot_be_is_refused(node: int, job_id: str, reason: str):
-    desk = block_with_orders()
-    desk.tell(JobKnown("b", "17"))
-    assert desk.tell(Enrols(1, "b", node, job_id, 0)) == [RefuseEnrolment(1, reason)]
+    driver = block_with_orders()
+    driver.tell(JobKnown("b", "17"))
+    assert driver.tell(Enrols(1, "b", node, job_id, 0)) == [RefuseEnrolment(1, reason)]
 
 
 def test_a_later_start_of_the_job_ends_all_rifs_of_earlier_ones_before_it_gets_an_order():
-    desk = block_with_orders()
+    driver = block_with_orders()
     for node in range(NODES):
-        desk.tell(Enrols(node, "b", node, "17", 0))
-    assert desk.tell(RifSeen("b", 0, 1, True)) == [ConnectedChanged("b", 1), NodeCame("b", 0)]
+        driver.tell(Enrols(node, "b", node, "17", 0))
+    assert driver.tell(RifSeen("b", 0, 1, True)) == [ConnectedChanged("b", 1), NodeCame("b", 0)]
     why = "its batch job was started again"
-    assert desk.tell(Enrols(5, "b", 0, "17", 1)) == [
+    assert driver.tell(Enrols(5, "b", 0, "17", 1)) == [
         SEEN,
         EndNode("b", 0, 1, why),
         ConnectedChanged("b", 0),
@@ -102,67 +102,71 @@ def test_a_later_start_of_the_job_ends_all_rifs_of_earlier_ones_before_it_gets_a
         EndNode("b", 1, 1, why),
         NodeLost("b", 1, why),
     ]
-    assert desk.machine.restarts("b") == 1
+    assert driver.machine.restarts("b") == 1
     older = RefuseEnrolment(6, "the batch job was started again: 1 times, not 0")
-    assert desk.tell(Enrols(6, "b", 1, "17", 0)) == [older]
-    assert desk.tell(HandInOrder("b", 0, 2)) == [GiveOrder(5, "b", 0, 2)]
+    assert driver.tell(Enrols(6, "b", 1, "17", 0)) == [older]
+    assert driver.tell(HandInOrder("b", 0, 2)) == [GiveOrder(5, "b", 0, 2)]
 
 
 def test_one_that_waits_is_sent_away_when_the_job_is_started_again():
-    desk = Desk(OpenBlock("b", NODES))
-    desk.tell(Enrols(1, "b", 0, "17", 0))
+    driver = Driver(OpenBlock("b", NODES))
+    driver.tell(Enrols(1, "b", 0, "17", 0))
     gone = RefuseEnrolment(1, "its batch job was started again")
-    assert desk.tell(Enrols(2, "b", 0, "17", 1)) == [SEEN, gone]
+    assert driver.tell(Enrols(2, "b", 0, "17", 1)) == [SEEN, gone]
 
 
 def test_a_process_in_place_of_a_lost_rif_gets_a_new_order():
-    desk = block_with_orders()
-    desk.tell(Enrols(1, "b", 0, "17", 0))
-    desk.tell(RifSeen("b", 0, 1, True))
-    assert desk.tell(RifSeen("b", 0, 1, False)) == [ConnectedChanged("b", 0)]
-    assert desk.tell(RifSeen("b", 0, 1, False, "silent")) == [NodeLost("b", 0, "silent")]
-    assert desk.tell(RifSeen("b", 0, 1, False, "silent")) == []
+    driver = block_with_orders()
+    driver.tell(Enrols(1, "b", 0, "17", 0))
+    driver.tell(RifSeen("b", 0, 1, True))
+    assert driver.tell(RifSeen("b", 0, 1, False)) == [ConnectedChanged("b", 0)]
+    assert driver.tell(RifSeen("b", 0, 1, False, "silent")) == [NodeLost("b", 0, "silent")]
+    assert driver.tell(RifSeen("b", 0, 1, False, "silent")) == []
     ended = EndNode("b", 0, 1, "another process has taken its place")
-    assert desk.tell(Enrols(2, "b", 0, "17", 0)) == [SEEN, ended]
-    assert desk.tell(HandInOrder("b", 0, 2)) == [GiveOrder(2, "b", 0, 2)]
+    assert driver.tell(Enrols(2, "b", 0, "17", 0)) == [SEEN, ended]
+    assert driver.tell(HandInOrder("b", 0, 2)) == [GiveOrder(2, "b", 0, 2)]
 
 
 def test_a_node_that_was_taken_down_gets_no_order():
-    desk = block_with_orders()
-    desk.tell(Enrols(1, "b", 0, "17", 0))
-    desk.tell(RifSeen("b", 0, 1, True))
-    assert desk.tell(WithdrawOrder("b", 0, 1)) == [ConnectedChanged("b", 0)]
+    driver = block_with_orders()
+    driver.tell(Enrols(1, "b", 0, "17", 0))
+    driver.tell(RifSeen("b", 0, 1, True))
+    assert driver.tell(WithdrawOrder("b", 0, 1)) == [ConnectedChanged("b", 0)]
     refused = RefuseEnrolment(2, "node 0 of the block b was taken down")
-    assert desk.tell(Enrols(2, "b", 0, "17", 1)) == [refused]
+    assert driver.tell(Enrols(2, "b", 0, "17", 1)) == [refused]
 
 
 def test_a_block_that_is_not_wanted_sends_all_away_and_its_job_is_cancelled():
-    desk = Desk(OpenBlock("b", NODES))
-    desk.tell(Enrols(1, "b", 0, "17", 0))
+    driver = Driver(OpenBlock("b", NODES))
+    driver.tell(Enrols(1, "b", 0, "17", 0))
     refused = "the block b is not wanted any more"
-    assert desk.tell(CloseBlock("b")) == [RefuseEnrolment(1, refused)]
+    assert driver.tell(CloseBlock("b")) == [RefuseEnrolment(1, refused)]
     late = [RefuseEnrolment(2, refused), CancelStray("b", "17")]
-    assert desk.tell(Enrols(2, "b", 0, "17", 0)) == late
-    assert desk.tell(Enrols(3, "c", 0, "17", 0)) == [RefuseEnrolment(3, "the block c is not wanted any more")]
+    assert driver.tell(Enrols(2, "b", 0, "17", 0)) == late
+    assert driver.tell(Enrols(3, "c", 0, "17", 0)) == [
+        RefuseEnrolment(3, "the block c is not wanted any more")
+    ]
     with pytest.raises(IllegalEvent):
-        desk.tell(HandInOrder("b", 0, 2))
+        driver.tell(HandInOrder("b", 0, 2))
 
 
 def test_the_oldest_of_too_many_closed_blocks_is_forgotten():
-    desk = Desk(OpenBlock("b", NODES), OpenBlock("c", NODES))
-    assert desk.tell(CloseBlock("b")) == []
+    driver = Driver(OpenBlock("b", NODES), OpenBlock("c", NODES))
+    assert driver.tell(CloseBlock("b")) == []
     for number in range(CLOSED_MAX - 1):
-        desk.tell(OpenBlock(f"b{number}", NODES))
-        assert desk.tell(CloseBlock(f"b{number}")) == []
-    assert desk.tell(CloseBlock("c")) == [ForgetBlock("b")]
-    assert desk.tell(Enrols(1, "b", 0, "17", 0)) == [RefuseEnrolment(1, "the block b is not wanted any more")]
+        driver.tell(OpenBlock(f"b{number}", NODES))
+        assert driver.tell(CloseBlock(f"b{number}")) == []
+    assert driver.tell(CloseBlock("c")) == [ForgetBlock("b")]
+    assert driver.tell(Enrols(1, "b", 0, "17", 0)) == [
+        RefuseEnrolment(1, "the block b is not wanted any more")
+    ]
 
 
 def test_a_rif_of_an_earlier_run_time_system_has_its_order_already():
-    desk = Desk(OpenBlock("b", NODES, "17", 3), HandInOrder("b", 0, 4, taken=True))
-    assert desk.tell(RifSeen("b", 0, 4, True)) == [ConnectedChanged("b", 1), NodeCame("b", 0)]
+    driver = Driver(OpenBlock("b", NODES, "17", 3), HandInOrder("b", 0, 4, taken=True))
+    assert driver.tell(RifSeen("b", 0, 4, True)) == [ConnectedChanged("b", 1), NodeCame("b", 0)]
     twice = RefuseEnrolment(1, "node 0 of the block b has enrolled already")
-    assert desk.tell(Enrols(1, "b", 0, "17", 3)) == [twice]
+    assert driver.tell(Enrols(1, "b", 0, "17", 3)) == [twice]
 
 
 class EnrolmentMachine(RuleBasedStateMachine):
@@ -170,7 +174,7 @@ class EnrolmentMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk(OpenBlock("b", NODES))
+        self.driver = Driver(OpenBlock("b", NODES))
         self.is_open = True
         self.links = 0
         self.restarts_of: dict[int, int] = {}
@@ -181,7 +185,7 @@ class EnrolmentMachine(RuleBasedStateMachine):
         self.live: list[set[int]] = [set() for _ in range(NODES)]
 
     def tell(self, event: EnrolmentEvent) -> None:
-        for action in self.desk.tell(event):
+        for action in self.driver.tell(event):
             if isinstance(action, GiveOrder):
                 assert self.is_open, "an order of a block that is not wanted"
                 assert self.restarts_of[action.link] >= self.newest, "an order for an older start of the job"

@@ -24,7 +24,7 @@ from gspc_trio.components.provision.batch import (
     request_of,
 )
 from gspc_trio.components.provision.blocks import (
-    BlockDesk,
+    BlockEnrolments,
     BlockMoved,
     BlockOver,
     EnrolmentFile,
@@ -102,7 +102,7 @@ class _Node:
 
 
 class _Block:
-    """One block; the side of it to which the desk speaks.
+    """One block; the side of it to which the enrolment service speaks.
 
     Attributes:
         name, job_id: what we and the batch system call its job.
@@ -116,9 +116,9 @@ class _Block:
     def __init__(
         self, strategy: BatchStrategy, order: RifOrder, wanted: BatchRequest, before: SavedBlock | None
     ) -> None:
-        assert order.desk is not None, "no desk for the RIFs of a block"
+        assert order.enrolments is not None, "nothing at which the RIFs of a block enrol"
         self._strategy = strategy
-        self.desk: BlockDesk = order.desk
+        self.enrolments: BlockEnrolments = order.enrolments
         self.first = order
         self.block = order.block
         self.count = order.nodes
@@ -168,11 +168,11 @@ class _Block:
 
     def stray_canceller(self) -> Callable[[str], None]:
         """See BlockSide."""
-        desk, strategy, block, name = self.desk, self._strategy, self.block, self.name
+        enrolments, strategy, block, name = self.enrolments, self._strategy, self.block, self.name
 
         def cancel(job_id: str) -> None:
             log.warning("the batch job %s of the block %s is not wanted: it is cancelled", job_id, block)
-            desk.start_soon(strategy.cancel_stray, job_id, name)
+            enrolments.start_soon(strategy.cancel_stray, job_id, name)
 
         return cancel
 
@@ -248,12 +248,12 @@ class BatchStrategy(Performer[SiteAction]):
         """Have a block submitted whose site directory is known; see :meth:`run`."""
         block = await self._block_of(order)
         node = block.nodes[order.node] = _Node(order)
-        block.desk.hand_in(block.block, order.node, order.incarnation, order.taken)
+        block.enrolments.hand_in(block.block, order.node, order.incarnation, order.taken)
         try:
             await node.over.wait()
         finally:
             if not node.over.is_set():
-                block.desk.take_back(block.block, order.node, order.incarnation)
+                block.enrolments.take_back(block.block, order.node, order.incarnation)
             del block.nodes[order.node]
             if not node.again and not block.nodes and not block.has_ended.is_set():
                 await self._give_up(block)
@@ -280,21 +280,21 @@ class BatchStrategy(Performer[SiteAction]):
             wanted = request_of(name, order.cores, order.options)
         except ValueError as error:
             raise StrategyError(str(error)) from error
-        before = order.desk.saved(order.block) if order.desk is not None else None
+        before = order.enrolments.saved(order.block) if order.enrolments is not None else None
         if order.taken and before is None:
             raise OutOfSight("nobody knows its batch job any more")
         own = {key: value for key, value in order.options.items() if key in self._provider.options}
         block = _Block(self, order, evolve(wanted, nodes=order.nodes, options=own), before)
         self._blocks[block.block] = self._by_name[block.name] = block
         restarts = 0 if block.before is None else block.before.restarts
-        block.desk.open_block(block, block.block, block.count, block.ticket, block.job_id, restarts)
+        block.enrolments.open_block(block, block.block, block.count, block.ticket, block.job_id, restarts)
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, block)
         else:
             self._fresh.append(block)
             if self._served is None:
                 self._served = trio.CancelScope(shield=True)
-                block.desk.start_soon(self._serve, self._served)
+                block.enrolments.start_soon(self._serve, self._served)
         return block
 
     async def _give_up(self, block: _Block) -> None:
@@ -346,7 +346,7 @@ class BatchStrategy(Performer[SiteAction]):
             block.failure = str(error)
         finally:
             block.has_ended.set()
-            block.desk.close_block(block.block)
+            block.enrolments.close_block(block.block)
             if self._provider.secret_path and block.request is not None:
                 await self.cancel_stray("", block.name)  # it keeps the secret else
             if block.folder is not None:
@@ -355,7 +355,7 @@ class BatchStrategy(Performer[SiteAction]):
             del self._blocks[block.block], self._by_name[block.name]
             over = block.over or JobOver(block.name, "refused", block.failure)
             had = block.had_rifs, block.is_closing
-            block.desk.tell(BlockOver(block.block, over.how, over.reason, *had, tuple(block.last)))
+            block.enrolments.tell(BlockOver(block.block, over.how, over.reason, *had, tuple(block.last)))
             block.finish()
             if not self._blocks and self._served is not None:
                 self._served.cancel()
@@ -375,7 +375,7 @@ class BatchStrategy(Performer[SiteAction]):
                 raise
             return  # those that run go on
         block.folder = folder
-        credentials = block.desk.issue(f"block {block.block}")
+        credentials = block.enrolments.issue(f"block {block.block}")
         told = to_json(EnrolmentFile(first.rts_address("ws:"), block.block, block.ticket, credentials))
         in_thread = self.host.in_thread
         path = provider.secret_path or await in_thread(lambda: folder.write(ENROL_FILE, told.encode()))
@@ -417,11 +417,11 @@ class BatchStrategy(Performer[SiteAction]):
             return
         if action.job_id and action.job_id != block.job_id:
             block.job_id = action.job_id
-            block.desk.job_known(block.block, action.job_id)
+            block.enrolments.job_known(block.block, action.job_id)
         for node in block.nodes.values():
             node.order.tell(action.text)
         state = "unclear" if action.state is None else str(action.state)
-        block.desk.tell(
+        block.enrolments.tell(
             BlockMoved(block.block, state, action.job_id, action.reason, action.text, action.is_hopeless)
         )
 

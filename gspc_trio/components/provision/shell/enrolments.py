@@ -1,4 +1,4 @@
-"""The desk of a run-time system where the RIFs of blocks enrol."""
+"""Where the RIFs of blocks enrol with a run-time system."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EnrolmentRefused(Exception):
     """A process does not become a RIF; the message is one line for people."""
 
 
-class EnrolmentDesk(Performer[EnrolmentAction]):
+class EnrolmentService(Performer[EnrolmentAction]):
     """Where the RIFs of blocks enrol.
 
     Args:
@@ -120,43 +120,43 @@ class EnrolmentDesk(Performer[EnrolmentAction]):
     # What those who keep blocks ask for ---------------------------------------------------------------------
 
     def saved(self, block: str) -> SavedBlock | None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         return self._before.pop(block, None)
 
     def start_soon(self, task: Callable[..., Awaitable[object]], *args: object) -> None:
-        """See BlockDesk."""
-        assert self._nursery is not None, "the desk is not open"
+        """See BlockEnrolments."""
+        assert self._nursery is not None, "the service is not open"
         self._nursery.start_soon(task, *args)
 
     def open_block(
         self, side: BlockSide, block: str, nodes: int, ticket: bytes, job_id: str, restarts: int
     ) -> None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         self._sides[block], self._tickets[block], self._restarts[block] = side, ticket, restarts
         self._cancels[block] = side.stray_canceller()
         self._inbox.put(enrolment.OpenBlock(block, nodes, job_id, restarts))
 
     def close_block(self, block: str) -> None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         if self._sides.pop(block, None) is None:
             return
         del self._restarts[block]
         self._inbox.put(enrolment.CloseBlock(block))
 
     def job_known(self, block: str, job_id: str) -> None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         self._inbox.put(enrolment.JobKnown(block, job_id))
 
     def hand_in(self, block: str, node: int, incarnation: int, taken: bool) -> None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         self._inbox.put(enrolment.HandInOrder(block, node, incarnation, taken))
 
     def take_back(self, block: str, node: int, incarnation: int) -> None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         self._inbox.put(enrolment.WithdrawOrder(block, node, incarnation))
 
     def tell(self, news: BlockNews) -> None:
-        """See BlockDesk."""
+        """See BlockEnrolments."""
         self.told(news)
 
     # What the machine decides: of a block that was closed since, it knows that later ------------------------

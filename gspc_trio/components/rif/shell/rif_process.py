@@ -196,7 +196,7 @@ async def _stop_on_signal(rif: RifService, signals: AsyncIterator[int]) -> None:
 
 
 def find_order(arguments: list[str]) -> RifProcessOrder:
-    """Return the order for this RIF, from standard input or from the desk where RIFs of blocks enrol.
+    """Return the order for this RIF, from standard input or from the service at which RIFs of blocks enrol.
 
     Raises:
         BadOrder: there is none.

@@ -57,7 +57,7 @@ from gspc_trio.components.rts.messages import (
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.memory_servers import MemoryServers
-from gspc_trio.components.rts.shell.site_desk import SITE_QUESTIONS, SiteDesk
+from gspc_trio.components.rts.shell.site_service import SITE_QUESTIONS, SiteService
 from gspc_trio.core.demand import TaskDemand
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
@@ -72,7 +72,7 @@ from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.records.shell.stream import RecordStream, Watcher
 
 if TYPE_CHECKING:
-    from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+    from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
 log = logging.getLogger(__name__)
 
@@ -117,11 +117,11 @@ class Service(Protocol):
     records: RecordStream
     rm: RmShell | RemoteManager
     machine: Rts
-    sites: SiteDesk
+    sites: SiteService
     stopped: trio.Event
 
     @property
-    def desk(self) -> EnrolmentDesk:
+    def enrolments(self) -> EnrolmentService:
         """Where the RIFs of blocks enrol."""
         ...
 
@@ -188,7 +188,7 @@ class PeerServer:
         elif peer.role == "control":
             await self._serve_client(peer)
         elif peer.role == ENROL_ROLE:
-            await self._service.desk.serve(peer)
+            await self._service.enrolments.serve(peer)
         else:
             drop_offender(peer, f"a run-time system serves rif, job, control and enrol, not {peer.role}")
 

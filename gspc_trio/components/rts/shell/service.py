@@ -39,7 +39,7 @@ from gspc_trio.components.rts.messages import (
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
-from gspc_trio.components.rts.shell.site_desk import SiteDesk, SiteRunner
+from gspc_trio.components.rts.shell.site_service import SiteRunner, SiteService
 from gspc_trio.components.rts.shell.strategy_runs import Blocks, StrategyRuns
 from gspc_trio.components.rts.state import Limits, ManagedJob, ManagedRif
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
@@ -54,7 +54,7 @@ from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
-    from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+    from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +95,14 @@ class RtsService(Performer[actions.RtsAction]):
             here = network.process_info()
             name = f"process {here.pid} on {here.host}"
             self.rm = RemoteManager(manager, name, epoch, self.inbox.put, self.records.append)
-        self.sites = SiteDesk(self._load_sites)
+        self.sites = SiteService(self._load_sites)
         self.peers = PeerServer(self)
         self._network = network
         self._issue = issue
-        self._desk: EnrolmentDesk | None = None
+        self._enrolments: EnrolmentService | None = None
         network.token_of = self._token_of
         self._runs = StrategyRuns(
-            strategies, network.token, issue, limits.grace_s, self.inbox.put, lambda: self.desk
+            strategies, network.token, issue, limits.grace_s, self.inbox.put, lambda: self.enrolments
         )
         self.blocks = Blocks(self, self._runs)
         self._to_start: list[actions.StartRif] | None = []
@@ -118,24 +118,24 @@ class RtsService(Performer[actions.RtsAction]):
         return self.addresses[0]
 
     @property
-    def desk(self) -> EnrolmentDesk:
+    def enrolments(self) -> EnrolmentService:
         """Where the RIFs of blocks enrol; what it needs is loaded when there is a block."""
-        if self._desk is None:
-            from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+        if self._enrolments is None:
+            from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
-            self._desk = EnrolmentDesk(self._issue)
-            self._desk.told = self.blocks.told
+            self._enrolments = EnrolmentService(self._issue)
+            self._enrolments.told = self.blocks.told
             if self._to_start is None:
-                self._desk.open(self._nursery)
-        return self._desk
+                self._enrolments.open(self._nursery)
+        return self._enrolments
 
     def saved_blocks(self) -> tuple[SavedBlock, ...]:
         """Return what the next run-time system is to know of the blocks that there are."""
-        return () if self._desk is None else self._desk.saved_blocks()
+        return () if self._enrolments is None else self._enrolments.saved_blocks()
 
     def _token_of(self, role: str, name: str) -> bytes | None:
         """Return what a dialer of this role and name has to know; None for the token of the network."""
-        return self.desk.token_of(role, name) if role == ENROL_ROLE else None
+        return self.enrolments.token_of(role, name) if role == ENROL_ROLE else None
 
     # What a user can ask, in this process -------------------------------------------------------------------
 
@@ -308,8 +308,8 @@ class RtsService(Performer[actions.RtsAction]):
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
-        if self._desk is not None:
-            self._desk.open(nursery)
+        if self._enrolments is not None:
+            self._enrolments.open(nursery)
         restored, self._to_start = self._to_start or (), None
         for action in restored:
             self._start_rif(action)
@@ -345,7 +345,8 @@ class RtsService(Performer[actions.RtsAction]):
 
     @performs(actions.TellStrategy)
     def _tell_strategy(self, action: actions.TellStrategy) -> None:
-        self.desk.rif_seen(action.block, action.node, action.incarnation, action.is_connected, action.lost)
+        said = action.is_connected, action.lost
+        self.enrolments.rif_seen(action.block, action.node, action.incarnation, *said)
 
     @performs(actions.KillRif)
     def _kill_rif(self, action: actions.KillRif) -> None:

@@ -72,7 +72,6 @@ from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.shell.peers import RtsError
-from gspc_trio.components.rts.shell.site_desk import SiteQuestion
 from gspc_trio.components.rts.shell.site_questions import (
     LINES_MAX,
     check_request,
@@ -83,6 +82,7 @@ from gspc_trio.components.rts.shell.site_questions import (
     with_plan,
     with_script,
 )
+from gspc_trio.components.rts.shell.site_service import SiteQuestion
 from gspc_trio.components.rts.shell.strategy_runs import Blocks
 from gspc_trio.components.rts.site_messages import (
     AddSite,

@@ -205,7 +205,7 @@ class StateKeeper:
         if before.alive_s:
             there = {host.block for host in before.hosts}
             if blocks := [saved for saved in before.blocks if saved.block in there]:
-                service.desk.restore(blocks)
+                service.enrolments.restore(blocks)
             for host in before.hosts:
                 if host not in self.hosts_to_start:
                     gone = too_late or host.has_ended

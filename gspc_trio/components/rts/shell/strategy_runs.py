@@ -26,7 +26,7 @@ from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.core.resources import MEMORY_CLASS
 
 if TYPE_CHECKING:
-    from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+    from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class StrategyRuns:
         issue: returns credentials for the TLS of a RIF, "" for none.
         grace_s: how long RIFs are to wait for their run-time system.
         put: takes an event for the machine.
-        desk: returns where RIFs of blocks enrol.
+        enrolments: returns where RIFs of blocks enrol.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class StrategyRuns:
         issue: Callable[[RifId], str],
         grace_s: float,
         put: Callable[[events.RifEnded | events.RifWaits | events.RifOrdered], None],
-        desk: Callable[[], EnrolmentDesk],
+        enrolments: Callable[[], EnrolmentService],
     ) -> None:
         self._strategies = dict(strategies)
         self._token = token
         self._issue = issue
         self._grace_s = grace_s
         self._put = put
-        self._desk = desk
+        self._enrolments = enrolments
         self._scopes: dict[tuple[RifId, int], trio.CancelScope] = {}
 
     def add(self, name: str, strategy: Strategy) -> None:
@@ -87,7 +87,7 @@ class StrategyRuns:
             node=action.node,
             nodes=action.nodes,
             taken=action.taken,
-            desk=self._desk() if action.block else None,
+            enrolments=self._enrolments() if action.block else None,
         )
         reason, adrift, again = "it was ended", False, False
         try:

@@ -26,7 +26,7 @@ from gspc_trio.components.provision.batch import (
 from gspc_trio.components.provision.blocks import BlockNews, BlockOver, NodeCame, NodeLost, SavedBlock
 from gspc_trio.components.provision.messages import Enrol
 from gspc_trio.components.provision.shell.batch import BatchStrategy
-from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 from gspc_trio.components.provision.site import QueryTimes
 from gspc_trio.components.provision.strategy import (
     OutOfSight,
@@ -88,15 +88,15 @@ class FolderSystem(Provider):
 
 
 class World:
-    """A block of two nodes, and the desk where its RIFs enrol."""
+    """A block of two nodes, and the service at which its RIFs enrol."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.shared = folder, folder / "shared"
         self.system = FolderSystem(folder)
         self.strategy = BatchStrategy(self.system, SOON)
         self.news: list[BlockNews] = []
-        self.desk = EnrolmentDesk(lambda _: "")
-        self.desk.told = self.news.append
+        self.enrolments = EnrolmentService(lambda _: "")
+        self.enrolments.told = self.news.append
         self.network = Network(wire_codec)
         python = folder / "python"
         python.write_text(PYTHON.format(folder=folder))
@@ -109,7 +109,7 @@ class World:
             tell=self.told.append,
             block="b",
             nodes=2,
-            desk=self.desk,
+            enrolments=self.enrolments,
         )
         self.other = evolve(self.order, rif_id="r2", host="b.1", node=1, said=deque())
 
@@ -128,17 +128,17 @@ class World:
 
     def up(self, node: int, incarnation: int = 2, is_connected: bool = True, lost: str = "") -> None:
         """The run-time system tells whether the RIF of a node is connected."""
-        self.desk.rif_seen("b", node, incarnation, is_connected, lost)
+        self.enrolments.rif_seen("b", node, incarnation, is_connected, lost)
 
 
 @pytest.fixture
 async def world(tmp_path: Path, nursery: trio.Nursery) -> World:
     world = World(tmp_path)
-    world.desk.open(nursery)
+    world.enrolments.open(nursery)
 
     async def listen(task_status: trio.TaskStatus[str]) -> None:
         await world.network.listen(
-            "memory:rts", world.desk.serve, role="rts", name="rts", task_status=task_status
+            "memory:rts", world.enrolments.serve, role="rts", name="rts", task_status=task_status
         )
 
     await nursery.start(listen)
@@ -201,9 +201,9 @@ async def test_a_block_is_saved_from_its_first_moment_and_keeps_its_number_of_re
         def stray_canceller(self) -> Callable[[str], None]:
             return pytest.fail
 
-    desk = EnrolmentDesk(lambda _: "")
-    desk.open_block(Side(), "b", 1, b"ticket", "17", 2)
-    assert [saved.restarts for saved in desk.saved_blocks()] == [2]
+    enrolments = EnrolmentService(lambda _: "")
+    enrolments.open_block(Side(), "b", 1, b"ticket", "17", 2)
+    assert [saved.restarts for saved in enrolments.saved_blocks()] == [2]
 
 
 async def test_cancelling_all_orders_of_a_block_cancels_its_job_and_leaves_nothing(world: World):

@@ -14,7 +14,7 @@ import trio.testing
 from gspc_trio.components.provision.blocks import SavedBlock
 from gspc_trio.components.provision.enrolment import CLOSED_MAX
 from gspc_trio.components.provision.messages import Enrol, Enrolled
-from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
@@ -52,11 +52,11 @@ class Side:
         return SavedBlock("s/b1", 1, "name", "17", "aa" * 32, "/folder", restarts)
 
 
-def new_desk(side: Side) -> EnrolmentDesk:
-    desk = EnrolmentDesk(lambda _: "")
-    desk.open_block(side, "s/b1", 1, bytes(32), "", 0)
-    desk.hand_in("s/b1", 0, 1, taken=False)
-    return desk
+def new_service(side: Side) -> EnrolmentService:
+    enrolments = EnrolmentService(lambda _: "")
+    enrolments.open_block(side, "s/b1", 1, bytes(32), "", 0)
+    enrolments.hand_in("s/b1", 0, 1, taken=False)
+    return enrolments
 
 
 async def enrol(network: Network, job_id: str = "17") -> Enrolled:
@@ -64,18 +64,18 @@ async def enrol(network: Network, job_id: str = "17") -> Enrolled:
         return await rts.call(Enrol(0, job_id, 0))
 
 
-async def test_what_is_saved_is_known_before_the_desk_is_driven(autojump_clock):
-    desk = new_desk(Side())
-    (saved,) = desk.saved_blocks()
+async def test_what_is_saved_is_known_before_the_service_is_driven(autojump_clock):
+    enrolments = new_service(Side())
+    (saved,) = enrolments.saved_blocks()
     assert saved.block == "s/b1"
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_an_order_that_was_taken_back_meanwhile_is_refused(autojump_clock, is_closed):
     network, side = Network(wire_codec), Side()
-    desk, refused = new_desk(side), trio.Event()
+    enrolments, refused = new_service(side), trio.Event()
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(network.listen, AT, desk.serve, role="rts", name="rts"))
+        await nursery.start(partial(network.listen, AT, enrolments.serve, role="rts", name="rts"))
 
         async def try_it() -> None:
             with pytest.raises(RemoteError, match="not wanted any more"):
@@ -83,13 +83,13 @@ async def test_an_order_that_was_taken_back_meanwhile_is_refused(autojump_clock,
             refused.set()
 
         nursery.start_soon(try_it)
-        await trio.sleep(1)  # nobody drives the desk yet
+        await trio.sleep(1)  # nobody drives the service yet
         if is_closed:
-            desk.close_block("s/b1")
+            enrolments.close_block("s/b1")
         else:
-            desk.take_back("s/b1", 0, 1)
+            enrolments.take_back("s/b1", 0, 1)
             side.orders.clear()
-        desk.open(nursery)
+        enrolments.open(nursery)
         await refused.wait()
         nursery.cancel_scope.cancel()
 
@@ -98,36 +98,36 @@ async def test_of_a_closed_block_only_is_kept_what_cancels_its_job_until_it_is_f
     autojump_clock,
 ):
     network, side = Network(wire_codec), Side()
-    desk, strays, kept = new_desk(side), side.strays, weakref.ref(side)
+    enrolments, strays, kept = new_service(side), side.strays, weakref.ref(side)
     other = Side()
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(network.listen, AT, desk.serve, role="rts", name="rts"))
-        desk.open(nursery)
-        desk.close_block("s/b1")
+        await nursery.start(partial(network.listen, AT, enrolments.serve, role="rts", name="rts"))
+        enrolments.open(nursery)
+        enrolments.close_block("s/b1")
         del side
         gc.collect()
         assert kept() is None
         with pytest.raises(RemoteError, match="not wanted any more"):
             await enrol(network, "18")
         assert strays == ["18"]
-        ticket = desk.token_of("enrol", "s/b1")
+        ticket = enrolments.token_of("enrol", "s/b1")
         assert ticket == bytes(32)
         for number in range(2, CLOSED_MAX + 2):
-            desk.open_block(other, f"s/b{number}", 1, bytes(32), "", 0)
-            desk.close_block(f"s/b{number}")
+            enrolments.open_block(other, f"s/b{number}", 1, bytes(32), "", 0)
+            enrolments.close_block(f"s/b{number}")
         await trio.testing.wait_all_tasks_blocked()
-        assert desk.token_of("enrol", "s/b1") != ticket
-        assert desk.token_of("enrol", "s/b2") == bytes(32)
+        assert enrolments.token_of("enrol", "s/b1") != ticket
+        assert enrolments.token_of("enrol", "s/b2") == bytes(32)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("job_id", ["--user=all", "17 18", "17,a=b", "x" * 300, "a\nb"])
 async def test_who_gives_a_job_an_id_that_none_has_is_dropped(autojump_clock, job_id):
     network, side = Network(wire_codec), Side()
-    desk = new_desk(side)
+    enrolments = new_service(side)
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(network.listen, AT, desk.serve, role="rts", name="rts"))
-        desk.open(nursery)
+        await nursery.start(partial(network.listen, AT, enrolments.serve, role="rts", name="rts"))
+        enrolments.open(nursery)
         with pytest.raises(PeerGone):
             await enrol(network, job_id)
         assert await enrol(network, "17[].server-1") == Enrolled("the order")

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gspc_trio.components.provision.blocks import EnrolmentFile
-from gspc_trio.components.provision.shell.enrolments import EnrolmentDesk
+from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 from gspc_trio.components.rif.shell.rif_process import BadOrder, enrol, find_order
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import AuthenticationFailed, Network
@@ -31,17 +31,17 @@ class Kept(Side):
 
 @pytest.fixture
 async def address(nursery: trio.Nursery) -> str:
-    """Where a desk is that has an order for the only node of the block ``b``."""
-    desk = EnrolmentDesk(lambda _: "")
-    desk.open(nursery)
-    desk.open_block(Kept(), "b", 1, TICKET, "", 0)
-    desk.hand_in("b", 0, 1, taken=False)
+    """Where a service is that has an order for the only node of the block ``b``."""
+    enrolments = EnrolmentService(lambda _: "")
+    enrolments.open(nursery)
+    enrolments.open_block(Kept(), "b", 1, TICKET, "", 0)
+    enrolments.hand_in("b", 0, 1, taken=False)
     network = Network(wire_codec, TOKEN)
-    network.token_of = desk.token_of
+    network.token_of = enrolments.token_of
 
     async def listen(task_status: trio.TaskStatus[str]) -> None:
         where = "ws://127.0.0.1:0"
-        await network.listen(where, desk.serve, role="rts", name="rts", task_status=task_status)
+        await network.listen(where, enrolments.serve, role="rts", name="rts", task_status=task_status)
 
     where: str = await nursery.start(listen)
     return where

@@ -38,15 +38,15 @@ class FakeBlocks(FakeRifs):
     come_up_s = math.inf
 
     async def run(self, order: RifOrder) -> str:
-        assert order.desk is not None
+        assert order.enrolments is not None
         if not any(other.block == order.block for other in self.orders):
-            order.desk.open_block(Side(), order.block, order.nodes, bytes(32), "1", 0)
-        order.desk.hand_in(order.block, order.node, order.incarnation, taken=True)
+            order.enrolments.open_block(Side(), order.block, order.nodes, bytes(32), "1", 0)
+        order.enrolments.hand_in(order.block, order.node, order.incarnation, taken=True)
         try:
             return await super().run(order)
         finally:
             if len(self.ended) == order.nodes:
-                order.desk.tell(BlockOver(order.block, "ended", "it ended"))
+                order.enrolments.tell(BlockOver(order.block, "ended", "it ended"))
 
 
 class Side:

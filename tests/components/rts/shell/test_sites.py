@@ -50,16 +50,18 @@ class FakeBlocks(FakeRifs):
     ends_early = False
 
     async def run(self, order: RifOrder) -> str:
-        assert order.desk is not None
+        assert order.enrolments is not None
         if self.ends_early:
-            order.desk.tell(BlockOver(order.block, "ended", "it ended", said=("one", "no python")))
+            order.enrolments.tell(BlockOver(order.block, "ended", "it ended", said=("one", "no python")))
             return "it ended"
         how: Over = "refused" if order.host in self.broken else "ended"
         said = ("it said so",) if order.host in self.broken else ()
         try:
             return await super().run(order)
         finally:
-            order.desk.tell(BlockOver(order.block, how, self.broken.get(order.host, "it ended"), said=said))
+            order.enrolments.tell(
+                BlockOver(order.block, how, self.broken.get(order.host, "it ended"), said=said)
+            )
 
 
 @pytest.fixture(autouse=True)

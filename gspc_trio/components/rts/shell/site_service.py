@@ -90,7 +90,7 @@ class SiteRunner(Protocol):
         ...
 
 
-class SiteDesk:
+class SiteService:
     """Takes what clients, jobs and RIFs say that concerns sites.
 
     Args:
