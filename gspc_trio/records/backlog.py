@@ -19,6 +19,9 @@ from gspc_trio.records.facts import (
     ResourceChanged,
     RifChanged,
     SiteChanged,
+    StudyChanged,
+    StudyClientChanged,
+    StudyJobChanged,
     TaskChanged,
     TaskCounts,
     WorkerChanged,
@@ -129,6 +132,12 @@ def _key(record: Record) -> Hashable:
         return (SiteChanged, record.site)
     if isinstance(record, BlockChanged):
         return (BlockChanged, record.block_id)
+    if isinstance(record, StudyChanged):
+        return (StudyChanged, record.study)
+    if isinstance(record, StudyJobChanged):
+        return (StudyJobChanged, record.study, record.uid)
+    if isinstance(record, StudyClientChanged):
+        return (StudyClientChanged, record.study, record.uid, record.client_id)
     return type(record).__name__
 
 

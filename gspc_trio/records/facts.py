@@ -194,6 +194,83 @@ class BlockChanged(Struct, frozen=True):
     detail: str = ""
 
 
+class StudyChanged(Struct, frozen=True):
+    """A launcher has another state or another server, or has heard of it, or has refused a connection.
+
+    Attributes:
+        study: its name.
+        state: ``idle``, ``submitting``, ``awaiting``, ``serving``, ``restarting``, ``stopping`` or
+            ``stopped``.
+        incarnation: number of the server, from 0: so many servers were replaced.
+        job_limit: the most jobs at a time.
+        heard_at_s: when the server has said something last; None: not yet.
+        word: what that was.
+        refusals: connections that were refused so far.
+        stale: why the batch system does not tell of the jobs, "" if it does.
+        detail: why it is in its state, or refused the last connection.
+        unnamed: of a snapshot: state -> clients that have ended and are in none of its records.
+    """
+
+    at_s: float
+    study: str
+    state: str
+    incarnation: Count
+    job_limit: Count = 0
+    heard_at_s: float | None = None
+    word: str = ""
+    refusals: Count = 0
+    stale: str = ""
+    detail: str = ""
+    unnamed: dict[str, Count] = {}
+
+
+class StudyJobChanged(Struct, frozen=True):
+    """A job of a study is ``submitted``, ``queued``, ``held``, ``running``, ``cancelling`` or ``gone``.
+
+    Attributes:
+        uid: number of its submission.
+        name: by which the batch system knows it.
+        incarnation: of the server that it is, or that has asked for it.
+        client_ids: of its clients; none: it is the server.
+        job_id: what the batch system calls it; "" as long as that is not known.
+        detail: why it waits, or how it ended.
+    """
+
+    at_s: float
+    study: str
+    uid: Count
+    name: str
+    incarnation: Count
+    state: str
+    client_ids: tuple[Count, ...] = ()
+    job_id: str = ""
+    detail: str = ""
+
+
+class StudyClientChanged(Struct, frozen=True):
+    """A client of a study has another state.
+
+    Attributes:
+        incarnation: of the server that has asked for it.
+        state: ``postponed``, ``submitted``, ``queued``, ``held``, ``running``, ``completed``, ``failed``,
+            ``not submitted`` or ``cancelled``.
+        uid: number of the submission of its job; None: there was none yet.
+        job_id: what the batch system calls its job; "" as long as that is not known.
+        detail: more about it.
+    """
+
+    at_s: float
+    study: str
+    incarnation: Count
+    client_id: Count
+    state: str
+    uid: Count | None = None
+    job_id: str = ""
+    detail: str = ""
+
+
+StudyRecord: TypeAlias = StudyChanged | StudyJobChanged | StudyClientChanged
+
 Record: TypeAlias = (
     StreamOpened
     | JobChanged
@@ -206,6 +283,9 @@ Record: TypeAlias = (
     | HostLoad
     | SiteChanged
     | BlockChanged
+    | StudyChanged
+    | StudyJobChanged
+    | StudyClientChanged
 )
 
 RECORD_TYPES: tuple[type[Record], ...] = (
@@ -220,4 +300,7 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     HostLoad,
     SiteChanged,
     BlockChanged,
+    StudyChanged,
+    StudyJobChanged,
+    StudyClientChanged,
 )

@@ -26,10 +26,15 @@ from gspc_trio.records.facts import (
     RifChanged,
     SiteChanged,
     StreamOpened,
+    StudyChanged,
+    StudyClientChanged,
+    StudyJobChanged,
+    StudyRecord,
     TaskChanged,
     TaskCounts,
     WorkerChanged,
 )
+from gspc_trio.records.study import StudyProgress
 
 FAILURES_MAX = 20
 """Last failures that are kept of a job."""
@@ -238,6 +243,7 @@ class Progress(Struct):
         resources, workers, rifs: the last word on each that is there.
         loads: how busy the host of each RIF is.
         sites, blocks: the last word on each that is there.
+        studies: by name.
     """
 
     opened: StreamOpened | None = None
@@ -249,6 +255,7 @@ class Progress(Struct):
     loads: dict[RifId, HostLoad] = field(default_factory=dict)
     sites: dict[str, SiteChanged] = field(default_factory=dict)
     blocks: dict[str, BlockChanged] = field(default_factory=dict)
+    studies: dict[str, StudyProgress] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Take in one record. A StreamOpened begins anew: what was known before is forgotten.
@@ -276,7 +283,7 @@ class Progress(Struct):
         """Return records that make this state of a new Progress.
 
         There is one for each live task (or as :meth:`JobProgress.snapshot` says), failure kept, grant, job,
-        resource, worker, RIF, site and block.
+        resource, worker, RIF, site and block; and those of :meth:`StudyProgress.snapshot`.
         """
         records: list[Record] = [] if self.opened is None else [self.opened]
         records += [
@@ -290,6 +297,8 @@ class Progress(Struct):
         ended = set(self.ended)
         for job_id in (*self.ended, *(job_id for job_id in self.jobs if job_id not in ended)):
             records += self.jobs[job_id].snapshot(named_max)
+        for study in self.studies.values():
+            records += study.snapshot()
         return tuple(records)
 
     def _job(self, record: TaskChanged | TaskCounts | GrantChanged | JobChanged) -> JobProgress:
@@ -302,8 +311,8 @@ class Progress(Struct):
         self.opened = record
         for known in (self.jobs, self.ended, self.resources, self.workers, self.rifs, self.loads):
             known.clear()
-        self.sites.clear()
-        self.blocks.clear()
+        for others in (self.sites, self.blocks, self.studies):
+            others.clear()
 
     def _job_changed(self, record: JobChanged) -> None:
         job = self._job(record)
@@ -363,6 +372,12 @@ class Progress(Struct):
         else:
             self.blocks[record.block_id] = record
 
+    def _study_record(self, record: StudyRecord) -> None:
+        study = self.studies.get(record.study)
+        if study is None:
+            study = self.studies[record.study] = StudyProgress()
+        study.apply(record)
+
 
 _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StreamOpened: Progress._stream_opened,
@@ -375,4 +390,7 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     HostLoad: Progress._host_load,
     SiteChanged: Progress._site_changed,
     BlockChanged: Progress._block_changed,
+    StudyChanged: Progress._study_record,
+    StudyJobChanged: Progress._study_record,
+    StudyClientChanged: Progress._study_record,
 }

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gspc_trio.components.provision.batch import BatchJob
 from gspc_trio.core.machine import Tick
+from gspc_trio.records.facts import StudyRecord
 
 
 class ClientState(StrEnum):
@@ -353,4 +354,5 @@ LauncherAction: TypeAlias = (
     | CloseConnection
     | KillCommands
     | Stop
+    | StudyRecord
 )

@@ -10,7 +10,7 @@ What is known of jobs is decided by a :class:`BatchSite`, whose questions become
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 
 from gspc_trio.components.launcher.events import (
@@ -48,6 +48,7 @@ from gspc_trio.components.launcher.events import (
     SubmitToEngine,
     ToServer,
 )
+from gspc_trio.components.launcher.facts import LaunchedClient, LaunchedJob, StudyFacts
 from gspc_trio.components.launcher.options import LauncherOptions
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
@@ -123,49 +124,18 @@ _CLIENT_STATES = {
 }
 
 
-class _Client:
-    """A client that has not ended."""
-
-    def __init__(self, client_id: int) -> None:
-        self.client_id = client_id
-        self.state = ClientState.POSTPONED
-        self.is_cancelling = False
-
-    @property
-    def has_ended(self) -> bool:
-        return not CLIENT_TRANSITIONS[self.state]
-
-
-class _Job:
-    """A job, from the time it is wanted.
-
-    Attributes:
-        incarnation: of the server that it is, or that has asked for it.
-        clients: those of its clients that have not ended; none for a server, and when their server is over.
-        command: of each client.
-        uid, name, job_id: of its submission, of the job, and what the engine calls it.
-    """
-
-    def __init__(self, incarnation: int, clients: Sequence[_Client], command: tuple[str, ...]) -> None:
-        self.incarnation = incarnation
-        self.clients = list(clients)
-        self.command = command
-        self.uid = -1
-        self.name = ""
-        self.job_id = ""
-
-
 class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     """The launcher of one study.
 
     Args:
         options: of the study.
         study: names of jobs begin so; letters, digits and "-"; no other study has it.
+        records: whether records of all that happens are among the actions.
     """
 
     noun = "a launcher"
 
-    def __init__(self, options: LauncherOptions, study: str) -> None:
+    def __init__(self, options: LauncherOptions, study: str, *, records: bool = False) -> None:
         super().__init__()
         self.state = LauncherState.IDLE
         self._options = options
@@ -175,19 +145,20 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._uid = 0
         self._calls: dict[int, tuple[type[object], str]] = {}
         """Call of the engine that has not ended -> its kind, and the job that it is about, "" for none."""
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, LaunchedJob] = {}
         """Jobs that were submitted and are not known to be gone."""
-        self._postponed: OrderedDict[_Job, None] = OrderedDict()
+        self._postponed: OrderedDict[LaunchedJob, None] = OrderedDict()
         """Jobs that wait for a place, in order."""
-        self._clients: dict[int, _Job] = {}
+        self._clients: dict[int, LaunchedJob] = {}
         """Client that has not ended -> its job."""
         self._incarnation = 0
-        self._servers: dict[int, _Job] = {}
+        self._servers: dict[int, LaunchedJob] = {}
         self._unconnected = 0
         """Number of servers in a row that ended without having connected."""
         self._connection: int | None = None
         self._heard_at = self._ping_at = 0.0
         self._stale = ""
+        self._facts = StudyFacts(self, study, options.job_limit, wanted=records)
         self._stop = Stop(0, "")
         self._stop_at = 0.0
 
@@ -267,13 +238,15 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def _enter(self, state: LauncherState) -> None:
         assert state in TRANSITIONS[self.state], f"the launcher from {self.state} to {state}"
         self.state = state
+        if state is not LauncherState.RESTARTING:  # it has another server then, of which is told at once
+            self._facts.study(state, self._incarnation, self._stop.reason)
 
     def _end_study(self, stop: Stop) -> None:
         """Cancel everything, and stop when it is gone; nothing, if that was decided before."""
         if self.state in _IS_OVER:
             return
-        self._enter(LauncherState.STOPPING)
         self._stop, self._stop_at = stop, self.now + self._options.stop_grace_s
+        self._enter(LauncherState.STOPPING)
         self._close(f"the study stops: {stop.reason}")
         if self._calls:
             self.actions.append(KillCommands())
@@ -283,7 +256,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _submit_server(self) -> None:
         self._enter(LauncherState.SUBMITTING)
-        job = self._servers[self._incarnation] = _Job(self._incarnation, (), ())
+        job = self._servers[self._incarnation] = LaunchedJob(self._incarnation, (), ())
         self._submit(job)
 
     def _server_lost(self, reason: str) -> None:
@@ -303,6 +276,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         else:
             self._enter(LauncherState.RESTARTING)
             self._incarnation += 1
+            self._facts.study(self.state, self._incarnation, reason)
             self._close(f"another server takes over: {reason}")
             self._cancel_all()
 
@@ -318,6 +292,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._postponed.clear()
         for job in list(self._jobs.values()):
             job.clients.clear()
+            self._facts.job(job, "cancelling")
             self._tell_site(JobContact(job.name, 0))
             self._tell_site(JobUnwanted(job.name))
 
@@ -331,10 +306,13 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             raise IllegalEvent(f"there is a connection {event.connection} already")
         reason = self._refusal(event)
         if reason:
+            self._facts.refused(reason)
             self.actions.append(RefuseConnection(event.connection, reason))
             return
         job = self._servers[self._incarnation]
         self._enter(LauncherState.SERVING)
+        self._facts.connected()
+        self._facts.job(job, "running")
         self._connection, self._unconnected = event.connection, 0
         self._heard_at, self._ping_at = self.now, self.now + self._options.timer_interval_s
         self._tell_site(JobRuns(job.name, event.job_id))
@@ -356,7 +334,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             return f"the study stops: {self._stop.reason}"
         return ""
 
-    def _cancel_again(self, job: _Job) -> None:
+    def _cancel_again(self, job: LaunchedJob) -> None:
         if (CancelJob, job.name) not in self._calls.values():
             self.actions.append(CancelAtEngine(self._call(CancelJob, job.name), job.name, job.job_id))
 
@@ -372,6 +350,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if event.connection != self._connection:
             return  # it was closed
         self._heard_at = self.now
+        self._facts.said(event.body)
         match event.body:
             case SubmitClients():
                 self._clients_wanted(event.body)
@@ -394,10 +373,14 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         elif len(self._postponed) >= POSTPONED_MAX:
             reason = f"{POSTPONED_MAX} jobs of clients wait for a place: ask for more when some have ended"
         else:
-            job = _Job(self._incarnation, [_Client(client_id) for client_id in ids], asked.command)
+            job = LaunchedJob(
+                self._incarnation, [LaunchedClient(client_id) for client_id in ids], asked.command
+            )
             self._clients |= dict.fromkeys(ids, job)
             self._postponed[job] = None
             self._send(RequestAccepted(asked.request))
+            for client in job.clients:
+                self._facts.client(job, client)
             return
         self._send(RequestRefused(asked.request, reason))
 
@@ -417,6 +400,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             if not job.clients:
                 del self._postponed[job]
         elif all(one.is_cancelling for one in job.clients):
+            self._facts.job(job, "cancelling")
             self._tell_site(JobUnwanted(job.name))
         else:
             self.actions.append(EndClient(self._next_uid(), job.uid, job.job_id, client.client_id))
@@ -425,7 +409,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self._connection is not None:
             self.actions.append(SendToServer(self._connection, body))
 
-    def _move(self, job: _Job, client: _Client, state: ClientState, text: str) -> None:
+    def _move(self, job: LaunchedJob, client: LaunchedClient, state: ClientState, text: str) -> None:
         """Bring a client to a state, and tell the server, unless it is there."""
         if state is client.state or self._clients.get(client.client_id) is not job:
             return
@@ -435,6 +419,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             job.clients.remove(client)
             del self._clients[client.client_id]
         self._send(ClientMoved(client.client_id, state, job.job_id, text))
+        self._facts.client(job, client, text)
         is_failure = state in (ClientState.FAILED, ClientState.NOT_SUBMITTED)
         if is_failure and not self._options.fault_tolerance:
             self._end_study(Stop(1, f"client {client.client_id} is {state}: {text}", output_uid=job.uid))
@@ -460,11 +445,12 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         """Return the name of the job that was submitted by this call."""
         return f"{self._study}-{uid}"
 
-    def _submit(self, job: _Job) -> None:
+    def _submit(self, job: LaunchedJob) -> None:
         job.uid = self._next_uid()
         job.name = self._name(job.uid)
         self._calls[job.uid] = (SubmitJob, job.name)
         self._jobs[job.name] = job
+        self._facts.job(job, "submitted")
         self._tell_site(JobWanted(job.name))
         for client in list(job.clients):
             self._move(job, client, ClientState.SUBMITTED, "")
@@ -488,9 +474,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if isinstance(event, ListFailed) and not self._stale:
             self._stale = event.reason or "the engine does not tell of its jobs"
             self._send(StatesStale(self._stale))
+            self._facts.stale(self._stale)
         elif isinstance(event, Listed) and self._stale:
             self._stale = ""
             self._send(StatesFresh())
+            self._facts.stale("")
         self._tell_site(JobsListed(jobs) if kind is ListQueue else JobAnswered(name, jobs))
 
     @handles(CommandExited)
@@ -540,6 +528,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         job.job_id = action.job_id
         if action.state is None:
             return
+        self._facts.job(job, _CLIENT_STATES[action.state], action.text)
         if job is self._servers.get(self._incarnation) and self.state is LauncherState.SUBMITTING:
             self._enter(LauncherState.AWAITING)
         for client in list(job.clients):
@@ -547,6 +536,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _job_over(self, action: JobOver) -> None:
         job = self._jobs.pop(action.name)
+        self._facts.job(job, "gone", action.reason)
         if job is self._servers.get(self._incarnation):
             self._server_lost(action.reason)
         for client in list(job.clients):

@@ -34,8 +34,8 @@ COMMAND = ("solve",)
 class WatchedLauncher(Launcher):
     """A launcher whose transitions are noted, also those within one event."""
 
-    def __init__(self, options: LauncherOptions, study: str) -> None:
-        super().__init__(options, study)
+    def __init__(self, options: LauncherOptions, study: str, *, records: bool = False) -> None:
+        super().__init__(options, study, records=records)
         self.walked: set[tuple[LauncherState, LauncherState]] = set()
 
     def _enter(self, state: LauncherState) -> None:
@@ -44,11 +44,15 @@ class WatchedLauncher(Launcher):
 
 
 class Study:
-    """A launcher with these options beside the usual ones of tests."""
+    """A launcher with these options beside the usual ones of tests.
 
-    def __init__(self, **options: bool | float) -> None:
+    Args:
+        records: whether it tells of itself.
+    """
+
+    def __init__(self, *, records: bool = False, **options: bool | float) -> None:
         changed: Callable[..., LauncherOptions] = partial(evolve, USUAL)
-        self.machine = WatchedLauncher(changed(**options), "s")
+        self.machine = WatchedLauncher(changed(**options), "s", records=records)
         self.now = 0.0
         self.told: list[ToServer] = []
 

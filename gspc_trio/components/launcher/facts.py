@@ -1,0 +1,156 @@
+"""Jobs and clients as a launcher keeps them, and the records of what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gspc_trio.components.launcher.events import (
+    CLIENT_TRANSITIONS,
+    CancelClient,
+    ClientState,
+    LauncherAction,
+    ServerMessage,
+    ServerPing,
+    StudyDone,
+    SubmitClients,
+)
+from gspc_trio.core.machine import Turn
+from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged
+
+HEARD_EVERY_S = 1.0
+"""That the server has said the same again is told at most so often."""
+
+_WORDS: dict[type[ServerMessage], str] = {
+    ServerPing: "ping",
+    SubmitClients: "submit",
+    CancelClient: "cancel",
+    StudyDone: "done",
+}
+"""What the server says -> how that is called in a record."""
+
+
+class LaunchedClient:
+    """A client that has not ended."""
+
+    def __init__(self, client_id: int) -> None:
+        self.client_id = client_id
+        self.state = ClientState.POSTPONED
+        self.is_cancelling = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it goes nowhere any more."""
+        return not CLIENT_TRANSITIONS[self.state]
+
+
+class LaunchedJob:
+    """A job, from the time it is wanted.
+
+    Attributes:
+        incarnation: of the server that it is, or that has asked for it.
+        clients: those of its clients that have not ended; none for a server, and when their server is over.
+        client_ids: of all its clients; none for a server.
+        command: of each client.
+        uid, name, job_id: of its submission, of the job, and what the engine calls it.
+        told: its state and its id, as the last record of it says.
+    """
+
+    def __init__(self, incarnation: int, clients: Sequence[LaunchedClient], command: tuple[str, ...]) -> None:
+        self.incarnation = incarnation
+        self.clients = list(clients)
+        self.client_ids = tuple(client.client_id for client in clients)
+        self.command = command
+        self.uid = -1
+        self.name = ""
+        self.job_id = ""
+        self.told = ("", "")
+
+
+class StudyFacts:
+    """Puts records among the actions of a launcher; none where nobody wants them.
+
+    Args:
+        turn: takes them, and knows the time.
+        study: its name.
+        job_limit: the most jobs at a time.
+        wanted: whether anybody wants them.
+    """
+
+    def __init__(self, turn: Turn[LauncherAction], study: str, job_limit: int, *, wanted: bool) -> None:
+        self._turn = turn
+        self._wanted = wanted
+        self._last = StudyChanged(0.0, study, "idle", 0, job_limit)
+        self._heard_told_s = float("-inf")
+
+    def study(self, state: str, incarnation: int, detail: str = "") -> None:
+        """The launcher is in this state now, with this server."""
+        if self._wanted:
+            self._say(replace(self._last, state=str(state), incarnation=incarnation, detail=detail))
+
+    def connected(self) -> None:
+        """The server has connected."""
+        self._heard("connected")
+
+    def said(self, message: ServerMessage) -> None:
+        """The server has said this."""
+        self._heard(_WORDS[type(message)])
+
+    def refused(self, reason: str) -> None:
+        """A connection was refused."""
+        if self._wanted:
+            self._say(replace(self._last, refusals=self._last.refusals + 1, detail=reason))
+
+    def stale(self, reason: str) -> None:
+        """The engine does not tell of its jobs, and why; "": it does."""
+        if self._wanted:
+            self._say(replace(self._last, stale=reason))
+
+    def job(self, job: LaunchedJob, state: str, detail: str = "") -> None:
+        """A job is in this state now; nothing is told if that was told before."""
+        if job.told[0] == "cancelling" and state != "gone":
+            state = "cancelling"  # the engine tells of it as before, until it is gone
+        told = (state, job.job_id)
+        if not self._wanted or job.told == told:
+            return
+        job.told = told
+        self._turn.actions.append(
+            StudyJobChanged(
+                self._turn.now,
+                self._last.study,
+                job.uid,
+                job.name,
+                job.incarnation,
+                str(state),
+                job.client_ids,
+                job.job_id,
+                detail,
+            )
+        )
+
+    def client(self, job: LaunchedJob, client: LaunchedClient, detail: str = "") -> None:
+        """A client of a job has another state now."""
+        if self._wanted:
+            self._turn.actions.append(
+                StudyClientChanged(
+                    self._turn.now,
+                    self._last.study,
+                    job.incarnation,
+                    client.client_id,
+                    client.state.value,
+                    job.uid if job.name else None,
+                    job.job_id,
+                    detail,
+                )
+            )
+
+    def _heard(self, word: str) -> None:
+        now = self._turn.now
+        if self._wanted and (word != self._last.word or now - self._heard_told_s >= HEARD_EVERY_S):
+            self._heard_told_s = now
+            self._say(replace(self._last, heard_at_s=now, word=word))
+
+    def _say(self, record: StudyChanged) -> None:
+        self._last = replace(record, at_s=self._turn.now)
+        self._turn.actions.append(self._last)
