@@ -228,10 +228,9 @@ def _sites_option(sites: Path | None) -> RtsOptions:
     if sites is None:
         return {}
     try:
-        RtsSettings(sites=sites).checked()
+        return {"sites": RtsSettings(sites=sites).checked().sites}
     except BadSetting as error:
         raise setting_error(error) from error
-    return {"sites": sites}
 
 
 @app.command

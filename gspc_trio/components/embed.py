@@ -158,7 +158,7 @@ async def _own_rts(
     started_template: StartedTemplate | None = None,
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system in this process for as long as the block runs."""
-    settings.checked()
+    settings = settings.checked()
     if settings.tls and publish is None and settings.state is None and settings.sites is None:
         why = "certificates are kept beside the file to publish, or in the state: give one of them"
         raise BadSetting("tls", True, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -235,6 +236,39 @@ def on_node(command: str, node: str, batch_id: str, restarts: str = "0") -> str:
     values = {NODE_VARIABLE: node, BATCH_ID_VARIABLE: batch_id, RESTARTS_VARIABLE: restarts}
     settings = " ".join(f'{name}="{value}"' for name, value in values.items())
     return f"{settings}; export {' '.join(values)}; {command}"
+
+
+_ON_ALL_NODES = """
+command={command}
+node=0
+for place in $({places}); do
+    told="{node_variable}=$node {batch_id_variable}={batch_id} {restarts_variable}=0"
+    told="$told; export {node_variable} {batch_id_variable} {restarts_variable}; $command"
+    if [ $node = 0 ]; then /bin/sh -c "$told" & else {elsewhere} & fi
+    node=$((node + 1))
+done
+wait
+"""
+
+
+def on_all_nodes(command: str, batch_id: str, places: str, elsewhere: str) -> str:
+    """Return a script for the first node of a job that runs a command on each of them.
+
+    Args:
+        command: for ``/bin/sh``.
+        batch_id: what its variable is set to; shell variables in it are replaced.
+        places: prints a word for each node, the first node first.
+        elsewhere: runs ``$told``, which is for ``/bin/sh``, on the node of the word ``$place``.
+    """
+    return _ON_ALL_NODES.strip().format(
+        command=shlex.quote(command),
+        batch_id=batch_id,
+        places=places,
+        elsewhere=elsewhere,
+        node_variable=NODE_VARIABLE,
+        batch_id_variable=BATCH_ID_VARIABLE,
+        restarts_variable=RESTARTS_VARIABLE,
+    )
 
 
 def time_units(request: BatchRequest, unit_s: int) -> int:

@@ -17,6 +17,7 @@ from gspc_trio.components.provision.batch import (
     Provider,
     QueryFailed,
     clock_time,
+    on_all_nodes,
     on_node,
 )
 
@@ -31,18 +32,9 @@ _HELD = {"Hold", "Suspended"}
 _RUNS = {"Running", "Resuming", "Finishing", "toError"}
 _ENDED = {"Terminated", "Error"}
 
-_LAUNCH = """
-command={command}
-node=0
-for host in $(awk '!seen[$0]++' "$OAR_NODE_FILE"); do
-    told="GSPC_NODE=$node GSPC_BATCH_ID=$OAR_JOB_ID GSPC_RESTARTS=0"
-    told="$told; export GSPC_NODE GSPC_BATCH_ID GSPC_RESTARTS; $command"
-    if [ $node = 0 ]; then /bin/sh -c "$told" & else printf '%s\\n' "$told" | oarsh "$host" /bin/sh -s & fi
-    node=$((node + 1))
-done
-wait
-"""
-"""The script runs on the first node. No other shell of the user sees the command, whichever shell that is."""
+_PLACES = """awk '!seen[$0]++' "$OAR_NODE_FILE\""""
+_ELSEWHERE = r"""printf '%s\n' "$told" | oarsh "$place" /bin/sh -s"""
+"""No other shell of the user sees the command, whichever shell that is."""
 
 
 class _Event(msgspec.Struct):
@@ -88,7 +80,7 @@ class OarProvider(Provider):
         """See Provider."""
         if request.nodes == 1:
             return on_node(command, "0", "$OAR_JOB_ID")
-        return _LAUNCH.strip().format(command=shlex.quote(command))
+        return on_all_nodes(command, "$OAR_JOB_ID", _PLACES, _ELSEWHERE)
 
     def query(self, job_id: str = "") -> Command:
         """See Provider."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from gspc_trio.components.provision.batch import (
     BadRequest,
@@ -15,6 +14,7 @@ from gspc_trio.components.provision.batch import (
     Provider,
     QueryFailed,
     clock_time,
+    on_all_nodes,
     on_node,
 )
 
@@ -46,18 +46,8 @@ else exec qstat -f; fi
 """
 _CANCEL_NAMED = 'for job in $(qselect -u "$(id -un)" -N "$1"); do qdel "$job"; done'
 
-_LAUNCH = """
-command={command}
-node=0
-for task in $(awk '!seen[$0]++ {{ print NR - 1 }}' "$PBS_NODEFILE"); do
-    told="GSPC_NODE=$node GSPC_BATCH_ID=$PBS_JOBID GSPC_RESTARTS=0"
-    told="$told; export GSPC_NODE GSPC_BATCH_ID GSPC_RESTARTS; $command"
-    if [ $node = 0 ]; then /bin/sh -c "$told" & else pbsdsh -n "$task" -- /bin/sh -c "$told" & fi
-    node=$((node + 1))
-done
-wait
-"""
-"""The script runs on the first node."""
+_PLACES = """awk '!seen[$0]++ { print NR - 1 }' "$PBS_NODEFILE\""""
+_ELSEWHERE = 'pbsdsh -n "$place" -- /bin/sh -c "$told"'
 
 
 class PbsProvider(Provider):
@@ -94,7 +84,7 @@ class PbsProvider(Provider):
         """See Provider."""
         if request.nodes == 1:
             return on_node(command, "0", "${PBS_JOBID:-$SLURM_JOB_ID}")
-        return _LAUNCH.strip().format(command=shlex.quote(command))
+        return on_all_nodes(command, "$PBS_JOBID", _PLACES, _ELSEWHERE)
 
     def query(self, job_id: str = "") -> Command:
         """See Provider."""

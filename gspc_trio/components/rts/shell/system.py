@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 import trio
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.rm.shell.server import ManagerServer
     from gspc_trio.components.rts.shell.history_files import HistoryFiles
 
-SitesGiven: TypeAlias = Path | str | Mapping[str, Mapping[str, object]]
-"""Sites as a user gives them: a file, an address, or name -> key -> value."""
+SitesGiven: TypeAlias = "Path | str | Mapping[str, Mapping[str, object]] | SitesFile"
+"""Sites as a user gives them: a file, an address, or name -> key -> value; or as they were read."""
 
 COME_BACK_S = 1.0
 """How long a run-time system that was started again looks for its RIFs before it says that it is there."""
@@ -113,7 +114,7 @@ class RtsSettings(Struct, frozen=True):
     sites: SitesGiven | None = None
 
     def checked(self) -> RtsSettings:
-        """Return the settings.
+        """Return the settings; a file of sites is read, and not again.
 
         Raises:
             BadSetting: one cannot be used.
@@ -132,9 +133,7 @@ class RtsSettings(Struct, frozen=True):
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)
         listen_address(self.listen, self.port, self.tls)
-        if self.sites is not None:
-            _given_sites(self.sites)
-        return self
+        return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
 
     def rating(self) -> Placement | None:
         """Return the policy that rates hosts; None: all in turn."""

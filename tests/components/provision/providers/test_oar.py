@@ -89,7 +89,7 @@ def test_each_node_runs_the_command_the_first_one_without_oarsh():
     assert OAR.launch(BatchRequest("gspc-1"), "echo x").endswith("echo x")
     script = OAR.launch(BatchRequest("gspc-1", nodes=2), "echo 'a b'")
     assert script.startswith("""command='echo '"'"'a b'"'"''\nnode=0\n""")
-    assert """printf '%s\\n' "$told" | oarsh "$host" /bin/sh -s &""" in script
+    assert """printf '%s\\n' "$told" | oarsh "$place" /bin/sh -s &""" in script
 
 
 def test_a_job_is_asked_for_and_cancelled_by_its_id_or_its_name():

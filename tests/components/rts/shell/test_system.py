@@ -10,6 +10,7 @@ import pytest
 
 from gspc_trio.cli import rts as commands
 from gspc_trio.components.embed import open_rts
+from gspc_trio.components.provision.site_settings import sites_of
 from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings
@@ -77,6 +78,15 @@ async def test_what_a_running_one_has_settled_is_refused() -> None:
     with pytest.raises(ValueError, match="placement is settled by the run-time system that runs already"):
         async with open_rts(connection_file="nowhere.json", placement="fair"):
             raise AssertionError("it came up")
+
+
+def test_a_file_of_sites_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "sites.toml"
+    path.write_text('[hpc]\nprovider = "slurm"\nmax_time = "2h"\n')
+    settings = RtsSettings(sites=path).checked()
+    path.unlink()
+    assert settings.sites == sites_of({"hpc": {"provider": "slurm", "max_time": "2h"}})
+    assert settings.checked() == settings
 
 
 class Fog:
