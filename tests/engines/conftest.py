@@ -35,9 +35,12 @@ def slurm() -> Iterator[slurm_cluster.Slurm]:
 
 @pytest.fixture(scope="session")
 def oar() -> Iterator[oar_server.Oar]:
-    skip_without(oar_server.missing())
-    with TemporaryDirectory(prefix="oar-") as folder, oar_server.open_oar(Path(folder)) as server:
-        yield server
+    skip_without("")
+    # Its one configuration is that of the host: another run of these tests must be over.
+    with oar_server.alone(), TemporaryDirectory(prefix="oar-") as folder:
+        skip_without(oar_server.missing())
+        with oar_server.open_oar(Path(folder)) as server:
+            yield server
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +81,7 @@ def ray() -> Iterator[ray_cluster.Ray]:
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> RunningCluster:
-    """The running cluster that a test asks for by its parameter."""
+    """The running cluster that a test asks for by its parameter, with all of its hosts."""
     found: RunningCluster = request.getfixturevalue(request.param)
+    found.wait_complete()
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gspc_trio.components.provision.find import find_provider
 from tests.e2e.support import wait_until
-from tests.engines.support import RunningCluster
+from tests.engines.support import START_S, RunningCluster, end
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 
@@ -32,15 +32,16 @@ class Dask(RunningCluster):
         """Start the scheduler and the workers."""
         address = self._folder / "address"
         self.processes["scheduler"] = self._start("scheduler", "--port=0", f"--scheduler-file={address}")
-        wait_until(lambda: address.exists(), "the scheduler is there")
+        wait_until(lambda: '"tcp://' in self._told(address), "the scheduler is there", START_S)
         for host in HOSTS:
             self.start_worker(host)
-        line = next(line for line in address.read_text().splitlines() if '"tcp://' in line)
+        line = next(line for line in self._told(address).splitlines() if '"tcp://' in line)
         self.address = line.split('"')[-2].replace("tcp://", "dask://")
         self.provider = find_provider("dask", address=self.address)
-        size = self.provider.size()
-        assert size is not None
-        wait_until(lambda: self.provider.sized(self.run(size)) == (3, 1), "the workers are there")
+        self.wait_complete()
+
+    def _told(self, address: Path) -> str:
+        return address.read_text() if address.exists() else ""
 
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = (sys.executable, "-m", "distributed.cli.dask_" + program, *arguments, "--no-dashboard")
@@ -50,7 +51,7 @@ class Dask(RunningCluster):
     def start_worker(self, host: str) -> None:
         file = f"--scheduler-file={self._folder / 'address'}"
         self.processes[host] = self._start(
-            "worker", file, f"--host={host}", "--nthreads=1", "--no-nanny", "--death-timeout=60"
+            "worker", file, f"--host={host}", "--nthreads=1", "--no-nanny", "--death-timeout=180"
         )
 
     def lose_hosts(self) -> None:
@@ -69,6 +70,4 @@ def open_dask(folder: Path) -> Iterator[Dask]:
         yield cluster
     finally:
         for process in reversed(cluster.processes.values()):
-            process.terminate()
-        for process in cluster.processes.values():
-            process.wait(30)
+            end(process)

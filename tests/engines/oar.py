@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.e2e.support import wait_until
+from tests.engines.support import START_S, processes_of
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 TOOLS = ("oarsub", "oarstat", "oardel", "Almighty", "oar-database", "oarnodesetting", "pg_ctlcluster", "sshd")
@@ -80,7 +82,7 @@ class Oar:
             self.run("oarnodesetting", "-a", "-h", host)
         # "Prevent users oar and root to submit jobs": tests run as root.
         self.run("oaradmissionrules", "--delete", "2")
-        wait_until(lambda: self.run("oarnodes", "-s").count("Alive") == len(HOSTS), "nodes are alive")
+        wait_until(lambda: self.run("oarnodes", "-s").count("Alive") == len(HOSTS), "nodes live", START_S)
 
     def _write(self, path: Path, text: str) -> None:
         self._before[path] = path.read_text()
@@ -90,7 +92,8 @@ class Oar:
         """Start what manages the queue."""
         self._daemon("almighty", "setpriv", "--reuid=oar", "--regid=oar", "--init-groups", "Almighty")
         log = self._folder / "almighty.log"
-        wait_until(lambda: self.run("pgrep", "-u", "oar", "-f", "Almighty: bipbip"), f"Almighty, see {log}")
+        there = ("pgrep", "-u", "oar", "-f", "Almighty: bipbip")
+        wait_until(lambda: self.run(*there), f"Almighty, see {log}", START_S)
 
     def kill_server(self) -> None:
         """End what manages the queue, at once; jobs go on."""
@@ -111,29 +114,39 @@ class Oar:
             )
 
     def _kill(self, daemon: subprocess.Popen[bytes]) -> None:
-        for pid in self.run("ps", "-o", "pid=", "-s", str(daemon.pid)).split():
+        for pid in processes_of(daemon.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         daemon.wait()
 
     def run(self, *command: str) -> str:
         """Run one of its commands and return what it printed."""
+        return self._done(*command).stdout
+
+    def _done(self, *command: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, check=False, timeout=60
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, timeout=START_S
         )
-        return done.stdout
 
     def jobs(self, *states: str) -> list[str]:
         """Return the ids of the jobs in these states; without any, of those that have not ended."""
-        listed = json.loads(self.run("oarstat", "-u", "-J") or "{}")
+
+        def ask() -> tuple[dict[str, dict[str, str]]] | None:
+            done = self._done("oarstat", "-u", "-J")
+            with contextlib.suppress(ValueError):
+                return None if done.returncode else (json.loads(done.stdout or "{}"),)
+            return None
+
+        [listed] = wait_until(ask, "oarstat says which jobs there are")
         return [job for job, told in listed.items() if not states or told["state"] in states]
 
     def stop(self) -> None:
         """End it, jobs first."""
         try:
-            for job in self.jobs():
-                self.run("oardel", job)
+            with contextlib.suppress(AssertionError):
+                for job in self.jobs():
+                    self.run("oardel", job)
             for daemon in reversed(self._daemons):
                 self._kill(daemon)
             self.run("oar-database", "--drop", "--db-is-local", "--force-yes")
@@ -142,6 +155,17 @@ class Oar:
                 path.write_text(text)
             if self._cluster is not None:
                 self.run("pg_ctlcluster", *self._cluster, "stop", "-m", "fast")
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other run of these tests has a server here, and keep others out."""
+    if not CONFIGURATION.exists():
+        yield
+        return
+    with CONFIGURATION.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

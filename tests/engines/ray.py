@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 
 from gspc_trio.components.provision.batch import Command, CommandResult
 from gspc_trio.components.provision.find import find_provider
 from tests.e2e.support import free_port
-from tests.engines.support import RunningCluster
+from tests.engines.support import END_S, RunningCluster, end
 
 TRIES = 4
 GIVEN_UP = "Starting Ray client server failed"
@@ -44,6 +44,7 @@ class Ray(RunningCluster):
         self._await("ready")
         self.address = address
         self.provider = find_provider("ray", address=address)
+        self.wait_complete()
 
     def run(self, command: Command, stdin: str = "") -> CommandResult:
         """Run it; Ray starts a process for each connection, and on a busy host gives that up too early."""
@@ -59,14 +60,18 @@ class Ray(RunningCluster):
             assert line, "the cluster has ended"
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_ray() -> Iterator[Ray]:
     port = free_port()
     command = (sys.executable, "-c", NODES, str(port))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             yield Ray(process, f"ray://127.0.0.1:{port}")
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(60)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            end(process, with_session=True)

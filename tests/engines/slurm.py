@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.e2e.support import wait_until
+from tests.engines.support import START_S, end
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
@@ -99,13 +99,12 @@ class Slurm:
             "munged", "--foreground", f"--key-file={key}", f"--socket={munge}/socket",
             f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed",
         )  # fmt: skip
-        wait_until((munge / "socket").exists, "munged is up")
+        wait_until((munge / "socket").exists, "munged is up", START_S)
         self.start_controller()
         for number in numbers:
             self._daemon("slurmd", "-D", "-N", f"node{number}", name=f"node{number}")
-        wait_until(
-            lambda: len(self.run("sinfo", "-h", "-N", "-t", "idle").split("\n")) > self._nodes, "nodes"
-        )
+        idle = ("sinfo", "-h", "-N", "-t", "idle")
+        wait_until(lambda: len(self.run(*idle).split("\n")) > self._nodes, "nodes", START_S)
 
     def start_controller(self) -> None:
         """Start what manages the queue."""
@@ -127,27 +126,35 @@ class Slurm:
                 start_new_session=True,
             )
 
+    def _done(self, *command: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **self.environment}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
     def run(self, *command: str) -> str:
         """Run one of its commands and return what it printed."""
-        environment = {**os.environ, **self.environment}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        return done.stdout
+        return self._done(*command).stdout
 
     def jobs(self, *states: str) -> list[str]:
-        """Return the ids of the jobs in these states; without any, of those that have not ended."""
+        """Return the ids of the jobs in these states; without any, of those that have not ended.
+
+        On a busy host squeue may fail; then it is asked again.
+        """
         wanted = ",".join(states or ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING"))
-        return self.run("squeue", "-h", f"--states={wanted}", "-o", "%i").split()
+        command = ("squeue", "-h", f"--states={wanted}", "-o", "%i")
+
+        def ask() -> subprocess.CompletedProcess[str] | None:
+            done = self._done(*command)
+            return None if done.returncode else done
+
+        told: str = wait_until(ask, "squeue says which jobs there are").stdout
+        return told.split()
 
     def stop(self) -> None:
         """End it, jobs first."""
-        for job_id in self.jobs("RUNNING", "PENDING"):
+        for job_id in self.run("squeue", "-h", "--states=RUNNING,PENDING", "-o", "%i").split():
             self.run("scancel", job_id)
         for daemon in reversed(list(self._daemons.values())):
-            daemon.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.wait(10)
-            daemon.kill()
-            daemon.wait()
+            end(daemon)
 
 
 @contextlib.contextmanager

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult, Provider
-from tests.e2e.support import World, completed
+from gspc_trio.components.provision.batch import (
+    BatchJob,
+    BatchState,
+    Command,
+    CommandResult,
+    Provider,
+    QueryFailed,
+)
+from tests.e2e.support import World, completed, wait_until
+
+START_S = 180.0
+"""Far more than a batch system or a running cluster takes to start, on a busy host, too."""
+
+END_S = 15.0
+"""How long a daemon has to end by itself before it is killed."""
 
 
 class Cluster(Protocol):
@@ -44,12 +61,57 @@ class RunningCluster:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
+    def size(self) -> tuple[int, int] | None:
+        """Return how many hosts there are, and the cores of each; None when that is not known now."""
+        command = self.provider.size()
+        assert command is not None
+        with contextlib.suppress(QueryFailed):
+            return self.provider.sized(self.run(command))
+        return None
+
+    def wait_complete(self) -> None:
+        """Wait until all hosts are there."""
+        wait_until(lambda: self.size() == (3, 1), f"{self.provider.name} has its hosts", START_S)
+
     def listed(self, name: str = "") -> list[BatchJob]:
-        return list(self.provider.told(self.run(self.provider.query(name))))
+        """Return its jobs, once it says which; on a busy host a query may fail."""
+
+        def ask() -> tuple[list[BatchJob]] | None:
+            with contextlib.suppress(QueryFailed):
+                return (list(self.provider.told(self.run(self.provider.query(name)))),)
+            return None
+
+        [found] = wait_until(ask, f"{self.provider.name} says which jobs it has")
+        return list(found)
 
     def jobs(self) -> list[str]:
         """Return the names of the jobs that have not ended."""
         return [job.name for job in self.listed() if job.state is not BatchState.ENDED]
+
+
+def processes_of(session: int) -> list[int]:
+    """Return the processes of a session that are alive."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # gone meanwhile
+                state, _, _, of = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(of) == session and state != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+def end(process: subprocess.Popen[Any], with_session: bool = False) -> None:
+    """Ask a daemon to end, and kill it when it does not; maybe with all else of its session."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+    process.kill()
+    process.wait()
+    if with_session:
+        for pid in processes_of(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def own_address() -> str:
@@ -79,6 +141,7 @@ def bootstrap_command(world: World, strategy: str, *hosts: str, **options: str) 
 def bootstrap(world: World, strategy: str, *hosts: str, **options: str) -> Any:
     """Have these hosts started, and return the report."""
     done = world.run("rts", *bootstrap_command(world, strategy, *hosts, **options), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
 
