@@ -20,7 +20,13 @@ from gspc_trio.core.similar import did_you_mean
 
 BUILT_IN = {
     "local": ("gspc_trio.components.launcher.adapters.local", "LocalAdapter"),
+    "openmpi": ("gspc_trio.components.launcher.adapters.openmpi", "OpenMpiAdapter"),
     "slurm": ("gspc_trio.components.launcher.adapters.slurm", "SlurmAdapter"),
+    "slurm-srun": ("gspc_trio.components.launcher.adapters.slurm_srun", "SlurmSrunAdapter"),
+    "slurm-mixed": ("gspc_trio.components.launcher.adapters.slurm_mixed", "SlurmMixedAdapter"),
+    "slurm-openmpi": ("gspc_trio.components.launcher.adapters.slurm_openmpi", "SlurmOpenMpiAdapter"),
+    "oar": ("gspc_trio.components.launcher.adapters.oar", "OarAdapter"),
+    "oar-hybrid": ("gspc_trio.components.launcher.adapters.oar_hybrid", "OarHybridAdapter"),
 }
 """Name of an adapter -> its module and class."""
 

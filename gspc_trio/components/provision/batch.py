@@ -79,6 +79,8 @@ class BatchRequest:
             unless their batch system carries secrets (``Provider.secret_path``).
         secret: what a batch system that carries secrets is to give to the nodes, and to nobody else.
         options: what the user has set of the options that this provider alone knows.
+        errors: file for what it prints as errors; "": ``output``.
+        script_file: the file with the script; "": that in ``folder``.
     """
 
     name: str
@@ -93,6 +95,13 @@ class BatchRequest:
     folder: str = ""
     secret: str = field(default="", repr=False)
     options: Mapping[str, str] = field(factory=dict)
+    errors: str = ""
+    script_file: str = ""
+
+    @property
+    def script_path(self) -> str:
+        """Return the file with the script."""
+        return self.script_file or f"{self.folder}/script"
 
 
 @frozen

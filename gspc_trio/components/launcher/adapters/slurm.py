@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.launcher.adapter import Adapter, IndirectStart
-from gspc_trio.components.launcher.script import process_script
+from gspc_trio.components.launcher.adapter import Adapter, IndirectStart, JobStart
+from gspc_trio.components.launcher.group import job_script
 from gspc_trio.components.launcher.study_job import StudyJob
-from gspc_trio.components.provision.batch import BatchRequest, Provider
+from gspc_trio.components.provision.batch import BatchRequest, Command, Provider
 from gspc_trio.components.provision.providers.slurm import SlurmProvider
+
+BATCH_ID = "$SLURM_JOB_ID"
+
+STEP = ("--ntasks=1", "--exact")
+"""What ``srun`` is told so that steps share an allocation: each has the cores of its own tasks alone."""
+
+
+def step_arguments(given: Command) -> Command:
+    """Return the arguments of ``srun`` for one step of several in an allocation; those given win."""
+    says_nodes = any(one.startswith(("-N", "--nodes", "-n", "--ntasks")) for one in given)
+    return (*(() if says_nodes else ("--nodes=1",)), *STEP, *given)
 
 
 class SlurmAdapter(Adapter):
-    """Batch jobs of Slurm."""
+    """Batch jobs of Slurm; a group has a step for each client."""
 
     name = "slurm"
-    programs = ("sbatch", "squeue", "scancel")
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel")
 
     def __init__(self) -> None:
-        self.provider: Provider = SlurmProvider()
+        self.provider: Provider | None = SlurmProvider()
 
-    def start(self, job: StudyJob) -> IndirectStart:
+    def start(self, job: StudyJob) -> JobStart:
         """See Adapter."""
-        script = process_script(
-            job, job.processes[0], "$SLURM_JOB_ID", job.starter(("srun",)), redirect=False
-        )
+        return self.submission(job)
+
+    def submission(self, job: StudyJob) -> IndirectStart:
+        """Return how to submit a job."""
+        script, files = self.script(job)
         output, errors = (path.replace("%", "%%") for path in (job.output, job.errors))
-        arguments = (f"--error={errors}", *job.arguments)
+        size = len(job.processes)
+        tasks = (f"--ntasks={size}",) if size > 1 else ()
+        arguments = (f"--error={errors}", *tasks, *job.arguments)
         request = BatchRequest(job.name, nodes=0, arguments=arguments, output=output, script=script)
-        files = {job.file("sbatch", "sh"): script}
-        return IndirectStart(self.provider.submit(request), self.provider.submit_input(request), files)
+        assert self.provider is not None
+        command, stdin = self.provider.submit(request), self.provider.submit_input(request)
+        return IndirectStart(command, stdin, {**files, job.file("sbatch", "sh"): script})
+
+    def script(self, job: StudyJob) -> tuple[str, dict[str, str]]:
+        """Return the script of a job, and the files that it needs: path -> content."""
+        starter = job.starter(("srun",))
+        if len(job.processes) > 1 and starter[0] == "srun":
+            starter = ("srun", *step_arguments(starter[1:]))
+        return job_script(job, BATCH_ID, starter)

@@ -59,15 +59,18 @@ class OarProvider(Provider):
 
     def submit(self, request: BatchRequest) -> Command:
         """See Provider."""
-        wanted = f"/nodes={request.nodes}" + (f"/resource_id={request.cores}" if request.cores else "")
-        if request.time_s:
-            wanted += f",walltime={clock_time(request.time_s)}"
-        command = ["oarsub", "-n", request.name, "-l", wanted, "-O", request.output, "-E", request.output]
+        command = ["oarsub", "-n", request.name]
+        if request.nodes:
+            wanted = f"/nodes={request.nodes}" + (f"/resource_id={request.cores}" if request.cores else "")
+            if request.time_s:
+                wanted += f",walltime={clock_time(request.time_s)}"
+            command += ["-l", wanted]
+        command += ["-O", request.output, "-E", request.errors or request.output]
         if request.queue:
             command += ["-q", request.queue]
         if request.account:
             command.append(f"--project={request.account}")
-        return (*command, *request.arguments, f"/bin/sh {shlex.quote(request.folder + '/script')}")
+        return (*command, *request.arguments, f"/bin/sh {shlex.quote(request.script_path)}")
 
     def submitted(self, result: CommandResult) -> str | None:
         """See Provider."""
