@@ -8,6 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gspc_trio.components.provision.batch import BatchJob
+from gspc_trio.core.ids import Count
 from gspc_trio.core.machine import Tick
 from gspc_trio.records.facts import StudyRecord
 
@@ -65,8 +66,8 @@ class SubmitClients(Struct, frozen=True):
         command: program and arguments of each.
     """
 
-    request: int
-    client_ids: tuple[int, ...]
+    request: Count
+    client_ids: tuple[Count, ...]
     command: tuple[str, ...]
 
 
@@ -78,8 +79,8 @@ class CancelClient(Struct, frozen=True):
         client_id: of the client.
     """
 
-    request: int
-    client_id: int
+    request: Count
+    client_id: Count
 
 
 class StudyDone(Struct, frozen=True):
@@ -95,13 +96,13 @@ ServerMessage: TypeAlias = ServerPing | SubmitClients | CancelClient | StudyDone
 class RequestAccepted(Struct, frozen=True):
     """The request is carried out; clients that it asked for are postponed until another state is told."""
 
-    request: int
+    request: Count
 
 
 class RequestRefused(Struct, frozen=True):
     """The request has changed nothing, and this is why."""
 
-    request: int
+    request: Count
     reason: str
 
 
@@ -115,7 +116,7 @@ class ClientMoved(Struct, frozen=True):
         text: more about it, for people.
     """
 
-    client_id: int
+    client_id: Count
     state: ClientState
     job_id: str = ""
     text: str = ""
@@ -129,6 +130,16 @@ class StatesStale(Struct, frozen=True):
 
 class StatesFresh(Struct, frozen=True):
     """The engine tells of its jobs again."""
+
+
+class LauncherPing(Struct, frozen=True):
+    """The launcher asks for a sign of life; the server answers at once, with :class:`ServerPing`."""
+
+
+class ConnectionEnds(Struct, frozen=True):
+    """The launcher says no more over this connection, and this is why."""
+
+    reason: str
 
 
 ToServer: TypeAlias = RequestAccepted | RequestRefused | ClientMoved | StatesStale | StatesFresh

@@ -25,6 +25,19 @@ from gspc_trio.components.job.messages import (
     TaskOutput,
     WaitJob,
 )
+from gspc_trio.components.launcher.events import (
+    CancelClient,
+    ClientMoved,
+    ConnectionEnds,
+    LauncherPing,
+    RequestAccepted,
+    RequestRefused,
+    ServerPing,
+    StatesFresh,
+    StatesStale,
+    StudyDone,
+    SubmitClients,
+)
 from gspc_trio.components.provision.messages import Enrol, Enrolled
 from gspc_trio.components.rif.messages import (
     AddResources,
@@ -204,6 +217,8 @@ WIRE_TYPES: tuple[type, ...] = (
     TaskDemand, DemandWanted, GroupRefused,
     ListSites, SiteList, AddSite, ChangeSite, EndBlock, GetBlockOutput, BlockOutput,
     Enrol, Enrolled,
+    ServerPing, SubmitClients, CancelClient, StudyDone,
+    RequestAccepted, RequestRefused, ClientMoved, StatesStale, StatesFresh, LauncherPing, ConnectionEnds,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -48,6 +48,8 @@ class ConnectionInfo:
         started_s: wall-clock time of writing, seconds since 1970.
         credentials: for TLS (``nursery.connections.tls``), or "".
         host: on which the service runs, "" if unknown.
+        name: by which whoever the file is for connects, and which alone fits the token; "" for any name.
+        http: address of the service for HTTP, "" if it has none.
     """
 
     address: str
@@ -59,13 +61,25 @@ class ConnectionInfo:
     started_s: float
     credentials: str = field(default="", repr=False)
     host: str = ""
+    name: str = ""
+    http: str = ""
 
     @classmethod
-    def create(cls, address: str, token: bytes, version: str, credentials: str = "") -> ConnectionInfo:
+    def create(
+        cls,
+        address: str,
+        token: bytes,
+        version: str,
+        credentials: str = "",
+        *,
+        name: str = "",
+        http: str = "",
+    ) -> ConnectionInfo:
         """Return the information on a service in this process."""
         pid = os.getpid()
-        instance, now, host = secrets.token_hex(8), time.time(), socket.gethostname()
-        return cls(address, token, pid, process_start(pid) or 0, instance, version, now, credentials, host)
+        started, instance, now = process_start(pid) or 0, secrets.token_hex(8), time.time()
+        more = (credentials, socket.gethostname(), name, http)
+        return cls(address, token, pid, started, instance, version, now, *more)
 
     @property
     def process_is_gone(self) -> bool:
@@ -109,6 +123,8 @@ def write_connection_file(path: Path, info: ConnectionInfo) -> None:
         "started_s": info.started_s,
         "credentials": info.credentials,
         "host": info.host,
+        "name": info.name,
+        "http": info.http,
     }
     try:
         _prepare_directory(path.parent)
@@ -287,6 +303,10 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 }
 
 
+_LATER_FIELDS = ("credentials", "host", "name", "http")
+"""Texts that are "" in a file without them."""
+
+
 def _parse(path: Path, text: str) -> ConnectionInfo:
     try:
         data: object = json.loads(text)
@@ -294,7 +314,7 @@ def _parse(path: Path, text: str) -> ConnectionInfo:
             raise ValueError("a field is missing or of a wrong type")
         fields = {name: data[name] for name in _FIELDS}
         fields["token"] = bytes.fromhex(data["token"])
-        fields |= {name: str(data.get(name, "")) for name in ("credentials", "host")}
+        fields |= {name: str(data.get(name, "")) for name in _LATER_FIELDS}
         return ConnectionInfo(**fields)
     except (ValueError, RecursionError) as error:
         raise ConnectionFileError(f"{path} is not a connection file: {error}") from error

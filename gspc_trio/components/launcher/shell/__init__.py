@@ -1,0 +1,1 @@
+"""Shells of the launcher: what it decides is done here."""

@@ -1,0 +1,77 @@
+"""A server without trio, and its launcher, over the loopback interface in real time."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from attrs import evolve
+
+from gspc_trio.components.launcher.events import CommandExited, LauncherAction, PingServer
+from gspc_trio.components.launcher.machine import LauncherState
+from gspc_trio.study import ClientState, StudyOver, StudyRefused, connect
+from tests.study.support import OPTIONS, FakeLauncher
+
+PINGS = 3
+
+
+class PingingLauncher(FakeLauncher):
+    """A launcher that is pinged often, and lets a server know when that was."""
+
+    def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
+        super().__init__(folder, nursery, evolve(OPTIONS, timer_interval_s=0.5))
+        self.pings = 0
+        self.enough = threading.Event()
+
+    def perform(self, action: LauncherAction) -> None:
+        super().perform(action)
+        self.pings += isinstance(action, PingServer)
+        if self.pings > PINGS:
+            self.enough.set()
+
+
+def serve(file: Path, launcher: PingingLauncher, end: threading.Event) -> None:
+    """Be a server: compute for long without a word, then have two clients, and be done."""
+    with connect(file) as study:
+        assert launcher.enough.wait(60)
+        assert study.next_change(0) is None
+        study.submit([1, 2], ["solve"])
+        with pytest.raises(StudyRefused, match="client 2 has not ended"):
+            study.submit(2, ["solve"])
+        end.set()
+        ends = [change for change in study.changes() if change.state is ClientState.COMPLETED]
+        assert {change.client_id for change in ends} == {1, 2} == set(study.jobs())
+        assert study.stale == ""
+        study.done()
+        with pytest.raises(StudyOver, match="the server says that the study is done"):
+            study.submit(1, ["solve"])
+    with pytest.raises(StudyOver, match="closed here"):
+        study.submit(1, ["solve"])
+
+
+async def test_a_server_that_computes_without_a_word_lives(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        launcher = PingingLauncher(tmp_path, nursery)
+        await nursery.start(launcher.link.run, "ws://127.0.0.1:0")
+        nursery.start_soon(launcher.run)
+        await launcher.until_submitted(0)
+        end = threading.Event()
+
+        async def end_clients() -> None:
+            await trio.to_thread.run_sync(partial(end.wait, 60))
+            launcher.inbox.put(CommandExited(launcher.submitted[1].uid, 0, is_gone=True))
+
+        nursery.start_soon(end_clients)
+        await trio.to_thread.run_sync(serve, launcher.file(0), launcher, end)
+        assert launcher.pings > PINGS
+        assert len(launcher.servers) == 1
+        assert launcher.machine.state in (LauncherState.STOPPING, LauncherState.STOPPED)
+        nursery.cancel_scope.cancel()
+
+
+def test_a_program_without_a_launcher_is_told_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StudyOver, match="there is no connection file"), connect(tmp_path / "server.json"):
+        pass
