@@ -23,11 +23,11 @@ from gspc_trio.components.launcher.events import (
 )
 from gspc_trio.components.launcher.shell.server_link import (
     LAUNCHER_ROLE,
-    SERVER_FILE_VARIABLE,
     SERVER_ROLE,
     link_limits,
     server_name,
 )
+from gspc_trio.components.launcher.study_job import SERVER_FILE_VARIABLE
 from gspc_trio.components.provision.batch import BATCH_ID_VARIABLE
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import (

@@ -37,9 +37,6 @@ from gspc_trio.version import VERSION
 SERVER_ROLE, LAUNCHER_ROLE = "study server", "launcher"
 """What the two ends say that they are."""
 
-SERVER_FILE_VARIABLE, INCARNATION_VARIABLE = "GSPC_SERVER_FILE", "GSPC_INCARNATION"
-"""Environment of a server: the file that says where its launcher is, and which server it is, from 0."""
-
 CONNECTIONS_MAX = 4
 """Connections at a time of all that prove the secret of one server; more are closed."""
 
