@@ -12,7 +12,6 @@ import pytest
 import trio
 
 from gspc_trio.components.job.shell.files import LIST_BYTES, JobFiles, take_message
-from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
     DropFile,
@@ -25,8 +24,8 @@ from gspc_trio.core.staging import (
     WriteFile,
 )
 from gspc_trio.nursery.connections.buffers import Budget
-from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from tests.components.job_files import connected_to
 
 PATTERNS = FilePatterns(("in/{name}", "set/{name}/*"), ("out/{name}",))
 Ask = Callable[[Any], Awaitable[Any]]
@@ -36,24 +35,8 @@ Ask = Callable[[Any], Awaitable[Any]]
 async def asking(directory: Path, file_bytes_max: int = 1 << 20) -> AsyncIterator[tuple[Ask, Peer, JobFiles]]:
     """Connect to what serves the files of a directory, as a RIF does."""
     files = JobFiles(str(directory), StageLimits(3000, file_bytes_max), PATTERNS, Budget(1 << 20))
-    network = Network(wire_codec, b"x" * 32)
-    async with trio.open_nursery() as nursery:
-
-        async def serve(peer: Peer) -> None:
-            try:
-                while True:
-                    for message in await peer.receive():
-                        assert take_message(files, nursery, peer, message)
-            finally:
-                files.forget(peer)
-
-        async def listen(*, task_status: trio.TaskStatus[str]) -> None:
-            await network.listen("memory:job", serve, role="job", name="j1", task_status=task_status)
-
-        address = await nursery.start(listen)
-        async with network.connect(address, role="rif", name="r1", expect="job") as peer:
-            yield peer.call, peer, files
-        nursery.cancel_scope.cancel()
+    async with connected_to(files) as peer:
+        yield peer.call, peer, files
 
 
 @pytest.fixture

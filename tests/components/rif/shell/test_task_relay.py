@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import trio
+import trio.testing
 
 from gspc_trio.components.rif.shell.result_router import TaskRelay
 from gspc_trio.components.worker.messages import FromTask
@@ -25,9 +26,9 @@ async def test_a_task_that_says_much_waits_for_its_job_server() -> None:
 
     async def slow(peer: Peer) -> None:
         nonlocal heard
+        await trio.testing.wait_all_tasks_blocked()  # nothing more is taken of what the task says
         while heard < WORDS + 1:
             heard += sum(isinstance(one, FromTask) for one in await peer.receive())
-            await trio.sleep(0.001)
         finished.set()
         await peer.lost.wait()
 

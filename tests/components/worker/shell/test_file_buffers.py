@@ -12,13 +12,12 @@ import pytest
 import trio
 import trio.testing
 
-from gspc_trio.components.job.shell.files import JobFiles, take_message
-from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, Room
 from gspc_trio.core.staging import CHUNK_BYTES, FilePatterns, ReadFile, StageLimits, WriteFile
 from gspc_trio.nursery.connections.buffers import TransferBuffers
-from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
+from tests.components.job_files import connected_to
 
 FILES = 24
 SIZE_BYTES = 6 * CHUNK_BYTES + 5
@@ -56,25 +55,9 @@ async def connected(
 ) -> AsyncIterator[tuple[FileTransfer, Counting]]:
     """Connect what stages at a host with what serves the files of a job, over a websocket."""
     files = JobFiles(str(directory), StageLimits(), FilePatterns(("in/*",), ("out/*",)), buffers.served)
-    network = Network(wire_codec, b"x" * 32)
-    async with trio.open_nursery() as nursery:
-
-        async def serve(peer: Peer) -> None:
-            try:
-                while True:
-                    for message in await peer.receive():
-                        assert take_message(files, nursery, peer, message)
-            finally:
-                files.forget(peer)
-
-        async def listen(*, task_status: trio.TaskStatus[str]) -> None:
-            await network.listen("ws://127.0.0.1:0", serve, role="job", name="j1", task_status=task_status)
-
-        address = await nursery.start(listen)
-        async with network.connect(address, role="rif", name="r1", expect="job") as peer:
-            counting: Any = Counting(peer)
-            yield FileTransfer(lambda: counting, buffers.asked), counting
-        nursery.cancel_scope.cancel()
+    async with connected_to(files, "ws://127.0.0.1:0") as peer:
+        counting: Any = Counting(peer)
+        yield FileTransfer(lambda: counting, buffers.asked), counting
 
 
 @pytest.fixture

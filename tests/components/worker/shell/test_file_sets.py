@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
-from gspc_trio.components.job.shell.files import JobFiles, take_message
-from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer
 from gspc_trio.components.worker.shell.files_in import FilesIn
 from gspc_trio.components.worker.shell.files_out import FilesOut
@@ -22,12 +20,12 @@ from gspc_trio.compute.folders import Folder, Folders
 from gspc_trio.core.code import Program
 from gspc_trio.core.staging import Data, FilePatterns, StageLimits, optional, split_plan
 from gspc_trio.nursery.connections.buffers import Budget
-from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.arcs import each, take
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
+from tests.components.job_files import connected_to
 
 LIMITS = StageLimits(files_max=4, file_bytes_max=1000)
 
@@ -88,23 +86,10 @@ async def staging(
     task_id = engine.next()
     assert task_id is not None
     files = JobFiles(str(directory), LIMITS, FilePatterns.of([transition.stage]), Budget(1 << 20))
-    network = Network(wire_codec, b"x" * 32)
     folders = Folders(str(directory.parent))
-    async with trio.open_nursery() as nursery:
-
-        async def serve(peer: Peer) -> None:
-            while True:
-                for message in await peer.receive():
-                    assert take_message(files, nursery, peer, message)
-
-        async def listen(*, task_status: trio.TaskStatus[str]) -> None:
-            await network.listen("memory:job", serve, role="job", name="j1", task_status=task_status)
-
-        address = await nursery.start(listen)
-        async with network.connect(address, role="rif", name="r1", expect="job") as peer:
-            arguments = engine.extract(task_id).arguments
-            yield Task(peer, folders.make(), arguments, len(transition.code_outputs))
-        nursery.cancel_scope.cancel()
+    async with connected_to(files) as peer:
+        arguments = engine.extract(task_id).arguments
+        yield Task(peer, folders.make(), arguments, len(transition.code_outputs))
     folders.close()
 
 
