@@ -24,7 +24,7 @@ class BadRecordLine(ValueError):
 
 def encode_record(record: Record) -> str:
     """Return the record as one line of JSON, without the end of the line."""
-    return json.dumps(_as_dict(record), separators=(",", ":"))
+    return json.dumps(record_fields(record), separators=(",", ":"))
 
 
 def decode_record(line: str | bytes) -> Record:
@@ -47,7 +47,8 @@ def _no_number(text: str) -> float:
     raise ValueError(f"{text} is no number")
 
 
-def _as_dict(record: Record) -> dict[str, object]:
+def record_fields(record: Record) -> dict[str, object]:
+    """Return the fields of a record as JSON has them, its type as ``record``."""
     if type(record) is TaskChanged:  # by far the most frequent one
         fields: dict[str, object] = {
             "record": "TaskChanged",
@@ -75,7 +76,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if type(value) is TaskChanged:
-        return _as_dict(value)
+        return record_fields(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value

@@ -100,10 +100,17 @@ class RequestAccepted(Struct, frozen=True):
 
 
 class RequestRefused(Struct, frozen=True):
-    """The request has changed nothing, and this is why."""
+    """The request has changed nothing.
+
+    Attributes:
+        request: its number.
+        reason: why.
+        is_full: the same may be asked for again when clients have ended.
+    """
 
     request: Count
     reason: str
+    is_full: bool = False
 
 
 class ClientMoved(Struct, frozen=True):

@@ -1,0 +1,333 @@
+"""The HTTP interface over streams in memory, with the machine of a launcher behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import memory_stream_pair
+
+from gspc_trio.components.launcher.events import (
+    CloseConnection,
+    LauncherAction,
+    LauncherEvent,
+    NewConnection,
+    PingServer,
+    RefuseConnection,
+    SendToServer,
+    Stop,
+    Submitted,
+    SubmitToEngine,
+)
+from gspc_trio.components.launcher.http_file import (
+    HttpAccess,
+    HttpFileError,
+    read_http_file,
+    write_http_file,
+)
+from gspc_trio.components.launcher.http_routes import StudyView
+from gspc_trio.components.launcher.machine import Launcher
+from gspc_trio.components.launcher.shell.http_server import (
+    BODY_BYTES_MAX,
+    CONNECTIONS_MAX,
+    HEADER_BYTES_MAX,
+    HttpServer,
+    HttpServers,
+)
+from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.records.facts import StreamOpened, StudyChanged, StudyClientChanged, StudyJobChanged
+from tests.components.launcher.support import USUAL
+
+# The clock of a test is found among its own arguments, so each names ``autojump_clock``.
+# ruff: noqa: ARG001
+
+TOKEN, FIRST, SECOND = "a token", b"\x01" * 32, b"\x02" * 32
+HOST = "127.0.0.1:8000"
+
+
+class Desk:
+    """A launcher whose engine takes every job, and its HTTP interface."""
+
+    def __init__(self, directory: Path) -> None:
+        self.inbox: Inbox[LauncherEvent] = Inbox()
+        self.view = StudyView()
+        self.servers = HttpServers(self.inbox)
+        self.ends: list[Stop] = []
+        keys = {FIRST: 0, SECOND: 1}
+        opened = StreamOpened(0.0, 0.0, "1")
+        self.server = HttpServer(self.view, self.servers, keys.get, directory, 5.0, opened, TOKEN)
+        self.router = self.server.router([HOST])
+        self.nursery: trio.Nursery
+
+    def perform(self, action: LauncherAction) -> None:
+        match action:
+            case SubmitToEngine():
+                self.inbox.put(Submitted(action.uid, str(10 + action.uid)))
+            case StudyChanged() | StudyJobChanged() | StudyClientChanged():
+                self.view.apply(action)
+            case Stop():
+                self.ends.append(action)
+        if isinstance(action, SendToServer | PingServer | RefuseConnection | CloseConnection):
+            self.servers.perform(action)
+
+    def dial(self) -> trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]:
+        ours, theirs = memory_stream_pair()
+        self.nursery.start_soon(self.server.accept, self.router, theirs)
+        return ours
+
+    async def ask(
+        self, request: str, body: object = None, *, token: str | bytes = TOKEN
+    ) -> tuple[int, dict[str, object]]:
+        method, target = request.split()
+        data = b"" if body is None else json.dumps(body).encode()
+        text = token if isinstance(token, str) else token.hex()
+        head = f"{method} {target} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {text}\r\n"
+        return await self.send(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+
+    async def send(self, data: bytes) -> tuple[int, dict[str, object]]:
+        stream = self.dial()
+        await stream.send_all(data)
+        return await answer_of(stream)
+
+
+async def answer_of(stream: trio.abc.ReceiveStream) -> tuple[int, dict[str, object]]:
+    """Return status and body of what is answered."""
+    with trio.fail_after(100):
+        said = b"".join([bytes(piece) async for piece in stream])
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower(), said
+    return int(head.split()[1]), json.loads(body)
+
+
+@asynccontextmanager
+async def open_desk(directory: Path) -> AsyncIterator[Desk]:
+    desk = Desk(directory)
+    machine = Launcher(USUAL, "s", records=True)
+    async with trio.open_nursery() as nursery:
+        desk.nursery = nursery
+        nursery.start_soon(drive, machine, desk.inbox, desk.perform)
+        await trio.testing.wait_all_tasks_blocked()
+        yield desk
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_speaks_http_alone_is_a_server(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_desk(tmp_path) as desk:
+        assert (await desk.ask("GET /status"))[1]["state"] == "awaiting"
+        assert await desk.ask("POST /ping", token=FIRST) == (200, {})
+        assert (await desk.ask("GET /status"))[1]["state"] == "serving"
+        wanted = {"client_ids": [1, 2], "command": ["solve"]}
+        told = (202, {"client_ids": [1, 2], "state": "postponed"})
+        assert await desk.ask("POST /jobs", wanted, token=FIRST) == told
+        assert await desk.ask("POST /jobs", wanted, token=FIRST) == (
+            409,
+            {"error": "client 1 has not ended yet"},
+        )
+        status, events = await desk.ask("GET /events", token=FIRST)
+        assert isinstance(events["events"], list)
+        moves = [
+            (event["client_id"], event["state"])
+            for event in events["events"]
+            if event["record"] == "StudyClientChanged"
+        ]
+        assert moves == [
+            *((1, "postponed"), (2, "postponed"), (1, "submitted")),
+            *((2, "submitted"), (1, "queued"), (2, "queued")),
+        ]
+        assert await desk.ask("DELETE /jobs/1", token=FIRST) == (202, {"client_id": 1})
+        status, refused = await desk.ask("DELETE /jobs/9", token=FIRST)
+        assert (status, refused["error"]) == (
+            404,
+            "there is no client 9: it has ended, or was never asked for",
+        )
+        assert await desk.ask("POST /done", token=FIRST) == (200, {})
+        assert (await desk.ask("GET /status"))[1]["state"] == "stopping"
+        status, refused = await desk.ask("POST /ping", token=FIRST)
+        assert (status, refused["error"]) == (409, "the study stops: the server says that the study is done")
+
+
+async def test_a_server_of_which_nothing_is_heard_is_over(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_desk(tmp_path) as desk:
+        await desk.ask("POST /ping", token=FIRST)
+        for _ in range(8):
+            await trio.sleep(6.0)  # not for twice the interval
+            await desk.ask("GET /jobs", token=FIRST)  # says that it lives, too
+            await desk.ask("POST /ping", token=FIRST)
+        await trio.sleep(10.1)
+        told = (409, {"error": "server 0 is over: server 1 has taken over"})
+        assert await desk.ask("POST /ping", token=FIRST) == told
+        assert await desk.ask("POST /done", token=FIRST) == told
+        assert await desk.ask("GET /jobs", token=FIRST) == told
+        assert not desk.ends
+        assert await desk.ask("POST /ping", token=SECOND) == (200, {})
+        assert (await desk.ask("GET /status"))[1]["refusals"] == 2
+
+
+async def test_a_server_that_is_connected_otherwise_does_not_connect_again(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.inbox.put(NewConnection(1, 0))
+        assert (await desk.ask("GET /jobs", token=FIRST))[0] == 200  # it may look
+        told = (409, {"error": "server 0 is connected already, and connects once"})
+        assert await desk.ask("POST /ping", token=FIRST) == told
+        assert (await desk.ask("GET /status"))[1]["state"] == "serving"
+
+
+async def test_an_answer_waits_for_events(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_desk(tmp_path) as desk:
+        last = desk.view.last
+        before = trio.current_time()
+        told = await desk.ask(f"GET /events?after={last}&wait_s=20")
+        assert told == (200, {"events": [], "next": last, "missed": 0})
+        assert 20.0 <= trio.current_time() - before < 21.0
+        found = []
+
+        async def wait() -> None:
+            found.append(await desk.ask(f"GET /events?after={last}&wait_s=20"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(3.0)
+            await desk.ask("POST /ping", token=FIRST)
+        assert trio.current_time() - before < 25.0
+        assert found[0][1]["events"]
+        _, told = await desk.ask("GET /events?snapshot=1")
+        assert isinstance(told["events"], list)
+        assert [event["record"] for event in told["events"]] == [
+            *("StreamOpened", "StudyChanged", "StudyJobChanged")
+        ]
+
+
+async def test_the_end_of_output_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "job.0.server.out").write_bytes(b"one\ntwo\nthree \xff\n")
+    async with open_desk(tmp_path) as desk:
+        status, told = await desk.ask("GET /jobs/0/log?tail=2")
+        assert (status, told["text"], told["size_bytes"]) == (200, "two\nthree \ufffd\n", 16)
+        assert await desk.ask("GET /jobs/0/log?stream=err") == (
+            404,
+            {"error": "there is no output job.0.server.err yet"},
+        )
+
+
+# Limits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /status HTTP/1.1\r\nHost: x\r\nX: " + b"y" * HEADER_BYTES_MAX + b"\r\n\r\n", 431),
+        (b"GET /" + b"y" * 2 * HEADER_BYTES_MAX, 431),
+        (b"hello\r\n\r\n", 400),
+        (b"GET /status HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 421),
+        (b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n", 400),
+        (b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n", 421),
+        (f"GET /status HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode(), 401),
+        (f"GET http://x/%00 HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer a token\r\n\r\n".encode(), 404),
+    ],
+)
+async def test_what_is_too_large_or_no_request_is_refused(
+    tmp_path: Path, autojump_clock: object, data: bytes, status: int
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        found, told = await desk.send(data)
+        assert found == status, told
+        assert told["error"]
+
+
+async def test_a_body_in_pieces_has_its_limit_too(tmp_path: Path, autojump_clock: object) -> None:
+    head = f"POST /jobs HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    async with open_desk(tmp_path) as desk:
+        piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        status, told = await desk.send(head + piece * (1 + BODY_BYTES_MAX // 0x10000))
+        assert (status, told["error"]) == (413, "the body is larger than 1048576 bytes")
+
+
+async def test_a_client_that_waits_for_leave_to_send_gets_it(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_desk(tmp_path) as desk:
+        stream = desk.dial()
+        head = f"POST /ping HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {FIRST.hex()}\r\n"
+        await stream.send_all(f"{head}Expect: 100-continue\r\nContent-Length: 2\r\n\r\n".encode())
+        assert bytes(await stream.receive_some(100)).startswith(b"HTTP/1.1 100 ")
+        await stream.send_all(b"{}")
+        assert await answer_of(stream) == (200, {})
+
+
+async def test_a_request_that_comes_in_drops_is_given_up(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_desk(tmp_path) as desk:
+        stream, begun = desk.dial(), trio.current_time()
+        for byte in b"GET /st":
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(0.7)
+        assert (await answer_of(stream))[0] == 408
+        assert trio.current_time() - begun < 7.0
+
+
+async def test_a_client_that_does_not_read_loses_its_connection(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        desk.nursery.start_soon(desk.server.accept, desk.router, theirs)
+        await ours.send_all(f"GET /status HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        await trio.sleep(11.0)
+        with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
+            await ours.send_all(b"more")
+
+
+async def test_of_too_many_connections_the_last_are_told_so(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_desk(tmp_path) as desk:
+        silent = [desk.dial() for _ in range(CONNECTIONS_MAX)]
+        await trio.testing.wait_all_tasks_blocked()
+        status, told = await desk.ask("GET /status")
+        assert (status, told["error"]) == (429, "64 connections are open already: ask again in a moment")
+        more = [desk.dial() for _ in range(200)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert await more[-1].receive_some(10) == b""  # closed at once
+        await trio.sleep(6.5)
+        assert (await desk.ask("GET /status"))[0] == 200
+        for stream in silent:
+            assert (await answer_of(stream))[0] == 408
+
+
+# The file and the network -----------------------------------------------------------------------------------
+
+
+async def test_it_listens_at_the_loopback_interface_alone(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        address = await desk.nursery.start(desk.server.run, 0)
+        host, _, port = address.removeprefix("http://").partition(":")
+        assert host == "127.0.0.1"
+        request = f"GET /status HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            await stream.send_all(request.encode())
+            assert (await answer_of(stream))[0] == 200
+        with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
+            await desk.nursery.start(desk.server.run, int(port))
+
+
+def test_the_file_with_the_token_is_for_its_owner_alone(tmp_path: Path) -> None:
+    access = HttpAccess("http://127.0.0.1:8000", "a token")
+    path = write_http_file(tmp_path, access)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_http_file(tmp_path) == access
+    assert "a token" not in repr(access)
+    path.chmod(0o644)
+    with pytest.raises(HttpFileError, match="its token is no secret"):
+        read_http_file(tmp_path)
+    path.unlink()
+    with pytest.raises(HttpFileError, match="the launcher of this study has ended, or there is no study"):
+        read_http_file(tmp_path)
+    for text in ("", "[]", '{"address": 1, "token": "a"}'):
+        path.write_text(text)
+        path.chmod(0o600)
+        with pytest.raises(HttpFileError, match="is not the file of a launcher"):
+            read_http_file(tmp_path)
