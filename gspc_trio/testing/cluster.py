@@ -39,7 +39,7 @@ from gspc_trio.testing.simulated.backend import (
     SimulatedStaging,
     open_simulated_backend,
 )
-from gspc_trio.testing.simulated.batch import STRATEGY, BatchSystem, SimulatedBlocks
+from gspc_trio.testing.simulated.batch import STRATEGY, BlockSystem, SimulatedBlocks
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
@@ -131,7 +131,7 @@ class Cluster:
         self.staging_s: float | None = None
         self._requeued: set[SimulatedProcess] = set()
         self.limits = RtsLimits()
-        self.batch: BatchSystem | None = None
+        self.batch: BlockSystem | None = None
         self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
         self.outside = copy_context()
         self._limits = limits

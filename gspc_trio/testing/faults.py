@@ -12,7 +12,10 @@ from msgspec.structs import replace
 LAYER_ROLES = ("iml", "store", "user")
 """A memory layer's first process, with its coordinator; its servers on other hosts; its other clients."""
 
-ROLES = ("rts", "rif", "job", "compute", "batch", *LAYER_ROLES)
+STUDY_ROLES = ("launcher", "server", "client", "queue")
+"""The launcher of a study, its server, jobs of clients, and the batch system that has all these jobs."""
+
+ROLES = ("rts", "rif", "job", "compute", "batch", *LAYER_ROLES, *STUDY_ROLES)
 """What faults happen to."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -67,6 +70,20 @@ SITE_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what happens to a batch system, whose steps are its commands."""
 
+STUDY_KINDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(SITE_KINDS, ("queue",)),
+    "kill": ("server", "server", "client"),
+    "crash": ("server", "client"),
+    "cut": ("server",),
+    "partition": ("server",),
+    "pause": ("server",),
+    "delay": ("launcher",),
+    "return": ("launcher",),
+    "stranger": ("launcher",),
+    "signal": ("launcher",),
+}
+"""The same for what happens to a study."""
+
 LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "kill": ("store", "store", "store", "iml", "user"),
     "crash": ("store", "store", "iml"),
@@ -82,10 +99,15 @@ LATER_LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what came later."""
 
+_MENUS = (
+    *(KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS),
+    *(SITE_KINDS, LAYER_KINDS, LATER_LAYER_KINDS, STUDY_KINDS),
+)
+
 LASTING = frozenset(
     {
         *("partition", "pause", "jump", "full", "shortage", "regret", "absence", "clash"),
-        *("unclear", "stale", "refusal", "hold", "hopeless"),
+        *("unclear", "stale", "refusal", "hold", "hopeless", "delay"),
     }
 )
 """Kinds that last for a while."""
@@ -120,11 +142,11 @@ class Fault(Struct, frozen=True):
             ValueError: no such kind or role, or no number.
         """
         kind, _, rest = word.partition(":")
-        kinds = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS, **SITE_KINDS}
-        if kind not in kinds:
-            raise ValueError(f"no fault {kind!r}; there are: {', '.join(kinds)}")
+        roles = dict.fromkeys(role for menu in _MENUS for role in menu.get(kind, ()))
+        if not roles:
+            names = dict.fromkeys(name for menu in _MENUS for name in menu)
+            raise ValueError(f"no fault {kind!r}; there are: {', '.join(names)}")
         role, _, rest = rest.partition(":")
-        roles = dict.fromkeys((*kinds[kind], *LAYER_KINDS.get(kind, ()), *LATER_LAYER_KINDS.get(kind, ())))
         if role not in roles:
             raise ValueError(f"{kind} does not happen to {role!r}, but to {', '.join(roles)}")
         step, _, lasts = rest.partition(":")
@@ -162,6 +184,9 @@ class Faults(Struct, frozen=True):
         crowds: many at once at one listener who do not know the token.
         absences: hosts whose RIF ends, and that start none for a while, or one that says nothing.
         clashes: connections to the run-time system that carry nothing while it changes what is at their end.
+        delays: servers of a study that connect late.
+        returns: servers of a study that connect once more, or after another has taken over.
+        signals: those that end the launcher of a study.
         engines: of each kind that happens to a batch system: see ``SITE_KINDS``.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
@@ -173,6 +198,7 @@ class Faults(Struct, frozen=True):
         wide: whether tasks may ask for more than cores and nodes, and jobs may fail, in some of the runs.
         drills: whether there may be a host besides whose run-time system and jobs are played.
         sites: whether there may be a site with a batch system.
+        studies: whether a study may be simulated, besides the cluster.
     """
 
     kills: int = 3
@@ -198,6 +224,9 @@ class Faults(Struct, frozen=True):
     crowds: int = 1
     absences: int = 1
     clashes: int = 2
+    delays: int = 1
+    returns: int = 2
+    signals: int = 1
     engines: int = 1
     races: bool = True
     tight: bool = True
@@ -209,15 +238,14 @@ class Faults(Struct, frozen=True):
     wide: bool = True
     drills: bool = True
     sites: bool = True
+    studies: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
         counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
-        flags = dict.fromkeys(
-            ("races", "tight", "states", "journals", "layers", "small", "grants", "wide", "drills", "sites"),
-            False,
-        )
+        switches = ("races", "tight", "states", "journals", "layers", "small", "grants", "wide")
+        flags = dict.fromkeys((*switches, "drills", "sites", "studies"), False)
         return cls(**counts, **flags)
 
     def draw(
@@ -284,6 +312,9 @@ _COUNTS = {
     "crowd": "crowds",
     "absence": "absences",
     "clash": "clashes",
+    "delay": "delays",
+    "return": "returns",
+    "signal": "signals",
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import blake2b
 from random import Random
+from typing import Protocol
 
 import trio
 from msgspec.structs import replace
@@ -26,10 +28,11 @@ from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
-from gspc_trio.testing.simulated.batch import BatchSystem
+from gspc_trio.testing.simulated.batch import BlockSystem
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES
+from gspc_trio.testing.study.life import StudySimulation
 from gspc_trio.testing.workload import (
     KINDS,
     KINDS_OUTSIDE,
@@ -288,7 +291,7 @@ class Simulation:
 
     def _open_batch_system(self, random: Random) -> None:
         cluster = self.cluster
-        batch = cluster.batch = BatchSystem(
+        batch = cluster.batch = BlockSystem(
             random, cluster.start_outside, cluster.spawn, cluster.run_block_rif, self.fail, self._step_batch
         )
         batch.checks.is_kept = self._memory is not None
@@ -392,7 +395,7 @@ class Simulation:
             raise Broken(f"listeners are left: {list(self.cluster.wires.listeners)}")
         self.observer.at_rest()
 
-    async def _queue_is_empty(self, batch: BatchSystem) -> None:
+    async def _queue_is_empty(self, batch: BlockSystem) -> None:
         """What the last run-time system has asked for was cancelled; other jobs end as nobody wants them."""
         with trio.move_on_after(2 * REST_S):
             while batch.there():
@@ -445,21 +448,70 @@ def living_tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
 
 
+class Simulated(Protocol):
+    """What is simulated from a seed.
+
+    Attributes:
+        schedule, happened: faults that may happen, and those that did.
+        observer: of all that happens.
+        failure: what did not hold.
+    """
+
+    schedule: tuple[Fault, ...]
+    happened: list[str]
+    observer: Observer
+    failure: BaseException | None
+
+    async def run(self) -> None:
+        """Run to the end."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """End the run: something does not hold."""
+        ...
+
+    def close(self) -> None:
+        """Give back what outlives trio."""
+        ...
+
+
 def simulate(seed: int, options: Options | None = None) -> Report:
     """Run one seed and say how it went; it raises nothing that the simulated system does.
+
+    A study is simulated after the cluster, and apart from it.
 
     Args:
         seed: of everything.
         options: what is simulated.
     """
     options = options or Options()
+    report = _simulate(seed, options, Simulation)
+    if report.broken or not options.faults.studies:
+        return report
+    study = simulate_study(seed, options)
+    return replace(
+        study,
+        schedule=report.schedule + study.schedule if options.schedule is None else options.schedule,
+        happened=report.happened + study.happened,
+        digest=blake2b(f"{report.digest} {study.digest}".encode(), digest_size=8).hexdigest(),
+        events=report.events + study.events,
+        simulated_s=report.simulated_s + study.simulated_s,
+    )
+
+
+def simulate_study(seed: int, options: Options | None = None) -> Report:
+    """Run the study of one seed alone; see :func:`simulate`."""
+    return _simulate(seed, options or Options(), StudySimulation)
+
+
+def _simulate(seed: int, options: Options, what: Callable[[int, Options, MockClock], Simulated]) -> Report:
     clock = simulated_clock()
-    simulation: Simulation
+    simulation: Simulated
     times = [0.0]
 
     async def main() -> None:
         nonlocal simulation
-        simulation = Simulation(seed, options, clock)
+        simulation = what(seed, options, clock)
         try:
             await simulation.run()
         except Exception as error:
@@ -487,4 +539,4 @@ def simulate(seed: int, options: Options | None = None) -> Report:
     )
 
 
-__all__ = ["Broken", "Options", "Report", "Simulation", "first_of", "simulate"]
+__all__ = ["Broken", "Options", "Report", "Simulation", "first_of", "simulate", "simulate_study"]

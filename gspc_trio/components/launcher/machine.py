@@ -172,7 +172,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.IDLE:
             yield self.now
         if self.state is LauncherState.SERVING:
-            yield min(self._ping_at, self._heard_at + 2 * self._options.timer_interval_s)
+            yield min(self._ping_at, self._dead_at)
         if self.state is LauncherState.STOPPING:
             yield self._stop_at
         if (due := self._site.deadline()) is not None:
@@ -208,12 +208,17 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._look_for_life()
         self._tell_site(Tick())
 
+    @property
+    def _dead_at(self) -> float:
+        """When the server is dead, if nothing is heard of it."""
+        return self._heard_at + 2 * self._options.timer_interval_s
+
     def _look_for_life(self) -> None:
         assert self._connection is not None
         interval = self._options.timer_interval_s
         if self.now - self._ping_at > interval:  # it could not listen itself
             self._heard_at = max(self._heard_at, self.now - interval)
-        if self.now - self._heard_at >= 2 * interval:
+        if self.now >= self._dead_at:
             self._server_lost(f"nothing was heard of the server for {2 * interval:g} s")
         elif self.now >= self._ping_at:
             self._ping_at = self.now + interval

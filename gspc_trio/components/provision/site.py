@@ -461,7 +461,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             since is not None
             and job.job_id
             and not job.connected
-            and self.now - since >= self._times.missing_s
+            and self.now >= since + self._times.missing_s
         ):
             reason = f"nothing was heard of {self._system} job {job.job_id} for {self._times.missing_s:g} s"
             self._over(job, "missing", reason)

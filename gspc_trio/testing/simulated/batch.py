@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 from attrs import define, field
@@ -137,58 +137,58 @@ class QueuedJob:
         self.changed.set()
 
 
-RunRif = Callable[[SimulatedProcess, EnrolmentFile, Enrol, Callable[[str], None]], Awaitable[object]]
-"""Enrols as a process of a block, says with what order, and is the RIF until it ends."""
+class JobChecks(Protocol):
+    """Checks what is at the batch system."""
 
-Spawn = Callable[
-    [str, str, str, Callable[[SimulatedProcess], Awaitable[object]]],
-    SimulatedProcess,
-]
+    def submitted(self, owner: SimulatedProcess, job_id: str, name: str) -> None:
+        """A job is in the queue."""
+        ...
+
+    def excuse(self, job_id: str) -> None:
+        """Who has submitted it was not told of it, or has tried to cancel it."""
+        ...
+
+    def ended(self, job_id: str) -> None:
+        """It is over with a job."""
+        ...
 
 
 class BatchSystem:
-    """The batch system; it outlives run-time systems.
+    """A batch system; it outlives those who submit to it. What its jobs run is said by a subclass.
 
     Args:
         random: to draw from.
+        nodes: how many it has.
         start: starts a task in the name of no process.
-        spawn: starts a process: name, role, host, what it does.
-        run_rif: see :data:`RunRif`.
-        fail: told of what does not hold.
+        checks: told of each job.
         on_step: told of each command.
 
     Attributes:
         jobs: by their ids, those that are over, too.
-        folders: directories that hosts and nodes see: path -> name -> content.
     """
 
     def __init__(
         self,
         random: Random,
+        nodes: int,
         start: Callable[..., object],
-        spawn: Spawn,
-        run_rif: RunRif,
-        fail: Callable[[BaseException], None],
+        checks: JobChecks,
         on_step: Callable[[], None],
     ) -> None:
         self.jobs: dict[str, QueuedJob] = {}
-        self.folders: dict[str, dict[str, bytes]] = {}
-        self.checks = BatchJobs(SLOTS, fail)
         self.random = random
         self.on_step = on_step
+        self._checks = checks
         self._start = start
-        self._spawn = spawn
-        self._run_rif = run_rif
-        self._free = [f"n{number + 1}" for number in range(NODES)]
+        self._free = [f"n{number + 1}" for number in range(nodes)]
         self._changed = trio.Event()
         self._unclear_until_s = self._refused_until_s = self._stale_until_s = 0.0
         self._stale = ""
         self._doubled = False
 
-    def sites(self, cores: int) -> SitesFile:
-        """Return the site of this batch system, whose nodes have so many cores."""
-        known = {"max_time": "1h", "max_nodes": NODES_MAX, "cores_per_node": cores, "slots": SLOTS}
-        return SitesFile({"hpc": site_settings("hpc", {"provider": STRATEGY, **known})})
+    def launch(self, job: QueuedJob, node: int, host: str, *, is_late: bool = False) -> SimulatedProcess:
+        """Start the process of a job on one of its nodes; ``is_late``: it was started before."""
+        raise NotImplementedError
 
     def there(self) -> list[QueuedJob]:
         """Return the jobs that are not over."""
@@ -211,7 +211,7 @@ class BatchSystem:
             raise ProcessLookupError("who wants this is over")
         if command[0] == "cancel":
             for job in self._named(*command[1:]):
-                self.checks.excuse(job.job_id)
+                self._checks.excuse(job.job_id)
         self.on_step()
         await trio.sleep(self.random.uniform(0.0, 2 * COMMAND_S))
         if trio.current_time() < self._unclear_until_s:
@@ -225,7 +225,7 @@ class BatchSystem:
         if self.random.random() < 0.5 and (command[0] != "submit" or not self._is_refusing()):
             result = self._carry_out(process, command)
             if command[0] == "submit" and result.status == 0:
-                self.checks.excuse(result.output)
+                self._checks.excuse(result.output)
         await trio.sleep(self.random.choice(FAILURE_S))
         return CommandResult(FAILED, "", "the batch system does not answer")
 
@@ -251,7 +251,7 @@ class BatchSystem:
     ) -> QueuedJob:
         job = QueuedJob(str(len(self.jobs) + 1), name, nodes, time_s, folder)
         self.jobs[job.job_id] = job
-        self.checks.submitted(process, job.job_id, name)
+        self._checks.submitted(process, job.job_id, name)
         self._start(self._live, job)
         return job
 
@@ -286,7 +286,7 @@ class BatchSystem:
                 break
             job.is_again, job.restarts = False, job.restarts + 1
         job.state, job.reason = BatchState.ENDED, job.why or "COMPLETED"
-        self.checks.ended(job.job_id)
+        self._checks.ended(job.job_id)
         self.change()
 
     async def _wait(self, job: QueuedJob) -> None:
@@ -298,10 +298,10 @@ class BatchSystem:
         job.state, job.reason, job.changed = BatchState.RUNNING, "", trio.Event()
         if job.stop.is_set():
             job.changed.set()
-        job.processes = [self._launch(job, node, host) for node, host in enumerate(hosts)]
+        job.processes = [self.launch(job, node, host) for node, host in enumerate(hosts)]
         if self._doubled:
             self._doubled = False
-            job.processes += [self._launch(job, node, host, is_late=True) for node, host in enumerate(hosts)]
+            job.processes += [self.launch(job, node, host, is_late=True) for node, host in enumerate(hosts)]
         with trio.move_on_after(job.time_s):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._until_changed, job, nursery.cancel_scope)
@@ -359,7 +359,53 @@ class BatchSystem:
                 job.blocked, job.state, job.reason = "", BatchState.QUEUED, "Priority"
             self.change()
 
-    def _launch(self, job: QueuedJob, node: int, host: str, *, is_late: bool = False) -> SimulatedProcess:
+
+RunRif = Callable[[SimulatedProcess, EnrolmentFile, Enrol, Callable[[str], None]], Awaitable[object]]
+"""Enrols as a process of a block, says with what order, and is the RIF until it ends."""
+
+Spawn = Callable[
+    [str, str, str, Callable[[SimulatedProcess], Awaitable[object]]],
+    SimulatedProcess,
+]
+
+
+class BlockSystem(BatchSystem):
+    """A batch system whose jobs are blocks; it outlives run-time systems.
+
+    Args:
+        random: to draw from.
+        start: starts a task in the name of no process.
+        spawn: starts a process: name, role, host, what it does.
+        run_rif: see :data:`RunRif`.
+        fail: told of what does not hold.
+        on_step: told of each command.
+
+    Attributes:
+        folders: directories that hosts and nodes see: path -> name -> content.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        start: Callable[..., object],
+        spawn: Spawn,
+        run_rif: RunRif,
+        fail: Callable[[BaseException], None],
+        on_step: Callable[[], None],
+    ) -> None:
+        self.checks = BatchJobs(SLOTS, fail)
+        super().__init__(random, NODES, start, self.checks, on_step)
+        self.folders: dict[str, dict[str, bytes]] = {}
+        self._spawn = spawn
+        self._run_rif = run_rif
+
+    def sites(self, cores: int) -> SitesFile:
+        """Return the site of this batch system, whose nodes have so many cores."""
+        known = {"max_time": "1h", "max_nodes": NODES_MAX, "cores_per_node": cores, "slots": SLOTS}
+        return SitesFile({"hpc": site_settings("hpc", {"provider": STRATEGY, **known})})
+
+    def launch(self, job: QueuedJob, node: int, host: str, *, is_late: bool = False) -> SimulatedProcess:
+        """See BatchSystem."""
         place = Enrol(node, job.job_id, job.restarts)
 
         async def main(process: SimulatedProcess) -> None:
@@ -387,7 +433,7 @@ class SimulatedFolder:
         path: its name.
     """
 
-    def __init__(self, system: BatchSystem, process: SimulatedProcess, path: str) -> None:
+    def __init__(self, system: BlockSystem, process: SimulatedProcess, path: str) -> None:
         self.path = path
         self._system = system
         self._process = process
@@ -414,14 +460,14 @@ class SimulatedBlocks(BatchStrategy):
 
     come_up_s = math.inf
 
-    def __init__(self, system: BatchSystem, process: SimulatedProcess) -> None:
+    def __init__(self, system: BlockSystem, process: SimulatedProcess) -> None:
         super().__init__(SimulatedProvider(), host=SimulatedBatchHost(system, process))
 
 
 class SimulatedBatchHost(BatchHost):
     """The host of a run-time system, with the commands of the simulated batch system."""
 
-    def __init__(self, system: BatchSystem, process: SimulatedProcess) -> None:
+    def __init__(self, system: BlockSystem, process: SimulatedProcess) -> None:
         self._system = system
         self._process = process
 

@@ -1,0 +1,148 @@
+"""What runs in the jobs of a simulated study: servers, which ask for clients, and the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
+
+import trio
+
+from gspc_trio.components.launcher.events import (
+    CLIENT_TRANSITIONS,
+    CancelClient,
+    ClientMoved,
+    ClientState,
+    CloseConnection,
+    NewConnection,
+    PingServer,
+    RefuseConnection,
+    RequestRefused,
+    ServerPing,
+    StudyDone,
+    SubmitClients,
+    SubmitToEngine,
+)
+from gspc_trio.testing.study.launcher import ServerLink
+
+COMMAND = ("solve",)
+
+PAUSES_S = (0.0, 0.0, 0.01, 0.5, 3.0)
+"""Between two requests of a server."""
+
+LOOK_S = 1.0
+"""A server without anything to ask for looks so often whether it has."""
+
+LINGERS_S = (0.0, 0.0, 3.0, 40.0)
+"""For how long a server runs on whose connection has ended."""
+
+WORK_S = (0.0, 1.0, 5.0, 20.0)
+"""How long clients take, at most."""
+
+FAILS, CANCELS, ERRS = 0.15, 0.08, 0.08
+"""So many clients fail; so many requests cancel a client; so many are wrong."""
+
+
+class SimulatedServer:
+    """A server of a study: asks for clients until each has completed once.
+
+    Args:
+        random: to draw from.
+        group_size: most clients of a job.
+        to_do: clients that are to complete; those that did are taken away, also for the next server.
+    """
+
+    def __init__(self, random: Random, group_size: int, to_do: set[int]) -> None:
+        self._random = random
+        self._group_size = group_size
+        self._to_do = to_do
+        self._asked: dict[int, ClientState] = {}
+        self._requests: dict[int, tuple[int, ...]] = {}
+        self._numbers: Iterator[int] = count(1)
+        self._link: ServerLink
+
+    async def run(self, link: ServerLink, hello: NewConnection) -> None:
+        """Say who it is over a connection, and serve until that ends, or all is done."""
+        self._link = link
+        link.say(hello)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask)
+            await self._listen()
+            nursery.cancel_scope.cancel()
+        await trio.sleep(self._random.choice(LINGERS_S))
+
+    async def _listen(self) -> None:
+        while True:
+            match await self._link.down.receive():
+                case None | CloseConnection() | RefuseConnection():
+                    return
+                case PingServer():
+                    self._link.say(ServerPing())
+                case ClientMoved(client_id=client_id, state=state):
+                    self._asked[client_id] = state
+                    if state is ClientState.COMPLETED:
+                        self._to_do.discard(client_id)
+                case RequestRefused(request=request):
+                    for client_id in self._requests.pop(request, ()):
+                        self._asked.pop(client_id, None)
+
+    async def _ask(self) -> None:
+        while self._to_do:
+            free = [one for one in sorted(self._to_do) if self._has_ended(one)]
+            choice = self._random.random()
+            if choice < ERRS:
+                self._link.say(self._wrong())
+            elif choice < ERRS + CANCELS and self._asked:
+                self._link.say(CancelClient(next(self._numbers), self._random.choice(sorted(self._asked))))
+            elif free:
+                ids = self._random.sample(free, min(len(free), self._random.randint(1, self._group_size)))
+                request = next(self._numbers)
+                self._requests[request] = tuple(ids)
+                self._asked |= dict.fromkeys(ids, ClientState.POSTPONED)
+                self._link.say(SubmitClients(request, tuple(ids), COMMAND))
+            await trio.sleep(self._random.choice(PAUSES_S) if free else LOOK_S)
+        self._link.say(StudyDone())
+
+    def _has_ended(self, client_id: int) -> bool:
+        state = self._asked.get(client_id)
+        return state is None or not CLIENT_TRANSITIONS[state]
+
+    def _wrong(self) -> SubmitClients | CancelClient:
+        """Return a request that may be refused."""
+        request, one = next(self._numbers), self._random.choice(sorted(self._to_do))
+        if self._random.random() < 0.5:
+            return CancelClient(request, one)
+        many = tuple(range(100, 101 + self._group_size))
+        ids, command = self._random.choice(
+            [((one, one), COMMAND), ((), COMMAND), (many, COMMAND), ((one,), ())]
+        )
+        return SubmitClients(request, ids, command)
+
+
+class SimulatedClients:
+    """The clients of one job.
+
+    Args:
+        random: to draw from.
+        asked: how the launcher has asked for them.
+        exited: told of each that ends, with its exit status.
+    """
+
+    def __init__(self, random: Random, asked: SubmitToEngine, exited: Callable[[int, int], None]) -> None:
+        self.running = {client_id: trio.CancelScope() for client_id in asked.client_ids}
+        self._random = random
+        self._exited = exited
+
+    async def run(self) -> None:
+        """Run them until all have ended."""
+        async with trio.open_nursery() as nursery:
+            for client_id, scope in self.running.items():
+                nursery.start_soon(self._run, client_id, scope)
+
+    async def _run(self, client_id: int, scope: trio.CancelScope) -> None:
+        work_s = self._random.uniform(0.0, self._random.choice(WORK_S))
+        with scope:
+            await trio.sleep(work_s)
+        status = 143 if scope.cancelled_caught else int(self._random.random() < FAILS)
+        del self.running[client_id]
+        self._exited(client_id, status)
