@@ -1,21 +1,18 @@
-"""Jobs and clients as a launcher keeps them, and the records of what becomes of them."""
+"""Records of what becomes of the jobs and clients of a study."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from gspc_trio.components.launcher.events import (
-    CLIENT_TRANSITIONS,
     CancelClient,
-    ClientState,
     LauncherAction,
     ServerMessage,
     ServerPing,
     StudyDone,
     SubmitClients,
 )
+from gspc_trio.components.launcher.jobs import LaunchedClient, LaunchedJob
 from gspc_trio.core.machine import Turn
 from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged
 
@@ -29,43 +26,6 @@ _WORDS: dict[type[ServerMessage], str] = {
     StudyDone: "done",
 }
 """What the server says -> how that is called in a record."""
-
-
-class LaunchedClient:
-    """A client that has not ended."""
-
-    def __init__(self, client_id: int) -> None:
-        self.client_id = client_id
-        self.state = ClientState.POSTPONED
-        self.is_cancelling = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it goes nowhere any more."""
-        return not CLIENT_TRANSITIONS[self.state]
-
-
-class LaunchedJob:
-    """A job, from the time it is wanted.
-
-    Attributes:
-        incarnation: of the server that it is, or that has asked for it.
-        clients: those of its clients that have not ended; none for a server, and when their server is over.
-        client_ids: of all its clients; none for a server.
-        command: of each client.
-        uid, name, job_id: of its submission, of the job, and what the engine calls it.
-        told: its state and its id, as the last record of it says.
-    """
-
-    def __init__(self, incarnation: int, clients: Sequence[LaunchedClient], command: tuple[str, ...]) -> None:
-        self.incarnation = incarnation
-        self.clients = list(clients)
-        self.client_ids = tuple(client.client_id for client in clients)
-        self.command = command
-        self.uid = -1
-        self.name = ""
-        self.job_id = ""
-        self.told = ("", "")
 
 
 class StudyFacts:

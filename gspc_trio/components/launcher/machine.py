@@ -9,7 +9,6 @@ What is known of jobs is decided by a :class:`BatchSite`, whose questions become
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -48,7 +47,8 @@ from gspc_trio.components.launcher.events import (
     SubmitToEngine,
     ToServer,
 )
-from gspc_trio.components.launcher.facts import LaunchedClient, LaunchedJob, StudyFacts
+from gspc_trio.components.launcher.facts import StudyFacts
+from gspc_trio.components.launcher.jobs import LaunchedClient, LaunchedJob, PostponedJobs, command_problem
 from gspc_trio.components.launcher.options import LauncherOptions
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
@@ -75,9 +75,6 @@ from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 
 UNCONNECTED_MAX = 3
 """So many servers in a row that end without having connected stop the study."""
-
-POSTPONED_MAX = 100_000
-"""Jobs of clients that may wait for a place; more are refused."""
 
 
 class LauncherState(StrEnum):
@@ -147,7 +144,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         """Call of the engine that has not ended -> its kind, and the job that it is about, "" for none."""
         self._jobs: dict[str, LaunchedJob] = {}
         """Jobs that were submitted and are not known to be gone."""
-        self._postponed: OrderedDict[LaunchedJob, None] = OrderedDict()
+        self._postponed = PostponedJobs()
         """Jobs that wait for a place, in order."""
         self._clients: dict[int, LaunchedJob] = {}
         """Client that has not ended -> its job."""
@@ -233,7 +230,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.RESTARTING and len(self._jobs) < self._options.job_limit:
             self._submit_server()
         while self._postponed and len(self._jobs) < self._options.job_limit:
-            self._submit(self._postponed.popitem(last=False)[0])
+            self._submit(self._postponed.take_first())
         if self.state is LauncherState.STOPPING and (not self._jobs or self.now >= self._stop_at):
             self._enter(LauncherState.STOPPED)
             left = tuple(f"{name} ({job.job_id})" if job.job_id else name for name, job in self._jobs.items())
@@ -373,16 +370,17 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             reason = f"{len(ids)} clients are too many for one job: group_size is {size}"
         elif running:
             reason = f"client {running[0]} has not ended yet"
-        elif not asked.command:
-            reason = "there is no command"
-        elif len(self._postponed) >= POSTPONED_MAX:
-            reason = f"{POSTPONED_MAX} jobs of clients wait for a place: ask for more when some have ended"
+        elif problem := command_problem(asked.command):
+            reason = problem
+        elif self._postponed.is_full:
+            waiting = len(self._postponed)
+            reason = f"{waiting} jobs of clients wait for a place: ask for more when some have ended"
         else:
             job = LaunchedJob(
                 self._incarnation, [LaunchedClient(client_id) for client_id in ids], asked.command
             )
             self._clients |= dict.fromkeys(ids, job)
-            self._postponed[job] = None
+            self._postponed.add(job)
             self._send(RequestAccepted(asked.request))
             for client in job.clients:
                 self._facts.client(job, client)
@@ -404,7 +402,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if client.state is ClientState.POSTPONED:
             self._move(job, client, ClientState.CANCELLED, "")
             if not job.clients:
-                del self._postponed[job]
+                self._postponed.remove(job)
         elif all(one.is_cancelling for one in job.clients):
             self._facts.job(job, "cancelling")
             self._tell_site(JobUnwanted(job.name))

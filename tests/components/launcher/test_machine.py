@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from gspc_trio.components.launcher import machine
+from gspc_trio.components.launcher import jobs, machine
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
     CancelAtEngine,
@@ -258,6 +258,9 @@ def test_what_is_above_the_limit_waits_in_order():
         ((1, 2, 3, 4, 5), COMMAND, "5 clients are too many for one job: group_size is 4"),
         ((1, 7), COMMAND, "client 7 has not ended yet"),
         ((1,), (), "there is no command"),
+        ((1,), ("", "x"), "there is no command"),
+        ((1,), ("a", "b\0"), "the command has 'b\\x00', which cannot be passed to a program"),
+        ((1,), ("a", "\udc00"), "the command has '\\udc00', which cannot be passed to a program"),
     ],
 )
 def test_a_wrong_request_is_refused_and_changes_nothing(ids, command, reason):
@@ -267,13 +270,23 @@ def test_a_wrong_request_is_refused_and_changes_nothing(ids, command, reason):
     assert study.want(1)[0] == accepted()
 
 
-def test_clients_beyond_all_bounds_are_refused(monkeypatch):
-    monkeypatch.setattr(machine, "POSTPONED_MAX", 1)
+@pytest.mark.parametrize(("bound", "most"), [("POSTPONED_MAX", 1), ("POSTPONED_CHARACTERS_MAX", 5)])
+def test_clients_beyond_all_bounds_are_refused(bound, most, monkeypatch):
+    monkeypatch.setattr(jobs, bound, most)
     study = Study(job_limit=2).serving()
     study.want(1)
     study.want(2)
     assert isinstance(study.told[-1], RequestAccepted)
     study.want(3)
+    assert isinstance(study.told[-1], RequestRefused)
+    study.say(CancelClient(1, 2))
+    study.want(3)
+    assert RequestAccepted(1) in study.told[-2:]
+
+
+def test_a_command_that_is_too_long_is_refused():
+    study = Study().serving()
+    study.say(SubmitClients(1, (1,), ("solve", "x" * jobs.COMMAND_CHARACTERS_MAX)))
     assert isinstance(study.told[-1], RequestRefused)
 
 
