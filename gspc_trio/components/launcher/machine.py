@@ -385,8 +385,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             for client in job.clients:
                 self._facts.client(job, client)
             return
-        is_full = len(self._postponed) >= POSTPONED_MAX
-        self._send(RequestRefused(asked.request, reason, is_full))
+        self._send(RequestRefused(asked.request, reason, self._postponed.is_full))
 
     def _client_unwanted(self, asked: CancelClient) -> None:
         job = self._clients.get(asked.client_id)

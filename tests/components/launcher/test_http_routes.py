@@ -29,7 +29,7 @@ from gspc_trio.components.launcher.http_routes import (
     StudyView,
     answer_of_launcher,
 )
-from gspc_trio.components.launcher.machine import POSTPONED_MAX
+from gspc_trio.components.launcher.jobs import POSTPONED_MAX
 from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged
 from tests.components.launcher.support import Study
 
