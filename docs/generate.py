@@ -26,7 +26,13 @@ WIDTH = 96
 MARKER = "<!-- What follows is generated: make docs -->"
 """In a page that is written by hand above it, and generated below."""
 
-APPS = ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver", "gspc_trio.cli.top", "gspc_trio.cli.iml")
+APPS = (
+    "gspc_trio.cli.rts",
+    "gspc_trio.cli.jobserver",
+    "gspc_trio.cli.top",
+    "gspc_trio.cli.iml",
+    "gspc_trio.cli.launcher",
+)
 
 
 class Machine(Struct, frozen=True):

@@ -229,7 +229,10 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
     stopped_by: list[int] = []
 
     async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(*_stopping()) as signals, interrupting(_stopping()) as heard:
+        with (
+            trio.open_signal_receiver(*stopping_signals()) as signals,
+            interrupting(stopping_signals()) as heard,
+        ):
             task_status.started()
             async for number in signals:
                 heard()
@@ -292,7 +295,7 @@ def interrupting(numbers: Iterable[int]) -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _stopping() -> list[signal.Signals]:
+def stopping_signals() -> list[signal.Signals]:
     """Return the signals that stop this process: without SIGHUP under nohup."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if not (ignored and number is signal.SIGHUP)]
@@ -305,7 +308,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(number)
 
-    before = {number: signal.signal(number, interrupt) for number in _stopping()}
+    before = {number: signal.signal(number, interrupt) for number in stopping_signals()}
     try:
         yield
     finally:

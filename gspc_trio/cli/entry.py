@@ -50,3 +50,10 @@ def top() -> None:
     with _loading():
         from gspc_trio.cli.top import main
     main()
+
+
+def launcher() -> None:
+    """Run the command ``gspc-launcher``."""
+    with _loading():
+        from gspc_trio.cli.launcher import main
+    main()

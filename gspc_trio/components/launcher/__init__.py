@@ -1,1 +1,1 @@
-"""Launcher of studies: options, and machine of a server job and its clients; it has no shell yet."""
+"""Launcher of studies: a server job, and the client jobs that it asks for, on a batch system or this host."""

@@ -194,10 +194,12 @@ class Submitted(Struct, frozen=True):
     Attributes:
         uid: of the submission.
         job_id: what the engine calls the job; None: it is not clear whether there is one.
+        is_running: whether it runs already.
     """
 
     uid: int
     job_id: str | None
+    is_running: bool = False
 
 
 class SubmitFailed(Struct, frozen=True):

@@ -460,7 +460,10 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     @handles(Submitted)
     def _submitted(self, event: Submitted) -> None:
-        self._tell_site(SubmitAnswered(self._ended(event.uid, SubmitJob)[1], event.job_id))
+        name = self._ended(event.uid, SubmitJob)[1]
+        if event.is_running and event.job_id is not None:
+            self._tell_site(JobRuns(name, event.job_id))
+        self._tell_site(SubmitAnswered(name, event.job_id))
 
     @handles(SubmitFailed)
     def _submit_failed(self, event: SubmitFailed) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 import trio
@@ -22,15 +24,28 @@ QUEUE_S = 20.0
 """How long the batch system may take to queue the job that removes the directory of a site."""
 
 
+async def _kill_group(process: trio.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 async def run_command(command: Command, stdin: str = "") -> CommandResult | None:
     """Run a command to its end, or for so long and return None.
+
+    Cancelled, or when it takes too long, it is killed with its process group, so that nobody waits for it.
 
     Raises:
         OSError: it cannot be started.
     """
     with trio.move_on_after(COMMAND_TIMEOUT_S):
         done = await trio.run_process(
-            command, stdin=stdin.encode(), capture_stdout=True, capture_stderr=True, check=False
+            command,
+            stdin=stdin.encode(),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            deliver_cancel=_kill_group,
+            start_new_session=True,
         )
         output, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         return CommandResult(done.returncode, output, errors)

@@ -1,0 +1,158 @@
+"""Jobs of a study that are processes of this host: started, watched and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+
+import trio
+
+from gspc_trio.components.launcher.adapter import DirectStart, HostProcess
+from gspc_trio.components.launcher.events import CommandExited
+from gspc_trio.components.launcher.shell.study_folder import StudyFolder
+from gspc_trio.components.launcher.study_job import StudyJob
+from gspc_trio.components.provision.batch import BatchJob, BatchState, Command
+from gspc_trio.components.provision.providers.local import end_session
+
+
+class _HostJob:
+    """A job some of whose processes have not ended.
+
+    Attributes:
+        job: as it was asked for.
+        job_id: the id of its first process.
+        running: process id -> what the process is.
+        untold: number of processes of whose end nothing was told.
+        status: the highest exit status of those that have ended.
+    """
+
+    def __init__(self, job: StudyJob, job_id: str) -> None:
+        self.job = job
+        self.job_id = job_id
+        self.running: dict[int, HostProcess] = {}
+        self.untold = 0
+        self.status = 0
+
+
+class HostJobs:
+    """The jobs of one study that are processes of this host.
+
+    Args:
+        nursery: in which they are watched.
+        folder: of the study.
+        tell: takes how they end.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, folder: StudyFolder, tell: Callable[[CommandExited], None]
+    ) -> None:
+        self._nursery = nursery
+        self._folder = folder
+        self._tell = tell
+        self._jobs: dict[str, _HostJob] = {}
+        self._names: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the job of this name is, or was, one of these."""
+        return name in self._names
+
+    async def start(self, job: StudyJob, start: DirectStart) -> str:
+        """Start a job; return its id.
+
+        Raises:
+            OSError: it cannot be started; nothing of it is left.
+        """
+        self._names.add(job.name)
+        started: list[trio.Process] = []
+        with trio.CancelScope(shield=True):  # what has begun is known
+            try:
+                for one in start.processes:
+                    started.append(await _start(job, one))
+            except OSError:
+                for process in started:
+                    _kill_group(process.pid)
+                    await process.wait()
+                raise
+        kept = self._jobs[job.name] = _HostJob(job, str(started[0].pid))
+        for process, one in zip(started, start.processes, strict=True):
+            kept.running[process.pid] = one
+            kept.untold += 1
+            self._nursery.start_soon(self._watch, kept, process, one)
+        return kept.job_id
+
+    async def _watch(self, kept: _HostJob, process: trio.Process, one: HostProcess) -> None:
+        """Wait for the end of a process, and tell of it."""
+        status = await process.wait()
+        _kill_group(process.pid)  # what it has left of itself
+        del kept.running[process.pid]
+        status = status if status >= 0 else 128 - status
+        kept.status = max(kept.status, status)
+        uid = kept.job.uid
+        if len(kept.job.processes) > 1:  # each client has a status of its own
+            mine = [each for each in kept.job.processes if each.client_id in one.client_ids]
+            found = await trio.to_thread.run_sync(self._folder.statuses, mine)
+            for each in mine:
+                self._tell(CommandExited(uid, found.get(each.path, status), each.client_id))
+        kept.untold -= 1
+        if not kept.untold:
+            del self._jobs[kept.job.name]
+            self._tell(CommandExited(uid, kept.status, is_gone=True))
+
+    def jobs(self) -> list[StudyJob]:
+        """Return the jobs that have not ended."""
+        return [one.job for one in self._jobs.values()]
+
+    def told(self) -> tuple[BatchJob, ...]:
+        """Return the jobs that have not ended, as a batch system would tell of them."""
+        return tuple(BatchJob(one.job_id, name, BatchState.RUNNING) for name, one in self._jobs.items())
+
+    def ends(self, name: str, client_id: int | None = None) -> list[Command]:
+        """Return the commands that end a job, or one client of it: each with all that it has started.
+
+        Args:
+            name: of the job.
+            client_id: of the client; None: all of the job.
+        """
+        kept = self._jobs.get(name)
+        running = {} if kept is None else kept.running
+        return [
+            end_session(pid)
+            for pid, one in running.items()
+            if client_id is None or one.client_ids == (client_id,)
+        ]
+
+    def kill(self) -> None:
+        """Kill all that is left, at once."""
+        for kept in self._jobs.values():
+            for pid in kept.running:
+                _kill_group(pid)
+
+
+async def _start(job: StudyJob, one: HostProcess) -> trio.Process:
+    """Start a process of a job, as the leader of a session.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with ExitStack() as files:
+        output, errors = [
+            files.enter_context(await trio.to_thread.run_sync(partial(open, path, "ab")))
+            for path in (job.output, job.errors)
+        ]
+        return await trio.lowlevel.open_process(
+            one.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            cwd=job.work_dir,
+            start_new_session=True,
+        )
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,228 @@
+"""Launcher of one study on trio: its machine is driven, its calls run, its servers are served."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+from attrs import frozen
+
+from gspc_trio.components.launcher.adapter import Adapter, find_adapter
+from gspc_trio.components.launcher.events import (
+    CancelAtEngine,
+    CloseConnection,
+    EndClient,
+    KillCommands,
+    LauncherAction,
+    LauncherEvent,
+    ListEngine,
+    PingServer,
+    RefuseConnection,
+    SendToServer,
+    Signal,
+    Stop,
+    SubmitToEngine,
+)
+from gspc_trio.components.launcher.machine import Launcher, LauncherState
+from gspc_trio.components.launcher.options import BadOption, LauncherOptions
+from gspc_trio.components.launcher.shell.engine import EngineAction, StudyEngine
+from gspc_trio.components.launcher.shell.server_link import ServerLink, launcher_limits, listen_address
+from gspc_trio.components.launcher.shell.study_folder import StudyFolder
+from gspc_trio.components.provision.shell.batch_host import BatchHost
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.core.machine import Performer, performs
+from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.protocol.address import BadAddress
+from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged, StudyRecord
+
+LATER_S = 5.0
+"""What a study may take to stop beyond its ``stop_grace_s``, seconds."""
+
+LinkAction = SendToServer | PingServer | RefuseConnection | CloseConnection
+
+
+@frozen
+class StudyEnd:
+    """How a study has ended.
+
+    Attributes:
+        status: exit status: 0 when the server says that it is done, 128 and its number for a signal, or 1.
+        reason: why, for people.
+        left: names of jobs, and their ids, that may be left at the engine.
+        lines: the last lines of the job that tells more.
+    """
+
+    status: int
+    reason: str
+    left: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+class RunningStudy(Performer[LauncherAction]):
+    """A study that is launched; see :func:`open_launcher`.
+
+    Attributes:
+        name: the names of its jobs begin so.
+        output_dir: absolute path of the directory of all files.
+        address: at which its servers connect.
+    """
+
+    def __init__(
+        self, options: LauncherOptions, folder: StudyFolder, records: Callable[[StudyRecord], None] | None
+    ) -> None:
+        self.name = f"gspc-{secrets.token_hex(4)}"
+        self.output_dir = folder.path
+        self.address = ""
+        self._folder = folder
+        self._records = records
+        self._machine = Launcher(options, self.name, records=records is not None)
+        self._inbox: Inbox[LauncherEvent] = Inbox()
+        self._engine: StudyEngine | None = None
+        self._link: ServerLink | None = None
+        self._stop: Stop | None = None
+        self._end: StudyEnd | None = None
+        self._ended = trio.Event()
+
+    @property
+    def state(self) -> LauncherState:
+        """Where the launcher is."""
+        return self._machine.state
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Have all jobs cancelled, and the study end, as this signal would; twice changes nothing."""
+        self._inbox.put(Signal(number))
+
+    async def wait(self) -> StudyEnd:
+        """Wait for the end of the study."""
+        await self._ended.wait()
+        assert self._end is not None
+        return self._end
+
+    async def _run(self, engine: StudyEngine, link: ServerLink) -> None:
+        """Drive the machine until it stops."""
+        self._engine, self._link = engine, link
+        try:
+            await drive(self._machine, self._inbox, self.perform)
+            stop = self._stop
+            assert stop is not None, "the inbox is closed when the machine has stopped"
+            lines: list[str] = []
+            if stop.output_uid is not None:
+                lines = await trio.to_thread.run_sync(self._folder.last_lines, stop.output_uid)
+            self._end = StudyEnd(stop.status, stop.reason, stop.left, tuple(lines))
+        finally:
+            self._ended.set()
+
+    @performs(SubmitToEngine, ListEngine, CancelAtEngine, EndClient, KillCommands)
+    def _call(self, action: EngineAction) -> None:
+        assert self._engine is not None, "it runs"
+        self._engine.perform(action)
+
+    @performs(SendToServer, PingServer, RefuseConnection, CloseConnection)
+    def _tell(self, action: LinkAction) -> None:
+        assert self._link is not None, "it runs"
+        self._link.perform(action)
+
+    @performs(StudyChanged, StudyJobChanged, StudyClientChanged)
+    def _record(self, record: StudyRecord) -> None:
+        assert self._records is not None, "somebody wants them"
+        self._records(record)
+
+    @performs(Stop)
+    def _stopped(self, action: Stop) -> None:
+        self._stop = action
+        self._inbox.close()
+
+
+def check_study(options: LauncherOptions, work_dir: Path) -> Adapter:
+    """Return the adapter of a study, when all that it needs is there.
+
+    Args:
+        options: of the study.
+        work_dir: where its jobs run.
+
+    Raises:
+        BadOption: something is missing, or cannot be used.
+    """
+    adapter = find_adapter(options)
+    for program in adapter.programs:
+        if shutil.which(program) is None:
+            raise BadOption(f"scheduler: {options.scheduler} needs the command {program}, which is not here")
+    if not options.server_command:
+        raise BadOption("server_command: there is none: say which program is the server of the study")
+    if adapter.provider is None:
+        program = options.server_command[0]
+        if shutil.which(str(work_dir / program) if "/" in program else program) is None:
+            raise BadOption(f"server_command: there is no command {program!r} here")
+    return adapter
+
+
+@asynccontextmanager
+async def open_launcher(
+    options: LauncherOptions,
+    *,
+    tls: bool = False,
+    work_dir: Path | None = None,
+    records: Callable[[StudyRecord], None] | None = None,
+    host: BatchHost | None = None,
+) -> AsyncIterator[RunningStudy]:
+    """Launch a study for the time of a block: its server, and the clients that this one asks for.
+
+    When the block is left all its jobs are cancelled, and it is seen that they are gone, or
+    ``options.stop_grace_s`` is over.
+
+    Args:
+        options: of the study.
+        tls: encrypt connections of servers; others than this host can reach only such.
+        work_dir: where jobs run, and to which ``output_dir`` is relative; None: where this program runs.
+        records: takes records of all that happens.
+        host: where commands of the engine run; this host if it is not given.
+
+    Yields:
+        The study: ``await study.wait()`` returns how it has ended.
+
+    Raises:
+        BadOption: it cannot be had like this.
+        OSError: the address is taken, or not ours.
+    """
+    work_dir = (work_dir or Path.cwd()).absolute()
+    adapter = check_study(options, work_dir)
+    try:
+        where = listen_address(options.bind, is_encrypted=tls)
+    except BadAddress as error:
+        raise BadOption(str(error)) from error
+    folder = await trio.to_thread.run_sync(StudyFolder.make, options, work_dir)
+    try:
+        study = RunningStudy(options, folder, records)
+        authority = Authority(folder.secrets / "tls") if tls else None
+        network = Network(
+            wire_codec,
+            secrets.token_bytes(32),
+            limits=launcher_limits(options.timer_interval_s),
+            credentials="" if authority is None else authority.issue("launcher"),
+        )
+        link = ServerLink(network, study._inbox, authority)
+        async with open_scope() as nursery:
+            study.address = await nursery.start(link.run, where)
+            engine = StudyEngine(
+                nursery, adapter, options, folder, work_dir, study._inbox, link.write_server_file, host
+            )
+            nursery.start_soon(engine.watch)
+            nursery.start_soon(study._run, engine, link)
+            try:
+                yield study
+            finally:
+                with trio.move_on_after(options.stop_grace_s + LATER_S, shield=True):
+                    study.stop()
+                    await study._ended.wait()
+                engine.kill()
+                nursery.cancel_scope.cancel()
+    finally:
+        folder.close()
