@@ -58,6 +58,7 @@ API_GROUPS = {
         "LayerGone",
         "UnknownName",
     ),
+    "Servers of studies": (),
 }
 """Heading -> public names below it; together all of them."""
 API_MORE = {
@@ -73,19 +74,31 @@ API_MORE = {
         "gspc_trio.core.task.TaskError",
     ),
     "Memory layer": ("gspc_trio.iml.shell.client.Iml",),
+    "Servers of studies": (
+        "gspc_trio.study.connect",
+        "gspc_trio.study.Study",
+        "gspc_trio.study.BlockingStudy",
+        "gspc_trio.study.ClientMoved",
+        "gspc_trio.study.StudyRefused",
+        "gspc_trio.study.StudyOver",
+    ),
 }
 """Heading -> what these return."""
 API_INTERNAL = {
+    "BlockingStudy": {"start", "close"},
     "DirectWorker": {"listen"},
     "Iml": {"is_over", "listen", "on_loss", "wait_ended"},
     "Job": {"close", "end", "host_of", "look", "memory_status", "restored"},
     "Net": {"check", "copy", "replace_place"},
     "Resources": {"fail", "take"},
     "RunTimeSystem": {"connect_to_job", "has_outsiders", "join"},
+    "Study": {"change_or_end"},
     "TaskFuture": {"encoded", "fail", "finish", "give_up"},
 }
 """Class -> methods and attributes that only gspc-trio itself uses."""
 API_GIVEN = {
+    "BlockingStudy",
+    "Study",
     "HeldGrant",
     "Iml",
     "Job",

@@ -130,5 +130,9 @@ def _toml(value: object) -> str:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command ``gspc-launcher``."""
     run_command(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -84,13 +84,10 @@ class BlockingStudy:
         return self._study.stale
 
     def next_change(self, timeout_s: float | None = None) -> ClientMoved | None:
-        """Wait for the next change of a client's state, and return it; see :meth:`Study.next_change`.
+        """Wait for the next change of a client's state, and return it; None if there was none in this time.
 
         Args:
             timeout_s: seconds to wait, None for ever; 0 for what was told already.
-
-        Returns:
-            The change; None if there was none in this time.
 
         Raises:
             StudyOver: the connection is over, and all that was told before was returned.

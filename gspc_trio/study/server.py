@@ -115,7 +115,7 @@ class Study:
         return self._book.changes.popleft()
 
     async def changes(self) -> AsyncIterator[ClientMoved]:
-        """Yield changes of states of clients, until all that were asked for have ended.
+        """Yield changes of states of clients, in ``async for``, until all that were asked for have ended.
 
         Raises:
             StudyOver: the connection is over.
