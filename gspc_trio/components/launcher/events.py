@@ -64,11 +64,13 @@ class SubmitClients(Struct, frozen=True):
         request: number of the request, which its answer repeats.
         client_ids: of the clients; none of them runs.
         command: program and arguments of each.
+        again: the launcher may have taken this request before, over a connection that is over.
     """
 
     request: Count
     client_ids: tuple[Count, ...]
     command: tuple[str, ...]
+    again: bool = False
 
 
 class CancelClient(Struct, frozen=True):
@@ -77,10 +79,12 @@ class CancelClient(Struct, frozen=True):
     Attributes:
         request: number of the request, which its answer repeats.
         client_id: of the client.
+        again: as of :class:`SubmitClients`.
     """
 
     request: Count
     client_id: Count
+    again: bool = False
 
 
 class StudyDone(Struct, frozen=True):
@@ -159,6 +163,14 @@ class Signal(Struct, frozen=True):
     """The launcher got a signal that ends it."""
 
     number: int
+
+
+class LauncherResumed(Struct, frozen=True):
+    """The program that was told of all this has ended, and this one goes on for it.
+
+    The commands that ran then have no answer any more, and the connections are over. A server that was
+    connected may connect again.
+    """
 
 
 class NewConnection(Struct, frozen=True):
@@ -251,6 +263,7 @@ class CommandExited(Struct, frozen=True):
 LauncherEvent: TypeAlias = (
     Tick
     | Signal
+    | LauncherResumed
     | NewConnection
     | ConnectionShutdown
     | Message

@@ -1,11 +1,24 @@
-"""Jobs and clients as a launcher keeps them; those that wait for a place do so in order."""
+"""Jobs, clients and calls of the engine as a launcher keeps them; jobs wait for a place in order."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gspc_trio.components.launcher.events import CLIENT_TRANSITIONS, ClientState
+from gspc_trio.components.provision.batch import BatchState
+from gspc_trio.components.provision.site import (
+    AskJob,
+    CancelAnswered,
+    CancelJob,
+    JobAnswered,
+    JobsListed,
+    ListQueue,
+    SiteEvent,
+    SubmitAnswered,
+    SubmitJob,
+)
+from gspc_trio.core.machine import IllegalEvent
 
 POSTPONED_MAX = 100_000
 """Jobs of clients that may wait for a place; more are refused."""
@@ -15,6 +28,69 @@ POSTPONED_CHARACTERS_MAX = 64 << 20
 
 COMMAND_CHARACTERS_MAX = 64 << 10
 """Of the program and the arguments of a client; the system takes little more."""
+
+
+_UNANSWERED: dict[type[object], Callable[[str], SiteEvent]] = {
+    SubmitJob: lambda name: SubmitAnswered(name, None),
+    CancelJob: CancelAnswered,
+    ListQueue: lambda _: JobsListed(None),
+    AskJob: lambda name: JobAnswered(name, None),
+}
+"""Kind of a call of the engine -> what is said of it when nobody hears its answer."""
+
+
+CLIENT_STATES = {
+    BatchState.QUEUED: ClientState.QUEUED,
+    BatchState.HELD: ClientState.HELD,
+    BatchState.RUNNING: ClientState.RUNNING,
+}
+"""Where a job is at its engine -> where its clients are."""
+
+
+class EngineCalls:
+    """Calls of the engine that have not ended; each has a number of its own."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._calls: dict[int, tuple[type[object], str]] = {}
+        """Number of a call -> its kind, and the job that it is about, "" for none."""
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def next_uid(self) -> int:
+        """Return a number that no call has."""
+        self._next += 1
+        return self._next - 1
+
+    def begin(self, kind: type[object], name: str) -> int:
+        """Return the number of a call that begins."""
+        uid = self.next_uid()
+        self.begin_as(uid, kind, name)
+        return uid
+
+    def begin_as(self, uid: int, kind: type[object], name: str) -> None:
+        """Begin a call by a number."""
+        self._calls[uid] = kind, name
+
+    def is_under_way(self, kind: type[object], name: str) -> bool:
+        """Return whether there is a call of this kind about a job."""
+        return (kind, name) in self._calls.values()
+
+    def end(self, uid: int, *kinds: type[object]) -> tuple[type[object], str]:
+        """Return what a call was, which has ended.
+
+        Raises:
+            IllegalEvent: there is none by this number, or it is of another kind.
+        """
+        if self._calls.get(uid, (None,))[0] not in kinds:
+            raise IllegalEvent(f"no such call of the engine is under way with the number {uid}")
+        return self._calls.pop(uid)
+
+    def end_all(self) -> list[SiteEvent]:
+        """Return what is to be said of all calls, whose answers nobody hears any more."""
+        calls, self._calls = self._calls, {}
+        return [_UNANSWERED[kind](name) for kind, name in calls.values()]
 
 
 class LaunchedClient:

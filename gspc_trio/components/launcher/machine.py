@@ -26,6 +26,7 @@ from gspc_trio.components.launcher.events import (
     KillCommands,
     LauncherAction,
     LauncherEvent,
+    LauncherResumed,
     Listed,
     ListEngine,
     ListFailed,
@@ -48,7 +49,14 @@ from gspc_trio.components.launcher.events import (
     ToServer,
 )
 from gspc_trio.components.launcher.facts import StudyFacts
-from gspc_trio.components.launcher.jobs import LaunchedClient, LaunchedJob, PostponedJobs, command_problem
+from gspc_trio.components.launcher.jobs import (
+    CLIENT_STATES,
+    EngineCalls,
+    LaunchedClient,
+    LaunchedJob,
+    PostponedJobs,
+    command_problem,
+)
 from gspc_trio.components.launcher.options import LauncherOptions
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
@@ -77,6 +85,10 @@ UNCONNECTED_MAX = 3
 """So many servers in a row that end without having connected stop the study."""
 
 
+RETURN_S = 120.0
+"""So long a launcher that was resumed waits for its server to come back."""
+
+
 class LauncherState(StrEnum):
     """Where a launcher is."""
 
@@ -85,7 +97,7 @@ class LauncherState(StrEnum):
     SUBMITTING = "submitting"
     """The engine was given the server job, and has not said clearly that it has it."""
     AWAITING = "awaiting"
-    """The engine has the server job, and the server has not connected."""
+    """The engine has the server job, and the server is not connected."""
     SERVING = "serving"
     """The server is connected, and has clients submitted and cancelled."""
     RESTARTING = "restarting"
@@ -104,7 +116,9 @@ TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
     LauncherState.AWAITING: frozenset(
         {LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
     ),
-    LauncherState.SERVING: frozenset({LauncherState.RESTARTING, LauncherState.STOPPING}),
+    LauncherState.SERVING: frozenset(
+        {LauncherState.AWAITING, LauncherState.RESTARTING, LauncherState.STOPPING}
+    ),
     LauncherState.RESTARTING: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
     LauncherState.STOPPING: frozenset({LauncherState.STOPPED}),
     LauncherState.STOPPED: frozenset(),
@@ -113,12 +127,6 @@ TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
 
 _HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING})
 _IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})
-
-_CLIENT_STATES = {
-    BatchState.QUEUED: ClientState.QUEUED,
-    BatchState.HELD: ClientState.HELD,
-    BatchState.RUNNING: ClientState.RUNNING,
-}
 
 
 class Launcher(MachineBase[LauncherEvent, LauncherAction]):
@@ -139,9 +147,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._study = study
         every = options.job_update_interval_s
         self._site = BatchSite(options.scheduler, QueryTimes(list_s=every, list_max_s=every))
-        self._uid = 0
-        self._calls: dict[int, tuple[type[object], str]] = {}
-        """Call of the engine that has not ended -> its kind, and the job that it is about, "" for none."""
+        self._calls = EngineCalls()
         self._jobs: dict[str, LaunchedJob] = {}
         """Jobs that were submitted and are not known to be gone."""
         self._postponed = PostponedJobs()
@@ -154,6 +160,12 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         """Number of servers in a row that ended without having connected."""
         self._connection: int | None = None
         self._heard_at = self._ping_at = 0.0
+        self._return_at: float | None = None
+        """When a server that is to come back is given up."""
+        self._accepted: set[int] = set()
+        """Requests of the server that were accepted."""
+        self._told: dict[int, ClientMoved] = {}
+        """Client -> what the server was told of it last."""
         self._stale = ""
         self._facts = StudyFacts(self, study, options.job_limit, wanted=records)
         self._stop = Stop(0, "")
@@ -170,6 +182,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             yield self.now
         if self.state is LauncherState.SERVING:
             yield min(self._ping_at, self._dead_at)
+        if self.state is LauncherState.AWAITING and self._return_at is not None:
+            yield self._return_at
         if self.state is LauncherState.STOPPING:
             yield self._stop_at
         if (due := self._site.deadline()) is not None:
@@ -181,7 +195,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         assert len(self._jobs) <= self._options.job_limit
         assert (self.state is LauncherState.SERVING) == (self._connection is not None)
         assert (self.state in _HAS_SERVER) == (self._incarnation in self._servers) or self.state in _IS_OVER
-        assert self.state is LauncherState.SERVING or not self._clients
+        assert self.state is LauncherState.AWAITING or self._return_at is None
+        assert self.state is LauncherState.SERVING or self._return_at is not None or not self._clients
         assert not self._postponed or len(self._jobs) == self._options.job_limit
         for client_id, job in self._clients.items():
             assert [one.client_id for one in job.clients].count(client_id) == 1
@@ -203,11 +218,12 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._submit_server()
         if self.state is LauncherState.SERVING:
             self._look_for_life()
+        elif self._return_at is not None and self.now >= self._return_at:
+            self._server_lost(f"the server has not come back within {RETURN_S:g} s")
         self._tell_site(Tick())
 
     @property
     def _dead_at(self) -> float:
-        """When the server is dead, if nothing is heard of it."""
         return self._heard_at + 2 * self._options.timer_interval_s
 
     def _look_for_life(self) -> None:
@@ -266,7 +282,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state in _IS_OVER:
             return
         uid = self._servers[self._incarnation].uid
-        if self.state is not LauncherState.SERVING:
+        if self.state is not LauncherState.SERVING and self._return_at is None:
             self._unconnected += 1
         if not self._options.fault_tolerance:
             self._end_study(Stop(1, reason, output_uid=uid))
@@ -290,8 +306,9 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _cancel_all(self) -> None:
         """Cancel all jobs; nobody is told any more what becomes of their clients."""
-        self._clients.clear()
-        self._postponed.clear()
+        for kept in (self._clients, self._postponed, self._accepted, self._told):
+            kept.clear()
+        self._return_at = None
         for job in list(self._jobs.values()):
             job.clients.clear()
             self._facts.job(job, "cancelling")
@@ -321,6 +338,22 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._tell_site(JobContact(job.name, 1))
         if self._stale:
             self._send(StatesStale(self._stale))
+        if self._return_at is not None:
+            self._return_at = None
+            for moved in self._told.values():
+                self._send(moved)
+
+    @handles(LauncherResumed)
+    def _resumed(self, _event: LauncherResumed) -> None:
+        if self.state is LauncherState.SERVING:
+            self._connection, self._return_at = None, self.now
+            self._tell_site(JobContact(self._servers[self._incarnation].name, 0))
+            self._enter(LauncherState.AWAITING)
+        if self._return_at is not None:
+            self._return_at = self.now + RETURN_S
+        self._stop_at = self.now + self._options.stop_grace_s
+        for unanswered in self._calls.end_all():
+            self._tell_site(unanswered)
 
     def _refusal(self, event: NewConnection) -> str:
         """Return why a connection is refused, or ""; an earlier server is cancelled once more."""
@@ -337,8 +370,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         return ""
 
     def _cancel_again(self, job: LaunchedJob) -> None:
-        if (CancelJob, job.name) not in self._calls.values():
-            self.actions.append(CancelAtEngine(self._call(CancelJob, job.name), job.name, job.job_id))
+        if not self._calls.is_under_way(CancelJob, job.name):
+            self.actions.append(CancelAtEngine(self._calls.begin(CancelJob, job.name), job.name, job.job_id))
 
     @handles(ConnectionShutdown)
     def _shut(self, event: ConnectionShutdown) -> None:
@@ -354,6 +387,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._heard_at = self.now
         self._facts.said(event.body)
         match event.body:
+            case SubmitClients(again=True) | CancelClient(again=True) if event.body.request in self._accepted:
+                self._send(RequestAccepted(event.body.request))
             case SubmitClients():
                 self._clients_wanted(event.body)
             case CancelClient():
@@ -381,7 +416,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             )
             self._clients |= dict.fromkeys(ids, job)
             self._postponed.add(job)
-            self._send(RequestAccepted(asked.request))
+            self._accept(asked)
             for client in job.clients:
                 self._facts.client(job, client)
             return
@@ -393,7 +428,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             reason = f"there is no client {asked.client_id}: it has ended, or was never asked for"
             self._send(RequestRefused(asked.request, reason))
             return
-        self._send(RequestAccepted(asked.request))
+        self._accept(asked)
         client = next(one for one in job.clients if one.client_id == asked.client_id)
         if client.is_cancelling:
             return
@@ -406,7 +441,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._facts.job(job, "cancelling")
             self._tell_site(JobUnwanted(job.name))
         else:
-            self.actions.append(EndClient(self._next_uid(), job.uid, job.job_id, client.client_id))
+            self.actions.append(EndClient(self._calls.next_uid(), job.uid, job.job_id, client.client_id))
+
+    def _accept(self, asked: SubmitClients | CancelClient) -> None:
+        self._accepted.add(asked.request)
+        self._send(RequestAccepted(asked.request))
 
     def _send(self, body: ToServer) -> None:
         if self._connection is not None:
@@ -421,7 +460,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if client.has_ended:
             job.clients.remove(client)
             del self._clients[client.client_id]
-        self._send(ClientMoved(client.client_id, state, job.job_id, text))
+        self._told[client.client_id] = moved = ClientMoved(client.client_id, state, job.job_id, text)
+        self._send(moved)
         self._facts.client(job, client, text)
         is_failure = state in (ClientState.FAILED, ClientState.NOT_SUBMITTED)
         if is_failure and not self._options.fault_tolerance:
@@ -429,29 +469,13 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     # Calls of the engine ------------------------------------------------------------------------------------
 
-    def _next_uid(self) -> int:
-        self._uid += 1
-        return self._uid - 1
-
-    def _call(self, kind: type[object], name: str) -> int:
-        uid = self._next_uid()
-        self._calls[uid] = (kind, name)
-        return uid
-
-    def _ended(self, uid: int, *kinds: type[object]) -> tuple[type[object], str]:
-        """Return what a call of the engine was, which has ended."""
-        if self._calls.get(uid, (None,))[0] not in kinds:
-            raise IllegalEvent(f"no such call of the engine is under way with the number {uid}")
-        return self._calls.pop(uid)
-
     def _name(self, uid: int) -> str:
-        """Return the name of the job that was submitted by this call."""
         return f"{self._study}-{uid}"
 
     def _submit(self, job: LaunchedJob) -> None:
-        job.uid = self._next_uid()
+        job.uid = self._calls.next_uid()
         job.name = self._name(job.uid)
-        self._calls[job.uid] = (SubmitJob, job.name)
+        self._calls.begin_as(job.uid, SubmitJob, job.name)
         self._jobs[job.name] = job
         self._facts.job(job, "submitted")
         self._tell_site(JobWanted(job.name))
@@ -460,22 +484,22 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     @handles(Submitted)
     def _submitted(self, event: Submitted) -> None:
-        name = self._ended(event.uid, SubmitJob)[1]
+        name = self._calls.end(event.uid, SubmitJob)[1]
         if event.is_running and event.job_id is not None:
             self._tell_site(JobRuns(name, event.job_id))
         self._tell_site(SubmitAnswered(name, event.job_id))
 
     @handles(SubmitFailed)
     def _submit_failed(self, event: SubmitFailed) -> None:
-        self._tell_site(SubmitRefused(self._ended(event.uid, SubmitJob)[1], event.reason))
+        self._tell_site(SubmitRefused(self._calls.end(event.uid, SubmitJob)[1], event.reason))
 
     @handles(Cancelled)
     def _cancelled(self, event: Cancelled) -> None:
-        self._tell_site(CancelAnswered(self._ended(event.uid, CancelJob)[1]))
+        self._tell_site(CancelAnswered(self._calls.end(event.uid, CancelJob)[1]))
 
     @handles(Listed, ListFailed)
     def _listed(self, event: Listed | ListFailed) -> None:
-        kind, name = self._ended(event.uid, ListQueue, AskJob)
+        kind, name = self._calls.end(event.uid, ListQueue, AskJob)
         jobs = event.jobs if isinstance(event, Listed) else None
         if isinstance(event, ListFailed) and not self._stale:
             self._stale = event.reason or "the engine does not tell of its jobs"
@@ -519,11 +543,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
                         )
                     )
                 case ListQueue():
-                    self.actions.append(ListEngine(self._call(ListQueue, "")))
+                    self.actions.append(ListEngine(self._calls.begin(ListQueue, "")))
                 case AskJob(name=name, job_id=job_id):
-                    self.actions.append(ListEngine(self._call(AskJob, name), job_id))
+                    self.actions.append(ListEngine(self._calls.begin(AskJob, name), job_id))
                 case CancelJob(name=name, job_id=job_id):
-                    self.actions.append(CancelAtEngine(self._call(CancelJob, name), name, job_id))
+                    self.actions.append(CancelAtEngine(self._calls.begin(CancelJob, name), name, job_id))
                 case JobMoved():
                     self._job_moved(action)
                 case JobOver():
@@ -534,11 +558,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         job.job_id = action.job_id
         if action.state is None:
             return
-        self._facts.job(job, _CLIENT_STATES[action.state], action.text)
+        self._facts.job(job, CLIENT_STATES[action.state], action.text)
         if job is self._servers.get(self._incarnation) and self.state is LauncherState.SUBMITTING:
             self._enter(LauncherState.AWAITING)
         for client in list(job.clients):
-            self._move(job, client, _CLIENT_STATES[action.state], action.text)
+            self._move(job, client, CLIENT_STATES[action.state], action.text)
 
     def _job_over(self, action: JobOver) -> None:
         job = self._jobs.pop(action.name)

@@ -55,6 +55,7 @@ class Study:
         self.machine = WatchedLauncher(changed(**options), "s", records=records)
         self.now = 0.0
         self.told: list[ToServer] = []
+        self.server = 0
 
     @property
     def state(self) -> str:

@@ -19,6 +19,7 @@ from gspc_trio.components.launcher.events import (
     ConnectionShutdown,
     EndClient,
     KillCommands,
+    LauncherResumed,
     Listed,
     ListEngine,
     ListFailed,
@@ -69,6 +70,7 @@ def test_each_transition_by_its_actions():
         interrupted_studies(),
         lost_servers(),
         lost_server_at_the_limit(),
+        resumed(),
     )
     assert set().union(*walks) == table
 
@@ -121,6 +123,13 @@ def lost_servers() -> Walked:
     failed = CommandExited(0, 1, is_gone=True)
     assert ended.tell(failed) == [SubmitToEngine(1, "s-1", 1, (), (), True)]
     return refused.machine.walked | ended.machine.walked
+
+
+def resumed() -> Walked:
+    study = Study().serving()
+    assert study.tell(LauncherResumed()) == [ListEngine(1, "10")]
+    assert study.tell(NewConnection(2, 0, "10")) == []
+    return study.machine.walked
 
 
 def lost_server_at_the_limit() -> Walked:

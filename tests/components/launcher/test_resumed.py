@@ -1,0 +1,126 @@
+"""A launcher that goes on for one that was killed, and the server that comes back to it."""
+
+from __future__ import annotations
+
+from gspc_trio.components.launcher.events import (
+    CancelAtEngine,
+    CancelClient,
+    ClientMoved,
+    ClientState,
+    CloseConnection,
+    CommandExited,
+    LauncherResumed,
+    Listed,
+    ListEngine,
+    NewConnection,
+    RefuseConnection,
+    RequestAccepted,
+    RequestRefused,
+    SendToServer,
+    ServerPing,
+    Signal,
+    Stop,
+    SubmitClients,
+    Submitted,
+    SubmitToEngine,
+)
+from gspc_trio.components.launcher.machine import RETURN_S
+from gspc_trio.components.provision.batch import BatchState
+from gspc_trio.core.machine import Tick
+from tests.components.launcher.support import COMMAND, Study, job
+
+
+def returned(study: Study, connection: int = 2) -> list[object]:
+    """Let the server come back; return what it is told at once."""
+    actions = study.tell(NewConnection(connection, 0, "10"))
+    return [action.body for action in actions if isinstance(action, SendToServer)]
+
+
+def test_a_server_that_comes_back_is_told_all_states_and_goes_on():
+    study = Study().serving()
+    study.want(1, 2)
+    study.tell(Submitted(1, "11"))
+    study.tell(CommandExited(1, 0, 1))
+    assert study.tell(LauncherResumed()) == [ListEngine(2, "10")]  # nobody is connected who says that it runs
+    assert study.state == "awaiting"
+    assert study.tell(CommandExited(1, 0, 2)) == []  # nobody is there to be told
+    assert returned(study) == [
+        ClientMoved(1, ClientState.COMPLETED, "11", "exit status 0"),
+        ClientMoved(2, ClientState.COMPLETED, "11", "exit status 0"),
+    ]
+    assert study.state == "serving"
+    assert study.say(SubmitClients(2, (1,), COMMAND), 2)[0] == SendToServer(2, RequestAccepted(2))
+
+
+def test_a_request_that_was_accepted_is_not_carried_out_again():
+    study = Study().serving()
+    study.want(1, request=5)
+    study.tell(LauncherResumed())
+    returned(study)
+    asked = SubmitClients(5, (1,), COMMAND, again=True)
+    assert study.say(asked, 2) == [SendToServer(2, RequestAccepted(5))]
+    other = study.say(SubmitClients(6, (2,), COMMAND, again=True), 2)
+    assert [action.client_ids for action in other if isinstance(action, SubmitToEngine)] == [(2,)]
+    assert study.say(CancelClient(7, 9, again=True), 2)[0] == SendToServer(
+        2, RequestRefused(7, "there is no client 9: it has ended, or was never asked for")
+    )
+
+
+def test_calls_of_before_have_no_answer_and_are_made_again():
+    """An unclear submission is looked for; a job that was being cancelled is cancelled until it is gone."""
+    study = Study().serving()
+    study.want(1)
+    study.want(2, request=2)
+    study.tell(Submitted(2, "12"))
+    assert study.say(CancelClient(3, 2))[1] == CancelAtEngine(3, "s-2", "12")
+    study.tell(LauncherResumed())
+    returned(study)
+    there = (job(0, BatchState.RUNNING), job(1, BatchState.QUEUED))
+    for _ in range(10):
+        study.say(ServerPing(), 2)
+        for action in study.tick():
+            if isinstance(action, ListEngine):
+                study.tell(
+                    Listed(action.uid, tuple(one for one in there if action.job_id in ("", one.job_id)))
+                )
+    assert ClientMoved(2, ClientState.CANCELLED, "12", "it was cancelled") in study.told
+    assert ClientMoved(1, ClientState.QUEUED, "11", "slurm job 11 is queued") in study.told
+    assert study.state == "serving"
+
+
+def test_another_server_takes_the_place_of_one_that_does_not_come_back():
+    study = Study().serving()
+    study.want(1)
+    study.tell(Submitted(1, "11"))
+    study.tell(LauncherResumed())
+    study.now += RETURN_S
+    actions = study.tell(Tick())
+    assert [one.incarnation for one in actions if isinstance(one, SubmitToEngine)] == [1]
+    assert {one.name for one in actions if isinstance(one, CancelAtEngine)} == {"s-1", "s-0"}
+    refused = study.tell(NewConnection(2, 0, "10"))[-1]
+    assert isinstance(refused, RefuseConnection)
+    assert refused.reason == "server 0 is over: server 1 has taken over"
+
+
+def test_a_server_that_has_ended_meanwhile_is_replaced_as_one_that_was_connected():
+    study = Study().serving()
+    study.tell(LauncherResumed())
+    for _ in range(3):  # servers that connect may end as often as they like
+        server = study.tell(CommandExited(study.server, 1, is_gone=True))[-1]
+        assert isinstance(server, SubmitToEngine)
+        study.server = server.uid
+        study.tell(Submitted(server.uid, "20"))
+        study.tell(NewConnection(server.uid, server.incarnation))
+        study.tell(LauncherResumed())
+    assert study.state == "awaiting"
+
+
+def test_a_study_that_stops_goes_on_stopping():
+    study = Study().serving()
+    assert isinstance(study.tell(Signal(15))[0], CloseConnection)
+    study.now += 29
+    study.tell(LauncherResumed())
+    study.now += 29
+    assert study.state == "stopping"
+    study.now += 1
+    assert study.tell(Tick())[-1] == Stop(143, "it got the signal 15", ("s-0 (10)",))
