@@ -79,10 +79,15 @@ class JobForgotten(Struct, frozen=True):
 
 
 class SubmitAnswered(Struct, frozen=True):
-    """The command that submits has ended; without an id it is not clear whether there is a job."""
+    """The command that submits has ended; without an id it is not clear whether there is a job.
+
+    Attributes:
+        said: what it said then, "" if nothing.
+    """
 
     name: str
     job_id: str | None
+    said: str = ""
 
 
 class SubmitRefused(Struct, frozen=True):
@@ -93,9 +98,10 @@ class SubmitRefused(Struct, frozen=True):
 
 
 class JobsListed(Struct, frozen=True):
-    """The list that was asked for: all jobs of the user, or None when it was not to be had."""
+    """The list that was asked for: all jobs of the user, or None when it was not to be had, and why."""
 
     jobs: tuple[BatchJob, ...] | None
+    problem: str = ""
 
 
 class JobAnswered(Struct, frozen=True):
@@ -188,6 +194,7 @@ class _Job:
         name, job_id: what we and the batch system call it; "" while that is not known.
         submitted_at: when the submission was answered, None before.
         text: what was told of it last.
+        said: why it is not clear whether there is such a job, "" if the batch system did not say.
         unwanted: it is being cancelled; ``reason`` says why, "" when it was asked for.
         asking: a question about it is under way.
         ask_at: when to see whether it is gone, and ``ask_s`` how long after the last time.
@@ -202,6 +209,7 @@ class _Job:
         self.job_id = ""
         self.submitted_at: float | None = None
         self.text = ""
+        self.said = ""
         self.unwanted = False
         self.reason = ""
         self.asking = False
@@ -348,11 +356,11 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             job.submitted_at = self.now
             self._list_soon()
         if event.job_id is not None:
-            job.job_id = event.job_id
+            job.job_id, job.missing_since = event.job_id, None
             job.state = BatchState.RUNNING if runs else BatchState.QUEUED
             self._say(job, f"{self._system} job {job.job_id} is {job.state}")
         elif not runs:
-            self._say(job, f"{self._system} did not say whether it has taken the job")
+            self._say_unclear(job, event.said)
         if job.unwanted:
             self.actions.append(CancelJob(job.name, job.job_id))
 
@@ -379,6 +387,10 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
                     self._not_submitted(job, began)
                 else:
                     self._ask(job)
+        elif event.problem:
+            for job in self._jobs.values():
+                if job.is_unclear:
+                    self._say_unclear(job, event.problem)
         self._list_s = (
             self._times.list_s if self._is_changed else min(2 * self._list_s, self._times.list_max_s)
         )
@@ -440,6 +452,12 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             job.text, self._is_changed = text, True
             self.actions.append(JobMoved(job.name, text, job.job_id, job.state, job.why, job.is_hopeless))
 
+    def _say_unclear(self, job: _Job, said: str) -> None:
+        """Tell that nobody knows whether there is such a job, and what was said of it."""
+        job.said = said
+        text = f"{self._system} did not say whether it has taken the job"
+        self._say(job, f"{text}: {said}" if said else text)
+
     def _see_later(self, job: _Job) -> None:
         """Cancel it once more, and ask again, unless it is wanted."""
         if job.unwanted and job.ask_at is None:
@@ -452,7 +470,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if job.missing_since is None:
             job.missing_since = began
         elif began - job.missing_since >= self._times.unclear_s:
-            reason = f"{self._system} has not taken the job: no list has it"
+            said = f"; it said: {job.said}" if job.said else ""
+            reason = f"{self._system} has not taken the job: no list has it{said}"
             self._over(job, "refused", reason)
 
     def _give_up(self, job: _Job) -> None:

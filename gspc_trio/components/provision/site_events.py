@@ -94,10 +94,15 @@ class BlockKept(Struct, frozen=True):
 
 
 class BatchAnswered(Struct, frozen=True):
-    """The call that submits a block has returned; ``batch_id`` is "" if it is not clear if there is a job."""
+    """The call that submits a block has returned.
+
+    Attributes:
+        batch_id: "" if it is not clear whether there is a job; ``why``: what is said of that.
+    """
 
     block_id: str
     batch_id: str
+    why: str = ""
 
 
 class BatchMoved(Struct, frozen=True):

@@ -322,7 +322,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             site = self.sites[block.site]
             site.refusals, site.retry_at = 0, None
         else:
-            block.reason = "the batch system did not say whether it has taken the job"
+            block.reason = event.why or "the batch system did not say whether it has taken the job"
         self._tell(block)
 
     @handles(BatchMoved)

@@ -175,6 +175,7 @@ def _explain(state: ManagerState, want: Want) -> ExplainedRequest:
     awaits: list[str] = []
     if state.coming and impossible(state.pool, want.form) is not None:
         awaits += islice(state.coming.waited_for(want.form), HOSTS_NAMED)
+    comes = islice(state.coming.waited_for(want.form) if only is None else (), HOSTS_NAMED)
     blocking = None
     for queue in queues:
         if blocking is None and queue.free < want.form.counts[queue]:
@@ -192,7 +193,7 @@ def _explain(state: ManagerState, want: Want) -> ExplainedRequest:
         patient_until_s=state.patience.ends_for(want),
         blocking=blocking,
         reason=_reason(state, want, blocking, awaits),
-        awaits=tuple(awaits),
+        awaits=tuple(awaits or comes),
     )
 
 

@@ -143,6 +143,30 @@ def test_an_unclear_submission_that_two_lists_a_minute_apart_do_not_have_was_non
     assert site.now >= 10 + QueryTimes().unclear_s
 
 
+def test_a_job_that_no_list_had_before_its_submission_was_answered_is_not_missed():
+    site = Site()
+    site.tell(JobWanted("a"))
+    site.tell(JobRuns("a", ""))
+    assert site.listed() == []
+    assert site.tell(SubmitAnswered("a", "1")) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
+    assert site.listed() == [AskJob("a", "1")]
+
+
+def test_what_commands_say_of_an_unclear_submission_is_told():
+    site = Site()
+    site.tell(JobWanted("a"))
+    text = "slurm did not say whether it has taken the job"
+    assert site.tell(SubmitAnswered("a", None, "ssh: no route")) == [JobMoved("a", f"{text}: ssh: no route")]
+    for problem, actions in [("", []), ("ssh: refused", [JobMoved("a", f"{text}: ssh: refused")])]:
+        assert site.tick() == [ListQueue()]
+        assert site.tell(JobsListed(None, problem)) == actions
+    found: list[SiteAction] = []
+    while not found:
+        found = site.listed()
+    reason = "slurm has not taken the job: no list has it; it said: ssh: refused"
+    assert found == [JobOver("a", "refused", reason)]
+
+
 def test_a_cancelled_job_without_an_id_is_looked_for_at_once_and_cancelled_again():
     site = Site()
     site.submitted(job_id=None)

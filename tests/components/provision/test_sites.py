@@ -101,6 +101,14 @@ def test_no_more_blocks_than_slots_and_two_submissions_at_a_time() -> None:
     assert len(bench.sites.blocks) == 5
 
 
+def test_what_is_said_of_a_submission_that_is_not_clear_is_shown() -> None:
+    bench = Bench(a=ONE_SLOT)
+    bench.demand(TaskGroup(100.0))
+    for why, shown in [("", "the batch system did not say whether it has taken the job"), ("no route",) * 2]:
+        (record,) = of(BlockChanged, bench.do(BatchAnswered("a/b1", "", why)))
+        assert (record.state, record.detail) == ("submitted", shown)
+
+
 def test_running_tasks_take_the_room_of_those_that_wait() -> None:
     bench = Bench(a=ONE_SLOT | {"slots": 2})
     bench.demand(TaskGroup(100.0, count=4))

@@ -82,8 +82,16 @@ def test_what_waits_for_a_host_is_refused_when_that_turns_out_to_be_smaller() ->
     assert driver.send(Added(cores(1))) == [Grant("b", CORE, (1, 1), ("r1.core0",))]
 
 
-def test_nothing_that_is_there_is_said_to_be_waited_for() -> None:
+def test_a_host_on_its_way_is_named_beside_who_holds_what_there_is() -> None:
     driver = one_lost()
     driver.take("b", NODE)
     driver.take("a", NODE)
+    (waiting,) = driver.rm.explain("a")
+    assert (waiting.awaits, waiting.reason) == (("r2",), "0 of 1 node free, held by b")
+
+
+def test_a_host_on_its_way_is_not_named_where_another_is_insisted_on() -> None:
+    driver = one_lost()
+    driver.take("b", NODE)
+    driver.take("a", any_of("core", "r1.core0", hard=True))
     assert driver.rm.explain("a")[0].awaits == ()

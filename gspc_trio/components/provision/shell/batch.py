@@ -32,7 +32,7 @@ from gspc_trio.components.provision.blocks import (
 )
 from gspc_trio.components.provision.shell.batch_host import BatchHost, Folder
 from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER
-from gspc_trio.components.provision.shell.commands import SiteDirectories
+from gspc_trio.components.provision.shell.commands import COMMAND_TIMEOUT_S, SiteDirectories
 from gspc_trio.components.provision.shell.strategies import (
     RIF_OPTIONS,
     check_reachable,
@@ -82,6 +82,9 @@ STOP_S = 8.0
 """How long to wait until a job that was cancelled is gone; then it is named in the log, and left."""
 
 TICKET_BYTES = 32
+
+SAID_MAX = 300
+"""So much of what a command has said is told to people, where it is not clear what it has done."""
 
 ENROL_FILE, OUTPUT_FILE = "enrol", "output"
 
@@ -443,8 +446,11 @@ class BatchStrategy(Performer[SiteAction]):
             command = self._provider.submit(request)
             program = command[0]
             result = await self.host.command(command, self._provider.submit_input(request))
-            if result is not None:
-                event = SubmitAnswered(name, self._provider.submitted(result))
+            if result is None:
+                event = SubmitAnswered(name, None, f"{program} has not ended within {COMMAND_TIMEOUT_S:g} s")
+            else:
+                job_id = self._provider.submitted(result)
+                event = SubmitAnswered(name, job_id, "" if job_id else result.words[:SAID_MAX])
         except BadRequest as error:
             event = SubmitRefused(name, str(error))
         except OSError as error:
@@ -453,16 +459,16 @@ class BatchStrategy(Performer[SiteAction]):
             self._inbox.put(event)
 
     async def _list(self) -> None:
-        jobs: tuple[BatchJob, ...] | None = None
+        answer: tuple[tuple[BatchJob, ...] | None, str] = None, ""
         try:
-            jobs = await self._query("")
+            answer = await self._query("")
         finally:
-            self._inbox.put(JobsListed(jobs))
+            self._inbox.put(JobsListed(*answer))
 
     async def _ask(self, action: AskJob) -> None:
         jobs: tuple[BatchJob, ...] | None = None
         try:
-            jobs = await self._query(action.job_id)
+            jobs, _ = await self._query(action.job_id)
         finally:
             self._inbox.put(JobAnswered(action.name, jobs))
 
@@ -481,14 +487,14 @@ class BatchStrategy(Performer[SiteAction]):
         except OSError as error:
             log.warning("cannot cancel %s: %s", job_id, error)
 
-    async def _query(self, job_id: str) -> tuple[BatchJob, ...] | None:
-        """Return the jobs that the batch system tells of, or None if it does not."""
+    async def _query(self, job_id: str) -> tuple[tuple[BatchJob, ...] | None, str]:
+        """Return the jobs that the batch system tells of, or None and why it does not."""
         try:
             result = await self.host.command(self._provider.query(job_id))
-            return None if result is None else self._provider.told(result)
+            return (None, "") if result is None else (self._provider.told(result), "")
         except (QueryFailed, OSError) as error:
             log.warning("%s does not tell of its jobs: %s", self._provider.name, error)
-            return None
+            return None, str(error)[:SAID_MAX]
 
 
 def block_script(

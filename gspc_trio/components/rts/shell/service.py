@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 from msgspec import structs
@@ -18,7 +18,6 @@ from gspc_trio.components.provision.strategy import (
     come_up_times,
 )
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
-from gspc_trio.components.rm.explain import ExplainedRequest, JobShare, ManagerStatus
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rm.placing import Placement
@@ -28,20 +27,18 @@ from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.history import NOTHING
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import (
-    AwaitedHost,
     BootstrapReport,
     EndedJob,
     JobEntry,
-    RegisteredJob,
     RequestExplanation,
-    RifStatus,
     RtsStatus,
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
 from gspc_trio.components.rts.shell.site_service import SiteRunner, SiteService
 from gspc_trio.components.rts.shell.strategy_runs import Blocks, StrategyRuns
-from gspc_trio.components.rts.state import Limits, ManagedJob, ManagedRif
+from gspc_trio.components.rts.state import Limits
+from gspc_trio.components.rts.status import describe, explained
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.resources import Resource
@@ -434,6 +431,7 @@ class RtsService(Performer[actions.RtsAction]):
     @performs(RifChanged)
     def _record_rif(self, record: RifChanged) -> None:
         bad = record.state in ("quarantined", "away", "lost", "failed") and record.detail != CANCELLED
+        bad = bad and not self.sites.has_told(record.host)
         log.log(
             logging.WARNING if bad else logging.INFO,
             "%s on %s is %s%s",
@@ -490,102 +488,3 @@ async def open_rts_service(
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await service.stop()
             nursery.cancel_scope.cancel()
-
-
-class ManagerView(Protocol):
-    """What a resource manager tells people."""
-
-    def status(self) -> ManagerStatus:
-        """Return how much there is, and who has it."""
-        ...
-
-    def explain(self, job: str) -> Sequence[ExplainedRequest]:
-        """Return why each waiting request of the job waits."""
-        ...
-
-
-_NOTHING = JobShare(0.0, {}, {}, 0.0)
-"""What a job has that the RM does not know yet."""
-
-
-def describe(
-    rts: Rts, rm: ManagerView, addresses: Sequence[str], pid: int, uptime_s: float, now: float
-) -> RtsStatus:
-    """Return the state; ``gspc-rts status --json`` prints it."""
-    counts = rm.status()
-    return RtsStatus(
-        VERSION,
-        pid,
-        tuple(addresses),
-        uptime_s,
-        rifs=tuple([_rif_status(rif, now) for rif in rts.rifs]),
-        hosts={host: tuple(ids) for host, ids in rts.host_to_resource().items()},
-        classes=counts.classes,
-        memories=counts.memories,
-        jobs=tuple([_registered(job, counts.jobs.get(job.job, _NOTHING)) for job in rts.jobs]),
-    )
-
-
-def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
-    state, detail = rif.shown
-    return RifStatus(
-        rif.rif_id,
-        rif.host,
-        state,
-        rif.incarnation,
-        rif.strategy,
-        dict(rif.options),
-        rif.address,
-        rif.pid,
-        workers=len(rif.resources),
-        detail=detail,
-        retry_in_s=rif.retry_in_s(now),
-        ends_in_s=rif.ends_in_s(now),
-    )
-
-
-def explained(
-    rts: Rts,
-    rm: ManagerView,
-    job: JobId,
-    now: float,
-    of_sites: Callable[[Sequence[str]], str] = lambda _: "",
-) -> tuple[RequestExplanation, ...]:
-    """Return what the RM explains of a job's requests, with what only the RTS knows of their hosts.
-
-    The reason names hosts on their way that a request waits for, and hosts that are not used for now.
-    """
-    return tuple([_explained(rts, entry, now, of_sites(entry.awaits)) for entry in rm.explain(job)])
-
-
-def _explained(rts: Rts, entry: ExplainedRequest, now: float, sites: str) -> RequestExplanation:
-    awaited = [rif for rif in rts.rifs if rif.rif_id in entry.awaits]
-    unused = [rif for rif in rts.rifs if rif.quarantine is not None]
-    named = [f"; {rif.host} is {': '.join(filter(None, rif.shown))}" for rif in (*awaited, *unused)]
-    until_s = entry.patient_until_s
-    facts = structs.asdict(entry) | {
-        "reason": entry.reason + "".join(named) + sites,
-        "awaits": tuple([AwaitedHost(rif.rif_id, rif.host, rif.retry_in_s(now)) for rif in awaited]),
-    }
-    return RequestExplanation(
-        **facts,
-        waited_s=now - entry.since_s,
-        patience_left_s=None if until_s is None else max(0.0, until_s - now),
-    )
-
-
-def _registered(job: ManagedJob, share: JobShare) -> RegisteredJob:
-    return RegisteredJob(
-        job.job,
-        job.name,
-        job.pid,
-        job.host,
-        job.address,
-        job.weight,
-        demand=sum(share.demand.values()),
-        held=sum(share.held.values()),
-        share=share.share,
-        waiting=share.demand,
-        holds=share.held,
-        priority=job.priority,
-    )

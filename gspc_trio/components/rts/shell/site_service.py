@@ -85,6 +85,10 @@ class SiteRunner(Protocol):
         """A RIF has changed."""
         ...
 
+    def has_told(self, host: str) -> bool:
+        """Return whether people were told that the block is over of which this host is."""
+        ...
+
     def stop(self) -> None:
         """Ask for nothing any more."""
         ...
@@ -176,6 +180,10 @@ class SiteService:
         """A RIF has changed."""
         if self._runs is not None:
             self._runs.rif_changed(record)
+
+    def has_told(self, host: str) -> bool:
+        """Return whether people were told that the block is over of which this host is."""
+        return self._runs is not None and self._runs.has_told(host)
 
     def stop(self) -> None:
         """Ask for nothing any more: the run-time system stops."""

@@ -421,13 +421,17 @@ class SiteRuns(Performer[SitesAction]):
                 # Nobody says so of a block of before whose batch job could not be looked for.
                 self._news(BlockOver(block_id, "missing", record.detail))
 
+    def has_told(self, host: str) -> bool:
+        """Return whether people were told that the block is over of which this host is."""
+        return host.rpartition(".")[0] in self._over
+
     def _news(self, news: BlockNews) -> None:
         """Take what becomes of a block."""
         block_id, known = news.block, self._open.get(news.block)
         if known is None:
             return
         if isinstance(news, BlockMoved):
-            self._know(block_id, known, news.job_id)
+            self._know(block_id, known, news.job_id, news.text)
             if news.state in _SHOWN:
                 state = BatchState(news.state)
                 self._inbox.put(BatchMoved(block_id, state, news.reason, news.job_id, news.is_hopeless))
@@ -443,11 +447,11 @@ class SiteRuns(Performer[SitesAction]):
             printed = f"; it said: {news.said[-1]}" if is_unclear else ""
             self._inbox.put(BlockGone(block_id, news.reason + printed, outcome))
 
-    def _know(self, block_id: str, known: _Open, batch_id: str) -> None:
+    def _know(self, block_id: str, known: _Open, batch_id: str, why: str = "") -> None:
         """The batch system has answered, clearly or not, whether it has taken the job of a block."""
-        if batch_id or not known.is_known:
+        if batch_id or why or not known.is_known:
             known.is_known = True
-            self._inbox.put(BatchAnswered(block_id, batch_id))
+            self._inbox.put(BatchAnswered(block_id, batch_id, "" if batch_id else why))
 
     def _tell_of_others(self) -> None:
         """Tell the machine whether there are hosts that belong to no site."""

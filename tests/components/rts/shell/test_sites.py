@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -178,7 +179,7 @@ async def test_tasks_that_no_block_can_run_are_refused_with_both_numbers(cluster
 
 
 async def test_tasks_are_refused_when_the_only_site_has_paused_and_nobody_can_resume_it(
-    cluster, autojump_clock
+    cluster, autojump_clock, caplog
 ):
     cluster.service.sites.is_attended = False
     cluster.rifs.broken |= {f"hpc/b{number}.0": "invalid partition" for number in range(1, 11)}
@@ -193,6 +194,9 @@ async def test_tasks_are_refused_when_the_only_site_has_paused_and_nobody_can_re
             "nobody can resume it here: mend that, or the file of sites, and run again",
         )
         assert len(cluster.rifs.orders) == 10
+        warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(warned) == 10, "one for each block: its nodes say nothing new"
+        assert warned[-1] == "site hpc is paused: 10 refusals, the last one: invalid partition"
         await client.call(ChangeSite("hpc", SiteChange.RESUME))
         job.peer.post(waiting(job, 2))
         assert isinstance(await one(job, RifUp), RifUp), "a program can resume it"
