@@ -66,6 +66,7 @@ from gspc_trio.components.provision.site import (
     CancelJob,
     JobAnswered,
     JobContact,
+    JobEnding,
     JobMoved,
     JobOver,
     JobRuns,
@@ -525,6 +526,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if event.is_gone:
             told = BatchJob(job.job_id, job.name, BatchState.ENDED, text)
             self._tell_site(JobAnswered(job.name, (told,)))
+        elif not job.clients:
+            self._tell_site(JobEnding(job.name))
 
     # What is known of jobs ----------------------------------------------------------------------------------
 

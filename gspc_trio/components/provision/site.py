@@ -29,6 +29,8 @@ class QueryTimes:
         missing_s: how long a job may be missing before it is given up.
         cancel_s, cancel_max_s: how long after a cancel it is seen whether the job is gone; twice as long each
             time that it is not.
+        ending_s: how long after the end of what a job runs there is a list that may say that it is gone;
+            twice as long each time that it does not.
     """
 
     list_s: float = 10.0
@@ -37,6 +39,7 @@ class QueryTimes:
     missing_s: float = 300.0
     cancel_s: float = 0.5
     cancel_max_s: float = 60.0
+    ending_s: float = 1.0
 
 
 class JobWanted(Struct, frozen=True):
@@ -64,6 +67,12 @@ class JobContact(Struct, frozen=True):
 
     name: str
     count: int
+
+
+class JobEnding(Struct, frozen=True):
+    """What the job runs has ended, so that the job will be gone soon."""
+
+    name: str
 
 
 class JobUnwanted(Struct, frozen=True):
@@ -122,6 +131,7 @@ SiteEvent: TypeAlias = (
     | JobAdopted
     | JobRuns
     | JobContact
+    | JobEnding
     | JobUnwanted
     | JobForgotten
     | SubmitAnswered
@@ -199,6 +209,7 @@ class _Job:
         asking: a question about it is under way.
         ask_at: when to see whether it is gone, and ``ask_s`` how long after the last time.
         missing_since: since when the batch system does not know it, or lists do not have it.
+        is_ending: what it runs has ended.
         connected: number of its own processes that are connected.
         answered: the submission was answered.
         state, why, is_hopeless: where it is, and why it waits, as far as that is known.
@@ -216,6 +227,7 @@ class _Job:
         self.ask_at: float | None = None
         self.ask_s = 0.0
         self.missing_since: float | None = None
+        self.is_ending = False
         self.connected = 0
         self.answered = False
         self.state: BatchState | None = None
@@ -245,6 +257,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         self._jobs: dict[str, _Job] = {}
         self._list_at: float | None = None
         self._list_s = times.list_s
+        self._ending_s = times.ending_s
         self._listed_from: float | None = None
         """When the list under way was asked for."""
         self._is_changed = False
@@ -326,6 +339,14 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._ask(job)
             self._list_soon()
 
+    @handles(JobEnding)
+    def _ending(self, event: JobEnding) -> None:
+        job = self._jobs.get(event.name)
+        if job is not None and not job.is_ending:
+            job.is_ending = True
+            self._ending_s = self._times.ending_s
+            self._list_by(self.now + self._ending_s)
+
     @handles(JobUnwanted)
     def _unwanted(self, event: JobUnwanted) -> None:
         job = self._jobs.get(event.name)
@@ -395,7 +416,11 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._times.list_s if self._is_changed else min(2 * self._list_s, self._times.list_max_s)
         )
         self._is_changed = False
-        self._list_at = self.now + self._list_s if self._has_submitted() else None
+        pause_s = self._list_s
+        if any(job.is_ending for job in self._jobs.values()):
+            self._ending_s = 2 * self._ending_s
+            pause_s = min(pause_s, self._ending_s)
+        self._list_at = self.now + pause_s if self._has_submitted() else None
 
     @handles(JobAnswered)
     def _answered(self, event: JobAnswered) -> None:
@@ -407,8 +432,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._see_later(job)
         elif there := [told for told in event.jobs if told.name in ("", job.name)]:
             self._there(job, there[0])
-        elif job.unwanted:
-            self._over(job, "ended", job.reason or "it was cancelled")
+        elif job.unwanted or job.is_ending:
+            self._over(job, "ended", job.reason or ("it was cancelled" if job.unwanted else "it has ended"))
         elif not job.connected:
             if job.missing_since is None:
                 job.missing_since = self.now
@@ -516,7 +541,9 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
     def _list_soon(self) -> None:
         self._is_changed = True
         self._list_s = self._times.list_s
-        due = self.now + self._list_s
+        self._list_by(self.now + self._list_s)
+
+    def _list_by(self, due: float) -> None:
         if self._listed_from is None and (self._list_at is None or due < self._list_at):
             self._list_at = due
 

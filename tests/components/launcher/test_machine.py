@@ -229,6 +229,26 @@ def test_a_client_has_completed_when_its_own_command_says_so():
     assert study.tell(Submitted(2, "12")) == []
 
 
+def test_a_job_whose_clients_have_ended_is_looked_for_at_once():
+    study = Study(timer_interval_s=1000.0).serving()
+    study.want(7, 8)
+    study.tell(Submitted(1, "11"))
+    study.tell(CommandExited(1, 0, 7))
+    study.listed(job(0, RUNNING), job(1, RUNNING))
+    ended = study.now
+    study.tell(CommandExited(1, 0, 8))
+    assert study.listed(job(0, RUNNING), job(1, ENDED)) == []
+    assert study.now == ended + 1.0
+
+
+def test_a_job_that_runs_when_it_is_started_is_told_to_run():
+    study = Study().serving()
+    study.want(7)
+    assert study.tell(Submitted(1, "11", is_running=True)) == [
+        moved(7, ClientState.RUNNING, "11", "slurm job 11 is running")
+    ]
+
+
 def test_a_failed_submission_is_a_state():
     study = Study().serving()
     study.want(7)

@@ -18,6 +18,7 @@ from gspc_trio.components.provision.site import (
     JobAdopted,
     JobAnswered,
     JobContact,
+    JobEnding,
     JobForgotten,
     JobMoved,
     JobOver,
@@ -215,6 +216,20 @@ def test_a_missing_job_is_asked_for_and_given_up_when_nothing_is_heard_of_it():
             assert site.tell(JobAnswered("a", ())) == []
     assert found == [JobOver("a", "missing", "nothing was heard of slurm job 1 for 300 s")]
     assert site.now == missing_at + 300
+
+
+def test_what_runs_no_more_is_looked_for_at_once_and_is_over_when_it_is_not_known():
+    site = Site()
+    site.submitted()
+    site.listed(job(RUNNING))
+    began = site.now
+    assert site.tell(JobEnding("a")) == site.tell(JobEnding("a")) == []
+    for passed in (1.0, 2.0, 4.0):
+        assert site.listed(job(RUNNING)) == []
+        assert site.now - began == passed
+        began = site.now
+    assert site.listed() == [AskJob("a", "1")]
+    assert site.tell(JobAnswered("a", ())) == [JobOver("a", "ended", "it has ended")]
 
 
 def test_a_missing_job_that_comes_back_goes_on():
