@@ -11,6 +11,7 @@ from cyclopts import App
 from gspc_trio.cli.common import run_command
 from gspc_trio.cli.iml import app as iml
 from gspc_trio.cli.jobserver import app as jobserver
+from gspc_trio.cli.launcher import app as launcher
 from gspc_trio.cli.rts import app as rts
 from gspc_trio.cli.top import app as top
 
@@ -48,6 +49,9 @@ WRONG = [
     (jobserver, "cache clear ''", "DIRECTORY"),
     (rts, "start --state ''", "--state"),
     (jobserver, "log j1 -- -3", "TASK -3"),
+    (launcher, "", "--config-name"),
+    (launcher, "--json", "--json"),
+    (launcher, "--nonsense", "--nonsense"),
     (rts, "start --cores -1", "--cores -1"),
     (rts, "start --port 99999", "--port 99999: a TCP port is a number from 0 to 65535"),
     (rts, "start --listen 0.0.0.0", "--listen 0.0.0.0"),
