@@ -98,7 +98,7 @@ MACHINES = (
         "A compute process of one worker for one job, or a thread that stands for one.",
     ),
     Machine(
-        "Launcher", "gspc_trio.components.launcher.machine", "TRANSITIONS", "IDLE",
+        "Launcher", "gspc_trio.components.launcher.states", "TRANSITIONS", "IDLE",
         "One study: a server job, and the client jobs that it asks for.",
     ),
     Machine(

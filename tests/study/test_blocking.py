@@ -11,7 +11,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.launcher.events import CommandExited, LauncherAction, PingServer
-from gspc_trio.components.launcher.machine import LauncherState
+from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.study import ClientState, StudyOver, StudyRefused, connect
 from tests.study.support import OPTIONS, FakeLauncher
 

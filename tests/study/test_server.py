@@ -18,8 +18,8 @@ from gspc_trio.components.launcher.events import (
     ServerPing,
     SubmitClients,
 )
-from gspc_trio.components.launcher.machine import LauncherState
 from gspc_trio.components.launcher.shell.server_link import CONNECTIONS_MAX
+from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.connection_file import read_connection_file
 from gspc_trio.nursery.connections.network import AuthenticationFailed

@@ -10,7 +10,6 @@ What is known of jobs is decided by a :class:`BatchSite`, whose questions become
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
@@ -58,6 +57,7 @@ from gspc_trio.components.launcher.jobs import (
     command_problem,
 )
 from gspc_trio.components.launcher.options import LauncherOptions
+from gspc_trio.components.launcher.states import TRANSITIONS, LauncherState
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
     AskJob,
@@ -89,42 +89,6 @@ UNCONNECTED_MAX = 3
 RETURN_S = 120.0
 """So long a launcher that was resumed waits for its server to come back."""
 
-
-class LauncherState(StrEnum):
-    """Where a launcher is."""
-
-    IDLE = "idle"
-    """It has not begun; its first tick lets it begin."""
-    SUBMITTING = "submitting"
-    """The engine was given the server job, and has not said clearly that it has it."""
-    AWAITING = "awaiting"
-    """The engine has the server job, and the server is not connected."""
-    SERVING = "serving"
-    """The server is connected, and has clients submitted and cancelled."""
-    RESTARTING = "restarting"
-    """The next server job waits for a place, which jobs of the last server hold that are being cancelled."""
-    STOPPING = "stopping"
-    """All jobs are cancelled, and the engine has not said of all that they are gone."""
-    STOPPED = "stopped"
-    """Nothing follows."""
-
-
-TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
-    LauncherState.IDLE: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
-    LauncherState.SUBMITTING: frozenset(
-        {LauncherState.AWAITING, LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
-    ),
-    LauncherState.AWAITING: frozenset(
-        {LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
-    ),
-    LauncherState.SERVING: frozenset(
-        {LauncherState.AWAITING, LauncherState.RESTARTING, LauncherState.STOPPING}
-    ),
-    LauncherState.RESTARTING: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
-    LauncherState.STOPPING: frozenset({LauncherState.STOPPED}),
-    LauncherState.STOPPED: frozenset(),
-}
-"""Where a launcher may go from where it is."""
 
 _HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING})
 _IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})

@@ -41,7 +41,7 @@ from gspc_trio.components.launcher.events import (
     Submitted,
     SubmitToEngine,
 )
-from gspc_trio.components.launcher.machine import LauncherState
+from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.core.machine import IllegalEvent
 from tests.components.launcher.support import COMMAND, Study, job

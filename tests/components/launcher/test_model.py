@@ -44,8 +44,9 @@ from gspc_trio.components.launcher.events import (
     SubmitToEngine,
     ToServer,
 )
-from gspc_trio.components.launcher.machine import Launcher, LauncherState
+from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import LauncherOptions
+from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.core.machine import Tick
 

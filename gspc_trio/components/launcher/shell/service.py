@@ -28,11 +28,12 @@ from gspc_trio.components.launcher.events import (
     Stop,
     SubmitToEngine,
 )
-from gspc_trio.components.launcher.machine import Launcher, LauncherState
+from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.engine import EngineAction, StudyEngine
 from gspc_trio.components.launcher.shell.server_link import ServerLink, launcher_limits, listen_address
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
+from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.shell.batch_host import BatchHost
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.machine import Performer, performs

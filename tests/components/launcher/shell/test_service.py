@@ -10,9 +10,9 @@ import pytest
 import trio
 from attrs import evolve
 
-from gspc_trio.components.launcher.machine import LauncherState
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.service import check_study, open_launcher
+from gspc_trio.components.launcher.states import LauncherState
 from tests.components.launcher.shell.test_engine import ScriptedHost
 from tests.support import until, until_ended
 

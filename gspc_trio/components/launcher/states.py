@@ -1,0 +1,42 @@
+"""States of a launcher, and the ways between them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class LauncherState(StrEnum):
+    """Where a launcher is."""
+
+    IDLE = "idle"
+    """It has not begun; its first tick lets it begin."""
+    SUBMITTING = "submitting"
+    """The engine was given the server job, and has not said clearly that it has it."""
+    AWAITING = "awaiting"
+    """The engine has the server job, and the server is not connected."""
+    SERVING = "serving"
+    """The server is connected, and has clients submitted and cancelled."""
+    RESTARTING = "restarting"
+    """The next server job waits for a place, which jobs of the last server hold that are being cancelled."""
+    STOPPING = "stopping"
+    """All jobs are cancelled, and the engine has not said of all that they are gone."""
+    STOPPED = "stopped"
+    """Nothing follows."""
+
+
+TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
+    LauncherState.IDLE: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
+    LauncherState.SUBMITTING: frozenset(
+        {LauncherState.AWAITING, LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
+    ),
+    LauncherState.AWAITING: frozenset(
+        {LauncherState.SERVING, LauncherState.RESTARTING, LauncherState.STOPPING}
+    ),
+    LauncherState.SERVING: frozenset(
+        {LauncherState.AWAITING, LauncherState.RESTARTING, LauncherState.STOPPING}
+    ),
+    LauncherState.RESTARTING: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
+    LauncherState.STOPPING: frozenset({LauncherState.STOPPED}),
+    LauncherState.STOPPED: frozenset(),
+}
+"""Where a launcher may go from where it is."""
