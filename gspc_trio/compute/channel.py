@@ -70,9 +70,19 @@ INITIALIZER = "initializer"
 
 def pack(message: object) -> bytes:
     """Return a message, an item or anything else made of plain data as bytes."""
-    # A small buffer: the default one costs more to allocate than most messages to pack.
-    data: bytes = msgpack.Packer(unicode_errors="surrogateescape", buf_size=256).pack(message)
+    global _packer
+    data: bytes = _packer.pack(message)
+    if len(data) > _BUFFER_KEPT_BYTES_MAX:
+        _packer = _new_packer()
     return data
+
+
+def _new_packer() -> msgpack.Packer:
+    return msgpack.Packer(unicode_errors="surrogateescape", buf_size=_BUFFER_KEPT_BYTES_MAX)
+
+
+_BUFFER_KEPT_BYTES_MAX = 1 << 16
+_packer = _new_packer()  # making one costs as much as packing a small message
 
 
 def unpack(data: bytes | bytearray | memoryview) -> Message:

@@ -71,7 +71,7 @@ class Runner:
             BaseException: whatever the user's code raises; TaskFailure for what is not an exception of it.
         """
         if not self._serializer.active:
-            return self._run([values.loads(argument) for argument in arguments], memory_bytes)
+            return self._run([*map(values.loads, arguments)], memory_bytes)
         offer(self._serializer)
         opened: list[Any] = []
         try:
@@ -101,7 +101,7 @@ class Runner:
         finally:
             if changes.in_fork:
                 changes.leave_fork()
-        return self._encode(result)
+        return [[self._dumps(result)]] if self._whole else self._encode(result)
 
     def _run_program(self, opened: list[Any], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
         named = dict(zip(self._names, opened[len(opened) - len(self._names) :], strict=True))

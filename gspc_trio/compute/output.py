@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from fcntl import ioctl
+from termios import FIONREAD
 from typing import Protocol, TextIO
 
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
@@ -13,7 +15,17 @@ CRASH_BYTES_MAX, CRASH_CHARACTERS_MAX = 20_000, 1_000
 """How much is read of what a process printed when it crashed, and told of it."""
 
 _FAR_BYTES = (1 << 30) - 35
-"""So far behind its end a file is positioned to be known by it: not round, small for any file system."""
+"""So far behind its end a file is positioned to be known by it: not round, small for any file system.
+
+All descriptors of an open file have one position, which others do not have by chance. Writes are appended,
+wherever it is, and leave it at the end.
+"""
+
+_UNTOUCHED = (-_FAR_BYTES).to_bytes(4, sys.byteorder, signed=True)
+"""How much there is behind the position of such a file while nobody has written: what FIONREAD says of it.
+
+So one call finds that nothing was printed and nothing redirected, at a third of the cost of fstat.
+"""
 
 
 class Output(Protocol):
@@ -62,13 +74,31 @@ class ProcessOutput:
         """Put the two files in place of descriptors 1 and 2 and of ``sys.stdout`` and ``sys.stderr``."""
         self._stdout = _Stream("stdout", 1, stdout)
         self._stderr = _Stream("stderr", 2, stderr)
+        self._ahead = bytearray(len(_UNTOUCHED))
 
     def take(self) -> tuple[bytes, bytes]:
         """Return the last OUTPUT_BYTES_MAX bytes of each file and empty both.
 
         What the task has closed, replaced or redirected is there again afterwards.
         """
+        if self._is_untouched():
+            return b"", b""
         return self._stdout.take(), self._stderr.take()
+
+    def _is_untouched(self) -> bool:
+        stdout, stderr, ahead = self._stdout.text, self._stderr.text, self._ahead
+        if sys.stdout is not stdout or sys.stderr is not stderr:
+            return False
+        try:
+            stdout.flush()
+            stderr.flush()
+            ioctl(1, FIONREAD, ahead)
+            if ahead != _UNTOUCHED:
+                return False
+            ioctl(2, FIONREAD, ahead)
+        except Exception:  # a stream is closed or detached, or its descriptor is closed or no file
+            return False
+        return ahead == _UNTOUCHED
 
     def keep(self) -> None:
         """Let the ``sys.stdout`` and ``sys.stderr`` of now be those of all tasks to come."""
@@ -84,40 +114,42 @@ class _Stream:
         self._descriptor = descriptor
         self._file = file  # above 2: a task may close or redirect its own
         os.dup2(file, descriptor)
-        self._text: TextIO
+        os.lseek(file, _FAR_BYTES, os.SEEK_SET)
+        self.text: TextIO
         self._open()
 
     def take(self) -> bytes:
+        """Return the last of what was printed, and put right what the task did to the stream."""
         stream = getattr(sys, self._name)
-        if stream is not self._text:
+        if stream is not self.text:
             with suppress(Exception):  # it is the task's own, of any type
                 stream.flush()
-            setattr(sys, self._name, self._text)
+            setattr(sys, self._name, self.text)
             del stream  # it may close what it wraps
         flushed = self._flush()
-        # All descriptors of an open file have one position, which others do not have by chance. It costs a
-        # fifth of what fstat costs. Writes are appended, wherever it is.
         position = os.lseek(self._file, _FAR_BYTES, os.SEEK_END)
         if not (flushed and self._position() == position):
             os.dup2(self._file, self._descriptor)
             self._flush()
             position = os.lseek(self._file, _FAR_BYTES, os.SEEK_END)
-        return _take_tail(self._file, position - _FAR_BYTES)
+        tail = _take_tail(self._file, position - _FAR_BYTES)
+        os.lseek(self._file, _FAR_BYTES, os.SEEK_SET)
+        return tail
 
     def keep(self) -> None:
         stream = getattr(sys, self._name)
-        if stream is not self._text and not getattr(stream, "closed", True):
-            self._text = stream
+        if stream is not self.text and not getattr(stream, "closed", True):
+            self.text = stream
 
     def _open(self) -> None:
-        self._text = _text_stream(self._descriptor)
-        setattr(sys, self._name, self._text)
-        setattr(sys, f"__{self._name}__", self._text)
+        self.text = _text_stream(self._descriptor)
+        setattr(sys, self._name, self.text)
+        setattr(sys, f"__{self._name}__", self.text)
 
     def _flush(self) -> bool:
         """Flush the stream, or open another in place of one that is closed; return whether all was well."""
         try:
-            self._text.flush()
+            self.text.flush()
         except OSError:  # the descriptor is closed, or the disk is full
             return False
         except Exception:  # it is closed or detached, or what an import has put here fails

@@ -8,6 +8,7 @@ clock, does no I/O, and an unknown or illegal event raises :class:`IllegalEvent`
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
@@ -126,6 +127,18 @@ class Turn(Generic[ActionT]):
         self.now = 0.0
 
 
+def _copy_method(owner: type, name: str) -> None:
+    """Give a class a method of its own that is the same as the inherited one.
+
+    Python keeps in the code of a function where the attributes of its objects are. Code that several classes
+    share finds them anew each time, which is many times as dear.
+    """
+    method: FunctionType = getattr(owner, name)
+    if name not in vars(owner):
+        code = method.__code__.replace()
+        setattr(owner, name, FunctionType(code, method.__globals__, name, None, method.__closure__))
+
+
 class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
     """A machine whose methods say with :data:`handles` which events they take.
 
@@ -141,6 +154,7 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._methods = cls._methods | handles.table(cls)
+        _copy_method(cls, "handle")
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +170,7 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
     def handle(self, event: EventT, now: float) -> list[ActionT]:
         """Take one event; see :class:`Machine`."""
         try:
-            method = self._method_of[event.__class__]
+            method = self._method_of[type(event)]
         except KeyError:
             raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}") from None
         self.now = now
@@ -184,7 +198,7 @@ class ComposedMachine(MachineBase[EventT, ActionT]):
     def handle(self, event: EventT, now: float) -> list[ActionT]:
         """Take one event; see :class:`Machine`."""
         try:
-            method = self._method_of[event.__class__]
+            method = self._method_of[type(event)]
         except KeyError:
             raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}") from None
         turn = self._turn
@@ -204,6 +218,7 @@ class Performer(Generic[ActionT]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._performers = cls._performers | performs.table(cls)
+        _copy_method(cls, "perform")
 
     @classmethod
     def action_kinds(cls) -> frozenset[type[object]]:
@@ -212,4 +227,4 @@ class Performer(Generic[ActionT]):
 
     def perform(self, action: ActionT) -> None:
         """Carry out one action."""
-        self._performers[action.__class__](self, action)
+        self._performers[type(action)](self, action)

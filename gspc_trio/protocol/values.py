@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import msgpack
 from msgspec import Struct
+from msgspec.msgpack import Decoder
 
 RAISED_BY_USERS = (Exception, SystemExit)
 """What methods of the user's classes may raise while we pickle or print; Ctrl-C is not among it."""
@@ -124,8 +125,8 @@ def loads(data: bytes | bytearray | memoryview) -> Value:
             return _open_reference(data)
         return pickle.loads(memoryview(data)[1:])
     try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension)
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        return _decode(data)
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadValue(f"these {len(data)} bytes are not an encoded value: {error}") from error
 
 
@@ -196,10 +197,13 @@ def _pack_tuple(value: Value) -> msgpack.ExtType:
     raise _Unpackable
 
 
-def _unpack_extension(code: int, data: bytes) -> Value:
+def _unpack_extension(code: int, data: bytes | memoryview) -> Value:
     if code != _TUPLE:
         raise BadValue(f"unknown extension type {code}")
-    return tuple(msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension))
+    return tuple(_decode(data))
+
+
+_decode = Decoder(ext_hook=_unpack_extension).decode
 
 
 def pickle_with(value: object, buffers: list[memoryview] | None = None) -> bytes:

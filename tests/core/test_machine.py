@@ -94,6 +94,11 @@ def test_a_subclass_adds_events_and_settles_after_each() -> None:
     assert door.handle(Open("a"), 0.0) == ["Open a at 0.0", "settled"]
 
 
+def test_each_class_has_code_of_its_own_in_which_python_keeps_where_its_attributes_are() -> None:
+    kinds = (MachineBase, Door, LockedDoor, ComposedMachine, DoorWithBell)
+    assert len({id(kind.handle.__code__) for kind in kinds}) == len(kinds)
+
+
 def test_an_unknown_event_is_illegal_and_changes_nothing() -> None:
     door = Door()
     with pytest.raises(IllegalEvent, match="Lock is no event of a door"):

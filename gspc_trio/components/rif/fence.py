@@ -126,16 +126,18 @@ class Fence:
             resource_id, grant_id: of which.
             user: number of the connection of the job that uses it.
         """
-        newest = self._newest
-        if grant_id >= newest.get(resource_id, NO_GRANT):
-            newest[resource_id] = grant_id
-            self._users[resource_id] = user
-            if grant_id > self._newest_of_all:
-                self._newest_of_all = grant_id
-            below = self._newest_below
-            for name in self._ancestors[resource_id]:
-                if grant_id > below.get(name, NO_GRANT):
-                    below[name] = grant_id
+        before = self._newest.get(resource_id, NO_GRANT)
+        if grant_id < before:
+            return
+        self._users[resource_id] = user
+        if grant_id == before:
+            return
+        self._newest[resource_id] = grant_id
+        self.note(grant_id)
+        below = self._newest_below
+        for name in self._ancestors[resource_id]:
+            if grant_id > below.get(name, NO_GRANT):
+                below[name] = grant_id
 
     def revoke(self, resource_id: ResourceId, grant_id: GrantId) -> None:
         """Honour this grant, and older ones, no longer on this resource."""

@@ -107,7 +107,7 @@ class RifHost(MachineBase[HostEvent, HostAction]):
         elif self._due:
             self._due.pop(resource_id, None)
         for action in results:
-            if isinstance(action, WorkerIdle | WorkerStopped):
+            if type(action) is WorkerIdle or type(action) is WorkerStopped:
                 self._at_rif(action)
             else:
                 self.actions.append(action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from msgspec import Struct
 
@@ -209,12 +209,14 @@ class ForgetCompute(Struct, frozen=True):
     job: JobId
 
 
+@final
 class WorkerIdle(Struct, frozen=True):
     """The worker has nothing left: no attempt, no staging, and no compute process being killed."""
 
     resource_id: ResourceId
 
 
+@final
 class WorkerStopped(Struct, frozen=True):
     """The worker was closed and has nothing left."""
 

@@ -87,6 +87,8 @@ def fork_and_go_on(path: str) -> int:
 def speak() -> None:
     print("said")
     os.write(1, b"written\n")
+    with open("/dev/stdout", "a") as again:
+        again.write("by name\n")
     os.write(2, b"complained\n")
 
 
@@ -115,6 +117,12 @@ def redirect_descriptors() -> None:
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     os.close(nothing)
+
+
+def redirect_to_empty_file() -> None:
+    empty = os.memfd_create("empty")
+    os.dup2(empty, 1)
+    os.close(empty)
 
 
 def redirect_to_pipe_and_fail() -> None:

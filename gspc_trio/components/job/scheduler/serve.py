@@ -150,9 +150,9 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
         entry.move(_SENT)
         entry.held = held
         entry.cost_s = cost_s
-        entry.begun = entry.unsent = False
+        if entry.begun or entry.unsent or entry.timer:  # to look costs a fifth of what to set does
+            entry.begun, entry.unsent, entry.timer = False, False, 0
         entry.number = state.attempts = state.attempts + 1
-        entry.timer = 0
         sent[task_id] = entry
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
         if recording:

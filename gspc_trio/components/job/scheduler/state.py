@@ -173,7 +173,8 @@ class TaskEntry(Struct, eq=False):
         self.place = place
 
 
-class Held(Struct, eq=False):
+@define(eq=False)
+class Held:
     """A grant in hand.
 
     Attributes:
@@ -198,7 +199,7 @@ class Held(Struct, eq=False):
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
     queue: ShapeQueue
-    sent: dict[TaskId, TaskEntry] = field(default_factory=dict)
+    sent: dict[TaskId, TaskEntry] = Factory(dict)
     announced: TaskEntry | None = None
     since_s: float = 0.0
     work_s: float = 0.0
@@ -352,7 +353,8 @@ class Waiting:
             assert all(rank_of(entry.task) == rank for entry in row.values()), "a task has another rank"
 
 
-class ShapeQueue(Struct, eq=False):
+@define(eq=False)
+class ShapeQueue:
     """The tasks of one shape and the grants for them (SCH-3).
 
     Attributes:
@@ -376,12 +378,12 @@ class ShapeQueue(Struct, eq=False):
     shape: Shape
     resource_class: str
     single: bool
-    waiting: Waiting = field(default_factory=Waiting)
-    elsewhere: OrderedDict[TaskId, TaskEntry] = field(default_factory=OrderedDict)
+    waiting: Waiting = Factory(Waiting)
+    elsewhere: OrderedDict[TaskId, TaskEntry] = Factory(OrderedDict)
     delayed: int = 0
     sent: int = 0
-    grants: dict[GrantId, Held] = field(default_factory=dict)
-    levels: Levels = field(default_factory=Levels)
+    grants: dict[GrantId, Held] = Factory(dict)
+    levels: Levels = Factory(Levels)
     told: int = 0
     told_priority: int = 0
     awaited: int = 0

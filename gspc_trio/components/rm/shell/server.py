@@ -141,7 +141,7 @@ class _Manager:
             drop_offender(self._peer, f"a run-time system does not say {type(message).__name__}")
 
     def _perform(self, action: RmAction | ToRts) -> None:
-        if isinstance(action, GrantChanged | ResourceChanged):
+        if type(action) is GrantChanged or type(action) is ResourceChanged:
             self._peer.post(RecordBatch((action,)))
         else:
             self._peer.post(action)
