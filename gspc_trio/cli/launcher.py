@@ -19,8 +19,10 @@ from gspc_trio.cli.common import (
     set_up_logging,
     stopping_signals,
 )
+from gspc_trio.cli.study_commands import add_study_commands
 from gspc_trio.components.launcher.options import option_table, read_options
 from gspc_trio.components.launcher.shell.service import RunningStudy, StudyEnd, open_launcher
+from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
 
 app = App(
@@ -29,6 +31,8 @@ app = App(
     version=VERSION,
     version_flags=["--version", "-v"],
 )
+
+add_study_commands(app)
 
 ConfigFile = Annotated[Path | None, Parameter(name=["--config-name", "--config_name", "-c"])]
 
@@ -40,6 +44,7 @@ async def launch(
     print_options: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
     tls: Annotated[bool, Parameter(negative=())] = False,
+    records: Path | None = None,
 ) -> int:
     """Run a study until its server says that it is done.
 
@@ -58,6 +63,8 @@ async def launch(
         Print the options as JSON.
     tls
         Encrypt the connections of servers (TLS 1.3); needed where they run on other hosts.
+    records
+        Write what happens to this file, a line of JSON each; gspc-top --replay FILE shows it.
     """
     if print_options:
         _print_options(json)
@@ -72,11 +79,17 @@ async def launch(
     set_up_logging(options.verbose > 1, log_json=False)
     if options.verbose == 1:
         logging.getLogger("gspc_trio").setLevel(logging.INFO)
-    async with open_launcher(options, tls=tls) as study, trio.open_nursery() as nursery:
+    stream = RecordStream(VERSION)
+    if records is not None:
+        stream.open_file(records)
+    wanted = stream.append if records is not None else None
+    async with open_launcher(options, tls=tls, records=wanted) as study, trio.open_nursery() as nursery:
+        nursery.start_soon(stream.flush_regularly)
         _say(f"study {study.name}: its files are in {study.output_dir}")
         await nursery.start(_stop_on_signals, study)
         end = await study.wait()
         nursery.cancel_scope.cancel()
+    stream.close_file()
     _tell(end)
     return DecidedStatus(end.status)
 

@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +16,14 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Port, Speed
 from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
+from gspc_trio.components.launcher.http_client import StudyClient, StudyRefuses, StudyUnreachable, find_study
 from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.once import as_lines, snapshot
 from gspc_trio.tui.replay import Player, ReplaySource
+from gspc_trio.tui.study_follower import StudyFollower
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-top", help="See resources, queues and task states live.", version=VERSION)
@@ -35,7 +39,8 @@ SETTLE_TIMEOUT_S = 10.0
 def top(
     *,
     rts: Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])] = None,
-    replay: Path | None = None,
+    study: Annotated[Path | None, Parameter(name=["--study", "-s"])] = None,
+    replay: Annotated[Path | None, Parameter(name=["--replay", "--records"])] = None,
     speed: Speed = 1.0,
     iml: Annotated[Path | None, Parameter(name=["--iml"])] = None,
     once: Annotated[bool, Flag] = False,
@@ -48,14 +53,17 @@ def top(
     control: Annotated[bool, Flag] = False,
     owner: Annotated[int | None, Parameter(show=False)] = None,
 ) -> None:
-    """Show a running run-time system and its jobs, or replay a run.
+    """Show a running run-time system and its jobs, or a study, or replay a run.
 
     Parameters
     ----------
     rts
         Connection file of the run-time system; by default the one of gspc-rts start.
+    study
+        Directory of a study that runs (output_dir of gspc-launcher): show it instead.
     replay
-        Show this file of records (gspc-jobserver run --records FILE) instead of a running system.
+        Show this file of records (--records FILE of gspc-jobserver run and gspc-launcher) instead of a
+        running system.
     speed
         How many seconds of the run a replay shows per second.
     iml
@@ -79,36 +87,48 @@ def top(
     owner
         Number of a descriptor, a pipe: leave when its other end is closed.
     """
-    if json and not once:
-        raise UsageError("--json prints one snapshot: add --once")
-    if once and serve:
-        raise UsageError("--once prints a snapshot and --serve shows a page: give only one of them")
-    if replay is not None and rts is not None:
-        raise UsageError("--replay shows a file and --rts a running system: give only one of them")
-    if (port or control) and not serve:
-        raise UsageError("--port and --control need --serve")
+    shown = {"--rts": rts, "--replay": replay, "--study": study}
+    _check(shown, once=once, json=json, serve=serve, tuned=bool(port or control))
     if replay is not None and not replay.is_file():
         raise CommandError(f"there is no record file {replay}")
     if serve:
         _serve(rts, replay, port, light=light, control=control and not read_only)
         return
     if once:
-        _once(rts, replay, json)
+        _once(rts, replay, json, study)
         return
     in_browser = "TEXTUAL_DRIVER" in os.environ
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError("this is not a terminal: print a snapshot with --once, or --once --json")
-    looks = {"read_only": read_only, "light": light}
     owner = 0 if in_browser else owner  # then standard input is a pipe from the server
-    sys.exit(run_terminal(rts, replay, speed=speed, until_job=until_job, iml=iml, owner=owner, **looks))
+    run = partial(run_terminal, rts, replay, study, speed=speed, until_job=until_job, iml=iml, owner=owner)
+    sys.exit(run(read_only=read_only, light=light))
 
 
-def _once(rts: Path | None, replay: Path | None, json: bool) -> None:
+def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: bool, tuned: bool) -> None:
+    """Refuse options that do not go together."""
+    if json and not once:
+        raise UsageError("--json prints one snapshot: add --once")
+    if once and serve:
+        raise UsageError("--once prints a snapshot and --serve shows a page: give only one of them")
+    if shown["--replay"] is not None and shown["--rts"] is not None:
+        raise UsageError("--replay shows a file and --rts a running system: give only one of them")
+    if shown["--study"] is not None and (sum(map(bool, shown.values())) > 1 or serve):
+        raise UsageError("--study shows a study in this terminal: leave --replay, --rts and --serve out")
+    if tuned and not serve:
+        raise UsageError("--port and --control need --serve")
+
+
+def _once(rts: Path | None, replay: Path | None, json: bool, study: Path | None) -> None:
     if replay is not None:
         player = Player(replay)
         player.seek(player.length_s)
         model = player.model
         player.close()
+    elif study is not None:
+        model = Model()
+        trio.run(_look_at_study, study, model)
+        model.tick(time.time())
     else:
         model = Model()
         trio.run(_look_once, model, running_connection(rts))
@@ -145,9 +165,24 @@ async def _look_once(model: Model, connection_file: Path) -> None:
         raise CommandError(model.link or f"no answer within {SETTLE_TIMEOUT_S:g} s")
 
 
+def _study_client(study: Path) -> StudyClient:
+    try:
+        return StudyClient(find_study(study, study))
+    except StudyUnreachable as error:
+        raise CommandError(str(error)) from error
+
+
+async def _look_at_study(study: Path, model: Model) -> None:
+    try:
+        await StudyFollower(_study_client(study), model).look()
+    except (StudyUnreachable, StudyRefuses) as error:
+        raise CommandError(str(error)) from error
+
+
 def run_terminal(
     rts: Path | None,
     replay: Path | None,
+    study: Path | None = None,
     *,
     speed: float = 1.0,
     read_only: bool = False,
@@ -164,13 +199,19 @@ def run_terminal(
     if replay is not None:
         player = Player(replay)
         player.speed = speed
-        top = TopApp(ReplaySource(player), theme=theme, until_job=until_job, owner=owner)
+        replayed = ReplaySource(player)
+        top = TopApp(replayed, theme=theme, until_job=until_job, owner=owner, of_study=player.of_study)
+    elif study is not None:
+        client = _study_client(study)
+        followed = StudyFollower(client, Model())
+        source = LiveSource(
+            followed, str(study), lambda error: top.crashed(error), "a study is changed with gspc-launcher"
+        )
+        top = TopApp(source, read_only=read_only, theme=theme, owner=owner, of_study=True)
     else:
         path = running_connection(rts)
-        crashes: list[BaseException] = []
 
         def crashed(error: BaseException) -> None:
-            crashes.append(error)
             top.crashed(error)
 
         follower = Follower(connector(path), Model(), layer_connector(iml or default_iml_file()))

@@ -76,9 +76,9 @@ class StudyProgress(Struct):
         return next(servers, None)
 
     def every_job(self) -> Iterator[StudyJobChanged]:
-        """Yield the jobs that are known, the newest first among those that are not gone, then the others."""
-        yield from reversed(self.jobs.values())
-        yield from reversed(self.gone.values())
+        """Yield the jobs that are known, the newest first."""
+        for uid in sorted({**self.jobs, **self.gone}, reverse=True):
+            yield self.jobs.get(uid) or self.gone[uid]
 
     def job(self, uid: int) -> StudyJobChanged | None:
         """Return the job that was submitted with this number, or None."""

@@ -39,6 +39,7 @@ from gspc_trio.tui.views.overview import Overview
 from gspc_trio.tui.views.queues import Queues
 from gspc_trio.tui.views.resources import Resources
 from gspc_trio.tui.views.sites import Sites
+from gspc_trio.tui.views.study import Study
 from gspc_trio.tui.views.tasks import Tasks
 from gspc_trio.tui.views.workers import Workers
 from gspc_trio.tui.views.workflow import WorkflowView
@@ -50,10 +51,13 @@ REST_FACTOR = 8
 """After drawing, no drawing for so many times as long: keys are answered, and others have the cores."""
 
 VIEWS: tuple[type[View], ...] = (
-    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Sites,
+    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Sites, Study,
 )  # fmt: skip
 
-TABS_WIDTH = sum(len(kind.NAME) + 3 for kind in VIEWS)
+STUDY_VIEWS: tuple[type[View], ...] = (Study, Log)
+"""What is worth looking at of a study."""
+
+TABS_WIDTH = sum(len(kind.NAME) + 3 for kind in VIEWS if kind is not Study)
 """Cells that the names of all views take with a blank behind their keys."""
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -63,7 +67,7 @@ LEAVE_S = 1.0
 """How long a terminal without an owner may take to leave in good order."""
 
 HELP_KEYS = (
-    ("1 … 9", "show a view"),
+    ("1 … 9 u", "show a view"),
     ("ctrl+p", "the command palette: all commands by name"),
     ("↑ ↓ pgup pgdn home end", "move; j and k, too"),
     ("enter", "open what the cursor is on"),
@@ -97,6 +101,7 @@ class TopApp(App[None]):
         read_only: nothing can be changed from here.
         until_job: leave when this job has ended.
         owner: our end of a pipe; leave when its other end is closed.
+        of_study: it begins with the view of a study.
         now: the wall clock.
     """
 
@@ -132,6 +137,7 @@ class TopApp(App[None]):
         read_only: bool = False,
         until_job: JobId | None = None,
         owner: int | None = None,
+        of_study: bool = False,
         theme: str = "textual-dark",
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -144,6 +150,7 @@ class TopApp(App[None]):
         self._read_only = read_only
         self._until_job = until_job
         self._owner = owner
+        self._of_study = of_study
         self._now = now
         self._theme_wanted = theme
         self._drawn: tuple[object, ...] = ()
@@ -168,7 +175,7 @@ class TopApp(App[None]):
         """Return the first line, the names of the views, the views, the keys."""
         yield Lines(id="head")
         yield Lines(id="tabs")
-        with ContentSwitcher(initial=VIEWS[0].NAME):
+        with ContentSwitcher(initial=(Study if self._of_study else VIEWS[0]).NAME):
             for kind in VIEWS:
                 view = kind()
                 view.id = kind.NAME
@@ -260,15 +267,20 @@ class TopApp(App[None]):
             what, colour = "held: space goes on", "warning"
         text = Text()
         text.append(" gspc-top ", style("title", dark))
-        hosts, total = len(model.rts.rifs) or len(model.hierarchy.hosts), model.hierarchy.leaf_total
-        text.append(f" {hosts} host{'' if hosts == 1 else 's'}  {model.cores_in_use}/{total} in use  ")
-        name = "all jobs" if self.job is None else f"{self.job} {one_line(model.job(self.job).name)}"
-        text.append(f" {name} ", style("bold", dark))
+        if self._of_study:
+            text.append(f" {', '.join(model.rts.studies) or 'no study yet'} ", style("bold", dark))
+        else:
+            hosts, total = len(model.rts.rifs) or len(model.hierarchy.hosts), model.hierarchy.leaf_total
+            text.append(f" {hosts} host{'' if hosts == 1 else 's'}  {model.cores_in_use}/{total} in use  ")
+            name = "all jobs" if self.job is None else f"{self.job} {one_line(model.job(self.job).name)}"
+            text.append(f" {name} ", style("bold", dark))
         text.append(f"  {what}", style(colour, dark))
         root = self.screen_stack[0]
         root.query_one("#head", Lines).show(text)
         tabs, gap = Text(), " " if self.size.width >= TABS_WIDTH else ""
-        for kind in VIEWS:
+        for kind in STUDY_VIEWS if self._of_study else VIEWS:
+            if kind is Study and not self._of_study and not model.rts.studies:
+                continue
             is_current = kind.NAME == self.view.NAME
             tabs.append(
                 f" {kind.KEY}{gap}{kind.NAME.title()}", "reverse" if is_current else style("dim", dark)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import Protocol, TypeVar, TypeVarTuple
 
 import trio
 from outcome import Error, Outcome
@@ -257,6 +257,21 @@ def layer_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextM
     return connect
 
 
+class Follows(Protocol):
+    """Brings what happens into a model; see :class:`Follower`."""
+
+    model: Model
+    up: trio.Event
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        ...
+
+    async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
+        """Return an answer."""
+        ...
+
+
 class LiveSource:
     """A running system as the source of a terminal, with trio as a guest in the terminal's loop.
 
@@ -264,11 +279,13 @@ class LiveSource:
         follower: what runs in trio.
         where: what it follows, for people.
         crashed: told when the follower failed for a reason that is none of the network's.
+        why_not: why nothing can be changed through it, "" if it can.
     """
 
-    why_not = ""
-
-    def __init__(self, follower: Follower, where: str, crashed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, follower: Follows, where: str, crashed: Callable[[BaseException], None], why_not: str = ""
+    ) -> None:
+        self.why_not = why_not
         self.follower = follower
         self.model = follower.model
         self._where = where

@@ -16,6 +16,8 @@ from gspc_trio.records.facts import (
     ResourceChanged,
     RifChanged,
     SiteChanged,
+    StudyChanged,
+    StudyClientChanged,
     TaskChanged,
     WorkerChanged,
 )
@@ -100,6 +102,11 @@ def line_of(
         told = level, record.site, f"site {record.site} is {record.state}{_because(record.detail)}"
     elif isinstance(record, BlockChanged):
         told = _block(record, before)
+    elif isinstance(record, StudyChanged):
+        told = _study(record, before)
+    elif isinstance(record, StudyClientChanged) and record.state in ("failed", "not submitted"):
+        words = f"client {record.client_id} is {record.state}{_because(record.detail)}"
+        told = Level.ERROR, record.study, words
     elif isinstance(record, WorkerChanged) and record.state == "lost":
         told = Level.WARNING, record.resource_id, f"its compute process died: {record.detail or 'no reason'}"
     elif isinstance(record, ResourceChanged):
@@ -144,6 +151,21 @@ def _block(record: BlockChanged, before: Progress) -> tuple[Level, str, str] | N
     return level, record.site, words
 
 
+def _study(record: StudyChanged, before: Progress) -> tuple[Level, str, str] | None:
+    known = before.studies[record.study].changed if record.study in before.studies else None
+    known = known or StudyChanged(record.at_s, record.study, "", 0)
+    if record.refusals > known.refusals:
+        return Level.WARNING, record.study, f"a connection was refused{_because(record.detail)}"
+    if record.stale != known.stale:
+        words = f"the states may be old: {record.stale}" if record.stale else "the states are new again"
+        return Level.WARNING if record.stale else Level.INFO, record.study, words
+    if record.state == known.state:
+        return None
+    level = Level.WARNING if record.state in ("restarting", "stopping") else Level.INFO
+    words = f"{record.state}, server {record.incarnation}{_because(record.detail)}"
+    return level, record.study, f"the study is {words}"
+
+
 def _because(detail: str) -> str:
     return f": {detail}" if detail else ""
 
@@ -158,7 +180,11 @@ def _rif(record: RifChanged) -> tuple[Level, str, str]:
 
 def alerts(model: Model) -> list[tuple[Level, str]]:
     """Return what is wrong now, the worst first."""
-    found = [*_host_alerts(model), *(it for job in model.jobs() for it in _job_alerts(model, job))]
+    found = [
+        *_host_alerts(model),
+        *_study_alerts(model),
+        *(it for job in model.jobs() for it in _job_alerts(model, job)),
+    ]
     if model.link:
         found.append((Level.ERROR, model.link))
     return sorted(found, key=lambda it: -it[0])
@@ -183,6 +209,18 @@ def _host_alerts(model: Model) -> Iterator[tuple[Level, str]]:
         if load.memory_total_bytes and load.memory_used_bytes > 0.95 * load.memory_total_bytes:
             share = load.memory_used_bytes / load.memory_total_bytes
             yield Level.WARNING, f"{share:.0%} of the memory of {load.host} is used"
+
+
+def _study_alerts(model: Model) -> Iterator[tuple[Level, str]]:
+    for name, study in model.rts.studies.items():
+        counts = study.by_state()
+        if failed := counts.get("failed", 0) + counts.get("not submitted", 0):
+            yield Level.ERROR, f"{name}: {plural(failed, 'client')} failed"
+        changed = study.changed
+        if changed is not None and changed.stale:
+            yield Level.WARNING, f"{name}: the states may be old: {changed.stale}"
+        if changed is not None and changed.incarnation:
+            yield Level.WARNING, f"{name}: the server was replaced {plural(changed.incarnation, 'time')}"
 
 
 def _job_alerts(model: Model, job: JobFacts) -> Iterator[tuple[Level, str]]:

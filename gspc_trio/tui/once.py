@@ -8,10 +8,11 @@ from gspc_trio.components.rm.messages import ClassStatus
 from gspc_trio.components.rts.messages import RequestExplanation
 from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.study import StudyProgress
 from gspc_trio.tui.facts import JobFacts
-from gspc_trio.tui.model import Model
+from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.news import alerts
-from gspc_trio.tui.text import count, duration, size
+from gspc_trio.tui.text import count, duration, plural, size
 
 LONGEST_MAX = 10
 """Running tasks that are named of each job."""
@@ -85,6 +86,30 @@ class SeenAlert(Struct, frozen=True):
     text: str
 
 
+class SeenStudy(Struct, frozen=True):
+    """A study.
+
+    Attributes:
+        incarnation: number of its server: so often it was replaced.
+        heard_ago_s: seconds since the server has said something; None: it has not yet.
+        clients: state -> number.
+        jobs, job_limit: how many there are, and the most.
+        refusals: connections that were refused.
+    """
+
+    study: str
+    state: str
+    detail: str
+    incarnation: int
+    heard_ago_s: float | None
+    word: str
+    clients: dict[str, int]
+    jobs: int
+    job_limit: int
+    refusals: int
+    stale: str
+
+
 class Snapshot(Struct, frozen=True):
     """What ``gspc-top --once --json`` prints.
 
@@ -99,6 +124,7 @@ class Snapshot(Struct, frozen=True):
     hosts: tuple[SeenHost, ...]
     jobs: tuple[SeenJob, ...]
     alerts: tuple[SeenAlert, ...]
+    studies: tuple[SeenStudy, ...] = ()
 
 
 def snapshot(model: Model) -> Snapshot:
@@ -110,6 +136,28 @@ def snapshot(model: Model) -> Snapshot:
         _hosts(model),
         tuple([_job(model, job) for job in model.jobs()]),
         tuple([SeenAlert(level.name.lower(), text) for level, text in alerts(model)]),
+        tuple([_study(model, study) for study in model.rts.studies.values() if study.changed is not None]),
+    )
+
+
+def _study(model: Model, study: StudyProgress) -> SeenStudy:
+    changed = study.changed
+    assert changed is not None
+    heard_ago_s = None
+    if changed.heard_at_s is not None:
+        heard_ago_s = max(0.0, model.now_s - model.wall_of(RTS, changed.heard_at_s))
+    return SeenStudy(
+        changed.study,
+        changed.state,
+        changed.detail,
+        changed.incarnation,
+        heard_ago_s,
+        changed.word,
+        study.by_state(),
+        len(study.jobs),
+        changed.job_limit,
+        changed.refusals,
+        changed.stale,
     )
 
 
@@ -152,6 +200,9 @@ def _job(model: Model, job: JobFacts) -> SeenJob:
 def as_lines(model: Model) -> list[str]:
     """Return the snapshot as text, at most 80 columns where names allow."""
     seen = snapshot(model)
+    if seen.studies:
+        lines = [line for study in seen.studies for line in _study_lines(study)]
+        return lines + ["", *(f"{alert.level}: {alert.text}" for alert in seen.alerts)] * bool(seen.alerts)
     lines = [f"{seen.cores.in_use} of {seen.cores.total} cores in use"]
     if seen.hosts:
         lines += ["", f"{'HOST':<24}{'STATE':<10}{'RESOURCES':>9}{'CPU':>6}{'LOAD':>7}{'MEMORY':>22}"]
@@ -175,6 +226,19 @@ def as_lines(model: Model) -> list[str]:
     if seen.alerts:
         lines += ["", *(f"{alert.level}: {alert.text}" for alert in seen.alerts)]
     return lines
+
+
+def _study_lines(study: SeenStudy) -> list[str]:
+    clients = ", ".join(f"{number} {state}" for state, number in study.clients.items())
+    word = f", its last word was {study.word}" if study.word else ""
+    ago = f" {duration(study.heard_ago_s)} ago" if study.word else ""
+    return [
+        f"study {study.study} is {study.state}" + (f": {study.detail}" if study.detail else ""),
+        f"server {study.incarnation}{word}{ago}",
+        f"clients: {clients or 'none yet'}",
+        f"{study.jobs} of at most {plural(study.job_limit, 'job')}, "
+        f"{plural(study.refusals, 'refused connection')}",
+    ]
 
 
 def _host_line(host: SeenHost) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import islice
 from pathlib import Path
 
 from attrs import define
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import AnswerT, Question
-from gspc_trio.records.facts import Record, StreamOpened
+from gspc_trio.records.facts import Record, StreamOpened, StudyRecord
 from gspc_trio.records.lines import BadRecordLine, decode_record
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.source import CannotAsk
@@ -73,6 +74,7 @@ class Player:
         except BadRecordFile:
             self._file.close()
             raise
+        self.of_study = self._tells_of_study()
         self._begin_s = first_s
         self.length_s = max(0.0, last_s - first_s)
         self._checkpoints = [_Checkpoint(0.0, 0, self.model.copy())]
@@ -151,6 +153,13 @@ class Player:
         self._file.seek(0)
         self.skipped = 0
         return opened, times[0], max(times)
+
+    def _tells_of_study(self) -> bool:
+        """Return whether the first records are those of a launcher."""
+        first = [self._decode(line) for line in islice(self._file, 3)]
+        self._file.seek(0)
+        self.skipped = 0
+        return any(isinstance(record, StudyRecord) for record in first)
 
     def _decode(self, line: bytes) -> Record | None:
         try:

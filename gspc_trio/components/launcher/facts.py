@@ -49,9 +49,10 @@ class StudyFacts:
         if self._wanted:
             self._say(replace(self._last, state=str(state), incarnation=incarnation, detail=detail))
 
-    def connected(self) -> None:
-        """The server has connected."""
+    def connected(self, job: LaunchedJob) -> None:
+        """The server has connected, and so its job runs."""
         self._heard("connected")
+        self.job(job, "running")
 
     def said(self, message: ServerMessage) -> None:
         """The server has said this."""
@@ -88,6 +89,11 @@ class StudyFacts:
                 detail,
             )
         )
+
+    def wanted(self, job: LaunchedJob) -> None:
+        """A job was asked for, whose clients wait."""
+        for client in job.clients:
+            self.client(job, client)
 
     def client(self, job: LaunchedJob, client: LaunchedClient, detail: str = "") -> None:
         """A client of a job has another state now."""

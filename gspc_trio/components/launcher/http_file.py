@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 HTTP_FILE = "http.json"
-"""Its name, in the directory of the study."""
+"""Its name, in the directory of secrets of the study."""
 
 SIZE_BYTES_MAX = 64 * 1024
 
@@ -51,7 +51,7 @@ def write_http_file(directory: Path, access: HttpAccess) -> Path:
 
 
 def read_http_file(directory: Path) -> HttpAccess:
-    """Read the file in the directory of a study.
+    """Read the file in the directory of secrets of a study.
 
     Raises:
         HttpFileError: it is missing, another user's, open to others, or something else.

@@ -136,6 +136,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._stop = Stop(0, "")
         self._stop_at = 0.0
 
+    @property
+    def connected(self) -> tuple[int, int] | None:
+        """The server that is connected, and its connection."""
+        return None if self._connection is None else (self._incarnation, self._connection)
+
     def deadline(self) -> float | None:
         """Return when to begin, ping, give the server up, ask the engine, or stop."""
         return min(self._dates(), default=None)
@@ -213,23 +218,22 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         while self._postponed and len(self._jobs) < self._options.job_limit:
             self._submit(self._postponed.take_first())
         if self.state is LauncherState.STOPPING and (not self._jobs or self.now >= self._stop_at):
-            self._enter(LauncherState.STOPPED)
+            self._enter(LauncherState.STOPPED, self._stop.reason)
             left = tuple(f"{name} ({job.job_id})" if job.job_id else name for name, job in self._jobs.items())
             stop = self._stop
             self.actions.append(Stop(stop.status, stop.reason, left, stop.output_uid))
 
-    def _enter(self, state: LauncherState) -> None:
+    def _enter(self, state: LauncherState, reason: str = "") -> None:
         assert state in TRANSITIONS[self.state], f"the launcher from {self.state} to {state}"
         self.state = state
-        if state is not LauncherState.RESTARTING:  # it has another server then, of which is told at once
-            self._facts.study(state, self._incarnation, self._stop.reason)
+        self._facts.study(state, self._incarnation, reason)
 
     def _end_study(self, stop: Stop) -> None:
         """Cancel everything, and stop when it is gone; nothing, if that was decided before."""
         if self.state in _IS_OVER:
             return
         self._stop, self._stop_at = stop, self.now + self._options.stop_grace_s
-        self._enter(LauncherState.STOPPING)
+        self._enter(LauncherState.STOPPING, stop.reason)
         self._close(f"the study stops: {stop.reason}")
         if self._calls:
             self.actions.append(KillCommands())
@@ -257,9 +261,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             )
             self._end_study(Stop(1, words, output_uid=uid))
         else:
-            self._enter(LauncherState.RESTARTING)
             self._incarnation += 1
-            self._facts.study(self.state, self._incarnation, reason)
+            self._enter(LauncherState.RESTARTING, reason)
             self._close(f"another server takes over: {reason}")
             self._cancel_all()
 
@@ -295,8 +298,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             return
         job = self._servers[self._incarnation]
         self._enter(LauncherState.SERVING)
-        self._facts.connected()
-        self._facts.job(job, "running")
+        self._facts.connected(job)
         self._connection, self._unconnected = event.connection, 0
         self._heard_at, self._ping_at = self.now, self.now + self._options.timer_interval_s
         self._tell_site(JobRuns(job.name, event.job_id))
@@ -376,14 +378,12 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             waiting = len(self._postponed)
             reason = f"{waiting} jobs of clients wait for a place: ask for more when some have ended"
         else:
-            job = LaunchedJob(
-                self._incarnation, [LaunchedClient(client_id) for client_id in ids], asked.command
-            )
+            clients = [LaunchedClient(client_id) for client_id in ids]
+            job = LaunchedJob(self._incarnation, clients, asked.command)
             self._clients |= dict.fromkeys(ids, job)
             self._postponed.add(job)
             self._accept(asked)
-            for client in job.clients:
-                self._facts.client(job, client)
+            self._facts.wanted(job)
             return
         self._send(RequestRefused(asked.request, reason, self._postponed.is_full))
 

@@ -39,9 +39,9 @@ class WatchedLauncher(Launcher):
         super().__init__(options, study, records=records)
         self.walked: set[tuple[LauncherState, LauncherState]] = set()
 
-    def _enter(self, state: LauncherState) -> None:
+    def _enter(self, state: LauncherState, reason: str = "") -> None:
         self.walked.add((self.state, state))
-        super()._enter(state)
+        super()._enter(state, reason)
 
 
 class Study:

@@ -29,6 +29,7 @@ from gspc_trio.components.launcher.events import (
     NewConnection,
     PingServer,
     RefuseConnection,
+    RequestAccepted,
     RequestRefused,
     SendToServer,
     ServerMessage,
@@ -75,6 +76,9 @@ REFUSED_MAX = 16
 LINGER_S = 1.0
 """So long what still comes is read after the answer, so that it is not lost to a client that is sending."""
 
+FIRST_REQUEST = 1 << 52
+"""Requests that have come by HTTP have this number, or a higher one."""
+
 LOOK_S = 0.1
 """Seconds between two looks for news, for an answer that waits for some."""
 
@@ -88,30 +92,33 @@ BODY_WORDS = f"the body is larger than {BODY_BYTES_MAX} bytes"
 
 
 class HttpServers(Performer[SendToServer | PingServer | RefuseConnection | CloseConnection]):
-    """Servers that use HTTP alone: for the machine of the launcher each is a connection.
+    """What servers say by HTTP.
 
-    It begins with the first that a server asks for, and ends when the launcher closes it, for one because the
-    server was silent for too long.
+    One that uses HTTP alone is a connection for the machine of the launcher. It begins with the first that
+    the server asks for, and ends when the launcher closes it, for one because the server was silent for too
+    long. What is said with the secret of a server that is connected otherwise is said over that connection.
 
     Args:
         inbox: of the machine.
+        connected: the server that is connected now, and its connection.
     """
 
-    def __init__(self, inbox: Inbox[LauncherEvent]) -> None:
+    def __init__(self, inbox: Inbox[LauncherEvent], connected: Callable[[], tuple[int, int] | None]) -> None:
         self._inbox = inbox
-        self._numbers: dict[int, int] = {}
-        """Server -> its connection; connections of other kinds have numbers of 0 and more."""
+        self._connected = connected
         self._last = 0
         self._ended: dict[int, RefuseConnection | CloseConnection] = {}
         self._refusals: dict[int, RequestRefused] = {}
-        self._requests = 0
+        self._requests = FIRST_REQUEST
 
     async def ask(self, asked: AskLauncher) -> HttpAnswer:
         """Tell the launcher what a server says, and return what it says to that."""
-        number = self._numbers.get(asked.incarnation)
-        if number is None:
+        present = self._connected()
+        if present is not None and present[0] == asked.incarnation:
+            number = present[1]
+        else:
             self._last -= 1
-            number = self._numbers[asked.incarnation] = self._last
+            number = self._last
             self._inbox.put(NewConnection(number, asked.incarnation))
         self._requests += 1
         request, body = self._requests, asked.body
@@ -126,14 +133,20 @@ class HttpServers(Performer[SendToServer | PingServer | RefuseConnection | Close
         return answer_of_launcher(body, self._refusals.pop(request, None))
 
     def heard(self, incarnation: int) -> None:
-        """A server that is connected by HTTP has asked for something else: it is alive."""
-        number = self._numbers.get(incarnation)
-        if number is not None:
-            self._inbox.put(Message(number, ServerPing()))
+        """A server has asked for something else: if it is connected, it is alive."""
+        present = self._connected()
+        if present is not None and present[0] == incarnation:
+            self._inbox.put(Message(present[1], ServerPing()))
+
+    def takes(self, action: SendToServer | PingServer | RefuseConnection | CloseConnection) -> bool:
+        """Return whether an action is for servers that use HTTP alone, or answers what was said by HTTP."""
+        if isinstance(action, SendToServer) and isinstance(action.body, RequestAccepted | RequestRefused):
+            return action.connection < 0 or action.body.request >= FIRST_REQUEST
+        return action.connection < 0
 
     @performs(SendToServer)
     def _send(self, action: SendToServer) -> None:
-        if action.connection < 0 and isinstance(action.body, RequestRefused):
+        if isinstance(action.body, RequestRefused) and action.body.request >= FIRST_REQUEST:
             self._refusals[action.body.request] = action.body
 
     @performs(PingServer)
@@ -142,9 +155,6 @@ class HttpServers(Performer[SendToServer | PingServer | RefuseConnection | Close
 
     @performs(RefuseConnection, CloseConnection)
     def _end(self, action: RefuseConnection | CloseConnection) -> None:
-        if action.connection >= 0:
-            return
-        self._numbers = {server: one for server, one in self._numbers.items() if one != action.connection}
         self._ended[action.connection] = action
         if len(self._ended) > ENDS_KEPT:
             del self._ended[next(iter(self._ended))]

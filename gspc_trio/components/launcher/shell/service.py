@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -28,9 +30,12 @@ from gspc_trio.components.launcher.events import (
     Stop,
     SubmitToEngine,
 )
+from gspc_trio.components.launcher.http_file import HTTP_FILE, HttpAccess, write_http_file
+from gspc_trio.components.launcher.http_routes import StudyView
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.engine import EngineAction, StudyEngine
+from gspc_trio.components.launcher.shell.http_server import HttpServer, HttpServers
 from gspc_trio.components.launcher.shell.server_link import ServerLink, launcher_limits, listen_address
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
 from gspc_trio.components.launcher.states import LauncherState
@@ -42,7 +47,14 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import BadAddress
-from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged, StudyRecord
+from gspc_trio.records.facts import (
+    StreamOpened,
+    StudyChanged,
+    StudyClientChanged,
+    StudyJobChanged,
+    StudyRecord,
+)
+from gspc_trio.version import VERSION
 
 LATER_S = 5.0
 """What a study may take to stop beyond its ``stop_grace_s``, seconds."""
@@ -74,6 +86,8 @@ class RunningStudy(Performer[LauncherAction]):
         name: the names of its jobs begin so.
         output_dir: absolute path of the directory of all files.
         address: at which its servers connect.
+        http_address: of its HTTP interface.
+        view: what is known of it.
     """
 
     def __init__(
@@ -82,12 +96,15 @@ class RunningStudy(Performer[LauncherAction]):
         self.name = f"gspc-{secrets.token_hex(4)}"
         self.output_dir = folder.path
         self.address = ""
+        self.http_address = ""
+        self.view = StudyView()
         self._folder = folder
         self._records = records
-        self._machine = Launcher(options, self.name, records=records is not None)
+        self._machine = Launcher(options, self.name, records=True)
         self._inbox: Inbox[LauncherEvent] = Inbox()
         self._engine: StudyEngine | None = None
         self._link: ServerLink | None = None
+        self._http = HttpServers(self._inbox, lambda: self._machine.connected)
         self._stop: Stop | None = None
         self._end: StudyEnd | None = None
         self._ended = trio.Event()
@@ -129,12 +146,15 @@ class RunningStudy(Performer[LauncherAction]):
     @performs(SendToServer, PingServer, RefuseConnection, CloseConnection)
     def _tell(self, action: LinkAction) -> None:
         assert self._link is not None, "it runs"
-        self._link.perform(action)
+        self._http.perform(action)
+        if not self._http.takes(action):
+            self._link.perform(action)
 
     @performs(StudyChanged, StudyJobChanged, StudyClientChanged)
     def _record(self, record: StudyRecord) -> None:
-        assert self._records is not None, "somebody wants them"
-        self._records(record)
+        self.view.apply(record)
+        if self._records is not None:
+            self._records(record)
 
     @performs(Stop)
     def _stopped(self, action: Stop) -> None:
@@ -163,6 +183,33 @@ def check_study(options: LauncherOptions, work_dir: Path) -> Adapter:
         if shutil.which(str(work_dir / program) if "/" in program else program) is None:
             raise BadOption(f"server_command: there is no command {program!r} here")
     return adapter
+
+
+async def _open_http(
+    nursery: trio.Nursery, study: RunningStudy, link: ServerLink, options: LauncherOptions
+) -> None:
+    """Open the HTTP interface of a study, and write where it is for the owner of the study.
+
+    Raises:
+        BadOption: its port is taken.
+        OSError: the file cannot be written.
+    """
+    now = trio.current_time()
+    server = HttpServer(
+        study.view,
+        study._http,
+        link.incarnation_of,
+        study.output_dir,
+        options.timer_interval_s,
+        StreamOpened(now, time.time() - now, VERSION),
+        options.http_token,
+    )
+    try:
+        study.http_address = await nursery.start(server.run, options.http_port)
+    except OSError as error:
+        raise BadOption(f"http_port: {options.http_port}: {error.strerror}") from error
+    access = HttpAccess(study.http_address, server.token)
+    await trio.to_thread.run_sync(write_http_file, study._folder.secrets, access)
 
 
 @asynccontextmanager
@@ -212,9 +259,9 @@ async def open_launcher(
         link = ServerLink(network, study._inbox, authority)
         async with open_scope() as nursery:
             study.address = await nursery.start(link.run, where)
-            engine = StudyEngine(
-                nursery, adapter, options, folder, work_dir, study._inbox, link.write_server_file, host
-            )
+            await _open_http(nursery, study, link, options)
+            write_file = partial(link.write_server_file, http=study.http_address)
+            engine = StudyEngine(nursery, adapter, options, folder, work_dir, study._inbox, write_file, host)
             nursery.start_soon(engine.watch)
             nursery.start_soon(study._run, engine, link)
             try:
@@ -226,4 +273,5 @@ async def open_launcher(
                 engine.kill()
                 nursery.cancel_scope.cancel()
     finally:
+        (folder.secrets / HTTP_FILE).unlink(missing_ok=True)
         folder.close()

@@ -12,14 +12,19 @@ import trio
 from trio.testing import memory_stream_pair
 
 from gspc_trio.components.launcher.events import (
+    ClientMoved,
+    ClientState,
     CloseConnection,
     LauncherAction,
     LauncherEvent,
+    Message,
     NewConnection,
     PingServer,
     RefuseConnection,
+    RequestAccepted,
     SendToServer,
     Stop,
+    SubmitClients,
     Submitted,
     SubmitToEngine,
 )
@@ -35,6 +40,7 @@ from gspc_trio.components.launcher.shell.http_server import (
     BODY_BYTES_MAX,
     CONNECTIONS_MAX,
     HEADER_BYTES_MAX,
+    REFUSED_MAX,
     HttpServer,
     HttpServers,
 )
@@ -45,6 +51,7 @@ from tests.components.launcher.support import USUAL
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
 # ruff: noqa: ARG001
 
+QUEUED = "slurm job 11 is queued"
 TOKEN, FIRST, SECOND = "a token", b"\x01" * 32, b"\x02" * 32
 HOST = "127.0.0.1:8000"
 
@@ -55,7 +62,9 @@ class Desk:
     def __init__(self, directory: Path) -> None:
         self.inbox: Inbox[LauncherEvent] = Inbox()
         self.view = StudyView()
-        self.servers = HttpServers(self.inbox)
+        self.machine = Launcher(USUAL, "s", records=True)
+        self.servers = HttpServers(self.inbox, lambda: self.machine.connected)
+        self.told: list[object] = []
         self.ends: list[Stop] = []
         keys = {FIRST: 0, SECOND: 1}
         opened = StreamOpened(0.0, 0.0, "1")
@@ -73,6 +82,8 @@ class Desk:
                 self.ends.append(action)
         if isinstance(action, SendToServer | PingServer | RefuseConnection | CloseConnection):
             self.servers.perform(action)
+            if not self.servers.takes(action):
+                self.told.append(getattr(action, "body", action))
 
     def dial(self) -> trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]:
         ours, theirs = memory_stream_pair()
@@ -106,10 +117,9 @@ async def answer_of(stream: trio.abc.ReceiveStream) -> tuple[int, dict[str, obje
 @asynccontextmanager
 async def open_desk(directory: Path) -> AsyncIterator[Desk]:
     desk = Desk(directory)
-    machine = Launcher(USUAL, "s", records=True)
     async with trio.open_nursery() as nursery:
         desk.nursery = nursery
-        nursery.start_soon(drive, machine, desk.inbox, desk.perform)
+        nursery.start_soon(drive, desk.machine, desk.inbox, desk.perform)
         await trio.testing.wait_all_tasks_blocked()
         yield desk
         nursery.cancel_scope.cancel()
@@ -167,15 +177,22 @@ async def test_a_server_of_which_nothing_is_heard_is_over(tmp_path: Path, autoju
         assert (await desk.ask("GET /status"))[1]["refusals"] == 2
 
 
-async def test_a_server_that_is_connected_otherwise_does_not_connect_again(
+async def test_a_server_that_is_connected_otherwise_may_use_http_too(
     tmp_path: Path, autojump_clock: object
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.inbox.put(NewConnection(1, 0))
-        assert (await desk.ask("GET /jobs", token=FIRST))[0] == 200  # it may look
-        told = (409, {"error": "server 0 is connected already, and connects once"})
-        assert await desk.ask("POST /ping", token=FIRST) == told
-        assert (await desk.ask("GET /status"))[1]["state"] == "serving"
+        desk.inbox.put(Message(1, SubmitClients(1, (5,), ("solve",))))
+        told: list[object] = [RequestAccepted(1)]
+        told += [ClientMoved(5, ClientState.SUBMITTED), ClientMoved(5, ClientState.QUEUED, "11", QUEUED)]
+        assert desk.told == told
+        assert await desk.ask("POST /ping", token=FIRST) == (200, {})
+        assert await desk.ask("DELETE /jobs/5", token=FIRST) == (202, {"client_id": 5})
+        assert (await desk.ask("DELETE /jobs/6", token=FIRST))[0] == 404
+        assert desk.told == told, "answers to what was said by HTTP go nowhere else"
+        assert (await desk.ask("GET /status"))[1]["refusals"] == 0
+        assert await desk.ask("POST /done", token=FIRST) == (200, {})
+        assert desk.told[-1] == CloseConnection(1, "the study stops: the server says that the study is done")
 
 
 async def test_an_answer_waits_for_events(tmp_path: Path, autojump_clock: object) -> None:
@@ -291,7 +308,9 @@ async def test_of_too_many_connections_the_last_are_told_so(tmp_path: Path, auto
         assert (status, told["error"]) == (429, "64 connections are open already: ask again in a moment")
         more = [desk.dial() for _ in range(200)]
         await trio.testing.wait_all_tasks_blocked()
-        assert await more[-1].receive_some(10) == b""  # closed at once
+        said = [await stream.receive_some(12) for stream in more]
+        assert set(map(bytes, said)) == {b"", b"HTTP/1.1 429"}
+        assert said.count(b"") >= len(more) - REFUSED_MAX, "of a crowd most are closed at once"
         await trio.sleep(6.5)
         assert (await desk.ask("GET /status"))[0] == 200
         for stream in silent:

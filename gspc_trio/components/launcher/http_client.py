@@ -1,0 +1,118 @@
+"""Client of the HTTP interface of a launcher, for commands and the terminal; it blocks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from urllib.parse import quote, urlencode, urlsplit
+
+from gspc_trio.components.launcher.http_file import HTTP_FILE, HttpAccess, HttpFileError, read_http_file
+
+SECRETS = "secret"
+"""Directory in that of a study, for what its owner alone can read."""
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+STUDY_GLOB = "study-*"
+"""Directories of studies whose name nobody has chosen."""
+
+
+class StudyUnreachable(Exception):
+    """There is no answer from the launcher of a study; the message is one line for people."""
+
+
+class StudyRefuses(Exception):
+    """The launcher refuses what it was asked, and this is why.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def find_study(directory: Path | None, here: Path) -> Path:
+    """Return the directory of a study that runs.
+
+    Args:
+        directory: what the user has named; None: the newest that runs in ``here``.
+        here: where the user is.
+
+    Raises:
+        StudyUnreachable: none runs there.
+    """
+    if directory is not None:
+        if not directory.is_dir():
+            raise StudyUnreachable(f"there is no directory {directory}: name the output_dir of a study")
+        return directory
+    running = [path for path in sorted(here.glob(STUDY_GLOB)) if (path / SECRETS / HTTP_FILE).exists()]
+    if not running:
+        raise StudyUnreachable(f"no study runs in {here}: name its output_dir with --study DIR")
+    return running[-1]
+
+
+class StudyClient:
+    """Asks the launcher of one study.
+
+    Args:
+        directory: of the study.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def get(self, *path: object, **query: object) -> dict[str, object]:
+        """Return what there is at a path.
+
+        Raises:
+            StudyUnreachable: nobody answers.
+            StudyRefuses: there is no such thing.
+        """
+        access = self._access()
+        asked = urlencode({name: value for name, value in query.items() if value is not None})
+        return self._ask(access, "GET", "/" + "/".join(quote(str(word)) for word in path), asked)
+
+    def cancel(self, client_id: int) -> None:
+        """Have a client end, as its server can: with the server's secret, which the owner can read.
+
+        Raises:
+            StudyUnreachable: nobody answers.
+            StudyRefuses: there is no such client.
+        """
+        incarnation = self.get("status")["incarnation"]
+        path = self.directory / SECRETS / f"server.{incarnation}.json"
+        try:
+            secret = json.loads(path.read_text(encoding="utf-8"))["token"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StudyUnreachable(f"cannot read {path}: {error}") from error
+        self._ask(HttpAccess(self._access().address, str(secret)), "DELETE", f"/jobs/{client_id}")
+
+    def _access(self) -> HttpAccess:
+        try:
+            return read_http_file(self.directory / SECRETS)
+        except HttpFileError as error:
+            raise StudyUnreachable(str(error)) from error
+
+    def _ask(self, access: HttpAccess, method: str, path: str, query: str = "") -> dict[str, object]:
+        where = urlsplit(access.address)
+        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_S)
+        try:
+            headers = {"Authorization": f"Bearer {access.token}"}
+            connection.request(method, f"{path}?{query}" if query else path, headers=headers)
+            answer = connection.getresponse()
+            told: object = json.loads(answer.read(ANSWER_BYTES_MAX))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            words = f"the launcher of {self.directory} does not answer at {access.address}: {reason}"
+            raise StudyUnreachable(words) from error
+        finally:
+            connection.close()
+        if not isinstance(told, dict):
+            raise StudyUnreachable(f"the launcher of {self.directory} has answered with what is no object")
+        if answer.status >= 300:
+            raise StudyRefuses(answer.status, str(told.get("error", answer.reason)))
+        return told
