@@ -55,7 +55,7 @@ class Dask(RunningCluster):
         )
 
     def lose_hosts(self) -> None:
-        """Kill two workers, and start others in their place."""
+        """See RunningCluster."""
         for host in HOSTS[:2]:
             self.processes[host].kill()
             self.processes[host].wait()
@@ -69,5 +69,6 @@ def open_dask(folder: Path) -> Iterator[Dask]:
         cluster.start()
         yield cluster
     finally:
+        cluster.leave()
         for process in reversed(cluster.processes.values()):
             end(process)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
+from pathlib import Path
 
 from gspc_trio.components.provision.providers.mpi import MpiProvider
 
@@ -17,15 +19,26 @@ def missing() -> str:
     return "" if "Open" in said else "the mpiexec here is not of Open MPI"
 
 
+MARK = "GSPC_TEST_MPI"
+
+
 class Mpi:
     """``mpiexec``; see ``Cluster``."""
 
     def __init__(self) -> None:
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        self.environment = {**allowed, "PATH": os.environ["PATH"]}
+        self._mark = secrets.token_hex(8)
+        self.environment = {**allowed, "PATH": os.environ["PATH"], MARK: self._mark}
 
     def jobs(self) -> list[str]:
-        """Return the ids of the jobs that have not ended, those of other users of this host among them."""
+        """Return the ids of the jobs that have not ended, without those that others have on this host."""
         listed = subprocess.run(MpiProvider().query(), capture_output=True, text=True, check=True).stdout
         lines = [line.split() for line in listed.splitlines()]
-        return [words[0] for words in lines if words[-1].startswith("gspc-job=") and words[0] == words[1]]
+        found = [words[0] for words in lines if words[-1].startswith("gspc-job=") and words[0] == words[1]]
+        return [pid for pid in found if self._is_ours(pid)]
+
+    def _is_ours(self, pid: str) -> bool:
+        try:
+            return f"{MARK}={self._mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:  # gone meanwhile
+            return False

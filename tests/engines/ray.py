@@ -8,13 +8,9 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from gspc_trio.components.provision.batch import Command, CommandResult
 from gspc_trio.components.provision.find import find_provider
 from tests.e2e.support import free_port
 from tests.engines.support import END_S, RunningCluster, end
-
-TRIES = 4
-GIVEN_UP = "Starting Ray client server failed"
 
 NODES = """
 import sys
@@ -22,11 +18,14 @@ from ray.cluster_utils import Cluster
 
 head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": int(sys.argv[1])}
 cluster = Cluster(initialize_head=True, head_node_args=head)
-for _ in range(2):
-    cluster.add_node(num_cpus=1)
+nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
 cluster.wait_for_nodes()
 print("ready", flush=True)
-sys.stdin.read()
+for _ in sys.stdin:
+    for node in nodes:
+        cluster.remove_node(node, allow_graceful=False)
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    print("lost", flush=True)
 cluster.shutdown()
 """
 
@@ -44,15 +43,12 @@ class Ray(RunningCluster):
         self._await("ready")
         self.address = address
         self.provider = find_provider("ray", address=address)
-        self.wait_complete()
 
-    def run(self, command: Command, stdin: str = "") -> CommandResult:
-        """Run it; Ray starts a process for each connection, and on a busy host gives that up too early."""
-        for _ in range(TRIES):
-            result = super().run(command, stdin)
-            if GIVEN_UP not in result.errors:
-                break
-        return result
+    def lose_hosts(self) -> None:
+        """See RunningCluster."""
+        assert self._process.stdin is not None
+        print("lose", file=self._process.stdin, flush=True)
+        self._await("lost")
 
     def _await(self, word: str) -> None:
         assert self._process.stdout is not None
@@ -67,9 +63,14 @@ def open_ray() -> Iterator[Ray]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
+        cluster = None
         try:
-            yield Ray(process, f"ray://127.0.0.1:{port}")
+            cluster = Ray(process, f"ray://127.0.0.1:{port}")
+            cluster.wait_complete()
+            yield cluster
         finally:
+            if cluster is not None:
+                cluster.leave()
             assert process.stdin is not None
             process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):

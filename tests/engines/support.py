@@ -56,10 +56,31 @@ class RunningCluster:
     environment: Mapping[str, str] = {}
     address: str
     provider: Provider
+    _helper: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     def run(self, command: Command, stdin: str = "") -> CommandResult:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-        return CommandResult(done.returncode, done.stdout, done.stderr)
+        """Have the helper of the provider answer a command: to connect for each takes long on a busy host."""
+        if self._helper is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                words = (*self.provider.helper, "serve", str(theirs.fileno()))
+                self._helper = subprocess.Popen(words, pass_fds=(theirs.fileno(),)), ours
+        link = self._helper[1]
+        arguments = command[len(self.provider.helper) :]
+        link.sendall(json.dumps([arguments, stdin]).encode() + b"\n")
+        with link.makefile("rb") as lines:
+            return CommandResult(*json.loads(lines.readline()))
+
+    def leave(self) -> None:
+        """End the helper."""
+        if self._helper is not None:
+            process, link = self._helper
+            link.close()
+            end(process)
+
+    def lose_hosts(self) -> None:
+        """Kill two hosts, and start others in their place."""
+        raise NotImplementedError
 
     def size(self) -> tuple[int, int] | None:
         """Return how many hosts there are, and the cores of each; None when that is not known now."""

@@ -13,7 +13,6 @@ import pytest
 from gspc_trio import Executor
 from gspc_trio.components.provision.batch import BadRequest, BatchRequest, BatchState
 from tests.e2e.support import wait_until
-from tests.engines.dask import Dask
 from tests.engines.support import RunningCluster
 
 ALL = ["dask", "ray"]
@@ -65,8 +64,8 @@ def test_two_users_each_need_one_line(engine: RunningCluster):
     wait_until(lambda: engine.jobs() == [], "no job is left")
 
 
-@pytest.mark.parametrize("engine", ["dask"], indirect=True)
-def test_tasks_of_a_worker_that_was_killed_run_elsewhere(engine: Dask):
+@pytest.mark.parametrize("engine", ALL, indirect=True)
+def test_tasks_of_hosts_that_were_killed_run_elsewhere(engine: RunningCluster):
     with Executor(sites=engine.address) as executor:
         futures = [executor.submit(place, 0.5) for _ in range(20)]
         futures[0].result()

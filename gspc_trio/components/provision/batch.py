@@ -146,6 +146,10 @@ class Provider(Protocol):
     is_here: bool = False
     """Whether all nodes are this host, or the one where the commands run."""
 
+    helper: Command = ()
+    """Program with which its commands begin, and of which one process can answer all of them (see
+    ``shell/helper.py``); () if each needs a process of its own."""
+
     options: tuple[str, ...] = ()
     """Names of the options that it knows besides those of all providers."""
 

@@ -24,6 +24,8 @@ from gspc_trio.components.provision.batch import (
 REFUSED = 3
 """Exit status of the program when there is no job for certain: it says why."""
 
+_PYTHON = (sys.executable, "-P", "-m")
+
 _ADDRESS = re.compile(r"[a-z]+://\S+|[A-Za-z0-9_.\[\]:-]+:[0-9]+|")
 
 
@@ -61,14 +63,13 @@ class EngineSize(msgspec.Struct):
 
 
 class TaskEngineProvider(Provider):
-    """A running cluster whose program of ours is the module ``program``."""
+    """A running cluster; ``helper`` is a program of ours."""
 
     secret_path = "/dev/stdin"
     options = ("address",)
-    program: str
 
     def _command(self, verb: str, *names: str) -> Command:
-        return (sys.executable, "-P", "-m", self.program, verb, self.address, *names)
+        return (*self.helper, verb, self.address, *names)
 
     def submit(self, request: BatchRequest) -> Command:
         """See Provider."""
@@ -135,11 +136,11 @@ class DaskProvider(TaskEngineProvider):
     """A running Dask cluster: a node is a task that is pinned to a worker, one a host."""
 
     name = "dask"
-    program = "gspc_trio.components.provision.shell.dask_jobs"
+    helper = (*_PYTHON, "gspc_trio.components.provision.shell.dask_jobs")
 
 
 class RayProvider(TaskEngineProvider):
     """A running Ray cluster: a node is an actor in a placement group, each on another node of Ray."""
 
     name = "ray"
-    program = "gspc_trio.components.provision.shell.ray_jobs"
+    helper = (*_PYTHON, "gspc_trio.components.provision.shell.ray_jobs")

@@ -33,6 +33,7 @@ from gspc_trio.components.provision.blocks import (
 from gspc_trio.components.provision.shell.batch_host import BatchHost, Folder
 from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER
 from gspc_trio.components.provision.shell.commands import COMMAND_TIMEOUT_S, SiteDirectories
+from gspc_trio.components.provision.shell.helper import HelperHost
 from gspc_trio.components.provision.shell.strategies import (
     RIF_OPTIONS,
     check_reachable,
@@ -211,7 +212,7 @@ class BatchStrategy(Performer[SiteAction]):
     def __init__(
         self, provider: Provider, times: QueryTimes | None = None, host: BatchHost | None = None
     ) -> None:
-        self.host = host or BatchHost()
+        self.host = host or (HelperHost(provider.helper) if provider.helper else BatchHost())
         self._provider = provider
         self._inbox: Inbox[SiteEvent] = Inbox()
         self._site = BatchSite(provider.name, times or QueryTimes())
@@ -297,6 +298,7 @@ class BatchStrategy(Performer[SiteAction]):
             self._fresh.append(block)
             if self._served is None:
                 self._served = trio.CancelScope(shield=True)
+                self.host.begin(block.enrolments.start_soon)
                 block.enrolments.start_soon(self._serve, self._served)
         return block
 
@@ -319,7 +321,7 @@ class BatchStrategy(Performer[SiteAction]):
 
     async def _serve(self, scope: trio.CancelScope) -> None:
         """Drive the site, and run its commands, for as long as there is a block."""
-        with scope:
+        with scope, self.host.in_use():
             async with self._turn, trio.open_nursery() as nursery:
                 self._nursery = nursery
                 for block in self._fresh:
@@ -486,6 +488,18 @@ class BatchStrategy(Performer[SiteAction]):
             await self.host.command(self._provider.cancel(job_id, name))
         except OSError as error:
             log.warning("cannot cancel %s: %s", job_id, error)
+
+    async def size(self) -> tuple[int, int]:
+        """Return how many nodes the cluster has, and the cores of each at least.
+
+        Raises:
+            QueryFailed, OSError: it does not say.
+        """
+        command = self._provider.size()
+        result = None if command is None else await self.host.command(command)
+        if result is None:
+            raise QueryFailed("it does not say how large it is: say cores_per_node")
+        return self._provider.sized(result)
 
     async def _query(self, job_id: str) -> tuple[tuple[BatchJob, ...] | None, str]:
         """Return the jobs that the batch system tells of, or None and why it does not."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -34,8 +35,19 @@ class Folder(Protocol):
         ...
 
 
+StartSoon: TypeAlias = Callable[[Callable[[], Awaitable[object]]], None]
+"""Starts a task that is cancelled, at the latest, with the run-time system."""
+
+
 class BatchHost:
     """This host."""
+
+    def begin(self, start_soon: StartSoon) -> None:
+        """Take in how tasks are started that last longer than a command."""
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """Return a block for the time in which commands may be run at any moment."""
+        return nullcontext()
 
     async def command(self, command: Command, stdin: str = "") -> CommandResult | None:
         """Run a command to its end, or for so long and return None.

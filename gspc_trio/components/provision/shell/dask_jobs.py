@@ -6,30 +6,22 @@ program is always run as one, so that its functions travel by value, and the sch
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import distributed
-import msgspec
-
 from gspc_trio.components.provision.batch import BatchState
-from gspc_trio.components.provision.providers.task_engine import (
-    REFUSED,
-    EngineJob,
-    EngineRequest,
-    EngineSize,
-)
+from gspc_trio.components.provision.providers.task_engine import EngineJob, EngineRequest, EngineSize
+from gspc_trio.components.provision.shell.engine_program import Refused, Unanswered, main
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-dask: Any = distributed
-
 CONNECT_TIMEOUT_S = 10.0
-SEEN_TRIES = 200
-"""How often the scheduler is asked whether it has the tasks of a new job."""
+SEEN_TRIES, SEEN_WAIT_S = 200, 0.05
+"""How often the scheduler is asked whether it has the tasks of a new job, and the pause between."""
 
 PREFIX = "gspc-rif"
 """A key of a task is PREFIX:NAME:NODE:CORES."""
@@ -108,80 +100,77 @@ def release(name: str, dask_scheduler: Scheduler) -> None:
             dask_scheduler.client_releases_keys([key], client.client_key, "gspc-trio-cancel")
 
 
-async def _submit(client: Any, told: bytes) -> int:
-    wanted = msgspec.json.decode(told, type=EngineRequest)
-    found = await client.run_on_scheduler(hosts)
-    if wanted.nodes > len(found):
-        print(f"it has {len(found)} worker hosts, not {wanted.nodes}", file=sys.stderr)
-        return REFUSED
-    keys = set()
-    for node, (address, _, _) in enumerate(found[: wanted.nodes]):
-        key = f"{PREFIX}:{wanted.name}:{node}:{wanted.cores}"
-        keys.add(key)
-        future = client.submit(
-            run_node, told, node, key=key, workers=[address], allow_other_workers=False, pure=False, retries=0
-        )
-        dask.fire_and_forget(future)
-    for _ in range(SEEN_TRIES):  # what this client has sent may be lost when it ends too early
-        if keys <= {key for key, _ in await client.run_on_scheduler(tasks)}:
-            break
-        await asyncio.sleep(0.05)
-    else:
-        return 1
-    print(wanted.name)
-    return 0
+class DaskCluster:
+    """A connection; see EngineCluster."""
 
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError as error:
+            raise Refused(f"there is no Dask here ({error}): pip install 'gspc-trio[dask]'") from error
+        self._dask: Any = distributed
+        where = "tcp://" + address.removeprefix("dask://") if not address.startswith("tls://") else address
+        try:
+            self._client: Any = self._dask.Client(where, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise Refused(f"cannot connect to {address}: {error}") from error
 
-async def _list(client: Any, only: str) -> int:
-    jobs: dict[str, set[str]] = {}
-    for key, state in await client.run_on_scheduler(tasks):
-        jobs.setdefault(key.split(":")[1], set()).add(state)
-    if only:
-        jobs = {only: jobs.get(only, set())}
-    for name, states in jobs.items():
-        if "running" in states:
-            job = EngineJob(name, BatchState.RUNNING)
-        elif "queued" in states:
-            job = EngineJob(name, BatchState.QUEUED, "its worker has no free thread")
-        else:
-            job = EngineJob(
-                name, BatchState.ENDED, "its workers are gone" if states else "its tasks are over"
+    def submit(self, wanted: EngineRequest, told: bytes) -> None:
+        """Start a job; its tasks wait until their workers have a free thread."""
+        found = self._client.run_on_scheduler(hosts)
+        if wanted.nodes > len(found):
+            raise Refused(f"it has {len(found)} worker hosts, not {wanted.nodes}")
+        keys = set()
+        for node, (address, _, _) in enumerate(found[: wanted.nodes]):
+            key = f"{PREFIX}:{wanted.name}:{node}:{wanted.cores}"
+            keys.add(key)
+            future = self._client.submit(
+                *(run_node, told, node),
+                key=key,
+                workers=[address],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
             )
-        print(msgspec.json.encode(job).decode())
-    return 0
+            self._dask.fire_and_forget(future)
+        for _ in range(SEEN_TRIES):  # what this client has sent may be lost when it ends too early
+            if keys <= {key for key, _ in self._client.run_on_scheduler(tasks)}:
+                return
+            time.sleep(SEEN_WAIT_S)
+        raise Unanswered("its scheduler does not say that it has the tasks")
 
+    def jobs(self, only: str) -> Iterator[EngineJob]:
+        """Return the jobs, or this one."""
+        jobs: dict[str, set[str]] = {}
+        for key, state in self._client.run_on_scheduler(tasks):
+            jobs.setdefault(key.split(":")[1], set()).add(state)
+        if only:
+            jobs = {only: jobs.get(only, set())}
+        for name, states in jobs.items():
+            if "running" in states:
+                yield EngineJob(name, BatchState.RUNNING)
+            elif "queued" in states:
+                yield EngineJob(name, BatchState.QUEUED, "its worker has no free thread")
+            else:
+                why = "its workers are gone" if states else "its tasks are over"
+                yield EngineJob(name, BatchState.ENDED, why)
 
-async def _size(client: Any) -> int:
-    found = await client.run_on_scheduler(hosts)
-    if not found:
-        print("it has no worker", file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(EngineSize(len(found), min(threads for _, threads, _ in found))).decode())
-    return 0
+    def cancel(self, name: str) -> None:
+        """End a job, if it is there."""
+        self._client.run_on_scheduler(release, name)
 
+    def size(self) -> EngineSize:
+        """Return how many hosts have workers, and how many threads each of them has at least."""
+        found = self._client.run_on_scheduler(hosts)
+        if not found:
+            raise Unanswered("it has no worker")
+        return EngineSize(len(found), min(threads for _, threads, _ in found))
 
-async def run(verb: str, address: str, name: str) -> int:
-    """Do one thing; return the exit status."""
-    told = sys.stdin.buffer.read() if verb == "submit" else b""
-    where = "tcp://" + address.removeprefix("dask://") if not address.startswith("tls://") else address
-    try:
-        client = await dask.Client(where, asynchronous=True, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
-    except (OSError, ValueError) as error:
-        print(f"cannot connect to {address}: {error}", file=sys.stderr)
-        return REFUSED
-    try:
-        if verb == "submit":
-            return await _submit(client, told)
-        if verb == "list":
-            return await _list(client, name)
-        if verb == "cancel":
-            await client.run_on_scheduler(release, name)
-            return 0
-        return await _size(client)
-    finally:
-        await client.close()
+    def close(self) -> None:
+        """Leave it."""
+        self._client.close()
 
 
 if __name__ == "__main__":
     os.environ.setdefault("DASK_DISTRIBUTED__LOGGING__DISTRIBUTED", "error")
-    sys.exit(asyncio.run(run(sys.argv[1], sys.argv[2], "".join(sys.argv[3:]))))
+    sys.exit(main(DaskCluster))

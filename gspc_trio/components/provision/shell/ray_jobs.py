@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-import ray as _ray
-
 from gspc_trio.components.provision.batch import BatchState
-from gspc_trio.components.provision.providers.task_engine import (
-    REFUSED,
-    EngineJob,
-    EngineRequest,
-    EngineSize,
-)
-
-ray: Any = _ray
+from gspc_trio.components.provision.providers.task_engine import EngineJob, EngineRequest, EngineSize
+from gspc_trio.components.provision.shell.engine_program import Refused, Unanswered, main
 
 NAMESPACE, PREFIX = "gspc-trio", "gspc-rif:"
 """Where the actors are; a placement group is called PREFIX and the name of its job."""
 
-MADE_S = 30.0
-"""How long the cluster may take to know an actor."""
+TRIES, GIVEN_UP = 4, "Starting Ray client server failed"
+"""Ray starts a process of its own for each connection, and on a busy host gives that up too early."""
 
 
 class RifNode:
@@ -52,100 +44,98 @@ class RifNode:
         os._exit(0)
 
 
-def submit(told: bytes) -> int:
-    """Start a job; its actors wait until all of their nodes have room."""
-    from ray.util.placement_group import placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+class RayCluster:
+    """A connection; see EngineCluster."""
 
-    wanted = msgspec.json.decode(told, type=EngineRequest)
-    there = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    fitting = sum(cores >= wanted.cores for cores in there)
-    if fitting < wanted.nodes:
-        print(f"it has {fitting} nodes with {wanted.cores} cores, not {wanted.nodes}", file=sys.stderr)
-        return REFUSED
-    bundles = [{"CPU": wanted.cores}] * wanted.nodes
-    group = placement_group(bundles, "STRICT_SPREAD", PREFIX + wanted.name, lifetime="detached")
-    actor: Any = ray.remote(RifNode)
-    for node in range(wanted.nodes):
-        actor.options(
-            name=f"{wanted.name}:{node}",
-            namespace=NAMESPACE,
-            lifetime="detached",
-            num_cpus=wanted.cores,
-            max_restarts=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, node),
-        ).remote(told, node)
-    print(wanted.name)
-    return 0
+    def __init__(self, address: str) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise Refused(f"there is no Ray here ({error}): pip install 'gspc-trio[ray]'") from error
+        self._ray: Any = ray
+        for number in range(TRIES):
+            try:
+                self._ray.init(address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
+                return
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+                if GIVEN_UP not in str(error) or number == TRIES - 1:
+                    raise Refused(f"cannot connect to {address}: {' '.join(str(error).split())}") from error
 
+    def submit(self, wanted: EngineRequest, told: bytes) -> None:
+        """Start a job; its actors wait until all of their nodes have room."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-def list_jobs(only: str) -> int:
-    """Print the jobs, or this one."""
-    from ray.util import list_named_actors, placement_group_table
+        fitting = sum(cores >= wanted.cores for cores in self._cores())
+        if fitting < wanted.nodes:
+            raise Refused(f"it has {fitting} nodes with {wanted.cores} cores, not {wanted.nodes}")
+        bundles = [{"CPU": wanted.cores}] * wanted.nodes
+        group = placement_group(bundles, "STRICT_SPREAD", PREFIX + wanted.name, lifetime="detached")
+        actor: Any = self._ray.remote(RifNode)
+        for node in range(wanted.nodes):
+            actor.options(
+                name=f"{wanted.name}:{node}",
+                namespace=NAMESPACE,
+                lifetime="detached",
+                num_cpus=wanted.cores,
+                max_restarts=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, node),
+            ).remote(told, node)
 
-    groups = {
-        group["name"].removeprefix(PREFIX): group["state"]
-        for group in placement_group_table().values()
-        if group["name"].startswith(PREFIX) and group["state"] != "REMOVED"
-    }
-    live = {
-        actor["name"].rpartition(":")[0]
-        for actor in list_named_actors(all_namespaces=True)
-        if actor["namespace"] == NAMESPACE
-    }
-    for name in [only] if only else groups:
-        state = groups.get(name, "")
-        if not state:
-            job = EngineJob(name, BatchState.ENDED, "it has no placement group any more")
-        elif name not in live:
-            job = EngineJob(name, BatchState.ENDED, "its actors are over")
-        elif state == "PENDING":
-            job = EngineJob(name, BatchState.QUEUED, "its nodes have no free cores")
-        else:
-            job = EngineJob(name, BatchState.RUNNING)
-        print(msgspec.json.encode(job).decode())
-    return 0
+    def jobs(self, only: str) -> Iterator[EngineJob]:
+        """Return the jobs, or this one."""
+        from ray.util import list_named_actors
 
+        groups = self._groups()
+        live = {
+            actor["name"].rpartition(":")[0]
+            for actor in list_named_actors(all_namespaces=True)
+            if actor["namespace"] == NAMESPACE
+        }
+        for name in [only] if only else groups:
+            state = groups.get(name, "")
+            if not state:
+                yield EngineJob(name, BatchState.ENDED, "it has no placement group any more")
+            elif name not in live:
+                yield EngineJob(name, BatchState.ENDED, "its actors are over")
+            elif state == "PENDING":
+                yield EngineJob(name, BatchState.QUEUED, "its nodes have no free cores")
+            else:
+                yield EngineJob(name, BatchState.RUNNING)
 
-def cancel(name: str) -> int:
-    """End a job; its actors are killed with their placement group."""
-    from ray.util import placement_group_table
-    from ray.util.placement_group import get_placement_group, remove_placement_group
+    def cancel(self, name: str) -> None:
+        """End a job; its actors are killed with their placement group."""
+        from ray.util.placement_group import get_placement_group, remove_placement_group
 
-    if any(
-        group["name"] == PREFIX + name and group["state"] != "REMOVED"
-        for group in placement_group_table().values()
-    ):
-        remove_placement_group(get_placement_group(PREFIX + name))
-    return 0
+        if name in self._groups():
+            remove_placement_group(get_placement_group(PREFIX + name))
 
+    def size(self) -> EngineSize:
+        """Return how many nodes have cores, and how many each of them has at least."""
+        cores = [number for number in self._cores() if number]
+        if not cores:
+            raise Unanswered("it has no node with cores")
+        return EngineSize(len(cores), min(cores))
 
-def size() -> int:
-    """Print how many nodes have cores, and how many each of them has at least."""
-    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    cores = [number for number in cores if number]
-    if not cores:
-        print("it has no node with cores", file=sys.stderr)
-        return 1
-    print(msgspec.json.encode(EngineSize(len(cores), min(cores))).decode())
-    return 0
+    def close(self) -> None:
+        """Leave it."""
+        self._ray.shutdown()
 
+    def _cores(self) -> list[int]:
+        """Return the cores of each node."""
+        return [int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]]
 
-def main(verb: str, address: str, name: str) -> int:
-    """Do one thing; return the exit status."""
-    told = sys.stdin.buffer.read() if verb == "submit" else b""
-    try:
-        ray.init(address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        print(f"cannot connect to {address}: {error}", file=sys.stderr)
-        return REFUSED
-    if verb == "submit":
-        return submit(told)
-    if verb == "list":
-        return list_jobs(name)
-    return cancel(name) if verb == "cancel" else size()
+    def _groups(self) -> dict[str, str]:
+        """Return the states of the placement groups of jobs, by the name of the job."""
+        from ray.util import placement_group_table
+
+        return {
+            group["name"].removeprefix(PREFIX): group["state"]
+            for group in placement_group_table().values()
+            if group["name"].startswith(PREFIX) and group["state"] != "REMOVED"
+        }
 
 
 if __name__ == "__main__":
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    sys.exit(main(sys.argv[1], sys.argv[2], "".join(sys.argv[3:])))
+    sys.exit(main(RayCluster))

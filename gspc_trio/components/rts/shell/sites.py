@@ -30,7 +30,6 @@ from gspc_trio.components.provision.blocks import (
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
 from gspc_trio.components.provision.score import outcome_of
 from gspc_trio.components.provision.shell.batch import BatchStrategy
-from gspc_trio.components.provision.shell.commands import run_command
 from gspc_trio.components.provision.site_events import (
     BatchAnswered,
     BatchMoved,
@@ -209,12 +208,13 @@ class SiteRuns(Performer[SitesAction]):
         answered: Callable[[str], None],
         before: SavedSite | None = None,
         by_hand: bool = False,
+        made: BatchStrategy | None = None,
     ) -> None:
-        """Add a site; see SiteRunner."""
+        """Add a site; see SiteRunner. Its strategy may have been made."""
         strategy, unit_s, is_here = settings.provider, settings.blocks.time_unit_s, True
         provider: Provider | None = None
         if self._host.machine.has_blocks(strategy) and strategy not in BUILT_IN:
-            made = None  # somebody has given the run-time system this strategy
+            pass  # somebody has given the run-time system this strategy
         else:
             try:
                 provider = find_provider(settings.provider, settings.via, settings.options.get("address", ""))
@@ -223,10 +223,13 @@ class SiteRuns(Performer[SitesAction]):
                 answered(f"site {name}: {error}")
                 return
             if settings.asks_size:
-                self._host.start_soon(partial(self._ask_size, provider, name, settings, answered))
+                made = BatchStrategy(provider)
+                made.host.begin(self._host.start_soon)
+                add = partial(self.add, name, answered=answered, before=before, by_hand=by_hand)
+                self._host.start_soon(partial(self._ask_size, name, made, settings, add, answered))
                 return
             strategy, unit_s, is_here = site_strategy(name), float(provider.time_unit_s), provider.is_here
-            made = None if self._host.machine.has_blocks(strategy) else BatchStrategy(provider)
+            made = None if self._host.machine.has_blocks(strategy) else made or BatchStrategy(provider)
         if not is_here and not self._is_reachable():
             answered(
                 f"site {name}: its nodes cannot reach the run-time system, which listens at "
@@ -264,20 +267,18 @@ class SiteRuns(Performer[SitesAction]):
         )
 
     async def _ask_size(
-        self, provider: Provider, name: str, settings: SiteSettings, answered: Callable[[str], None]
+        self,
+        name: str,
+        made: BatchStrategy,
+        settings: SiteSettings,
+        add: Callable[..., None],
+        answered: Callable[[str], None],
     ) -> None:
         """Add a site whose cluster says itself how large it is."""
-        refusal, size = "it does not say how large it is: say cores_per_node", None
         try:
-            command = provider.size()
-            result = None if command is None else await run_command(command)
-            size = None if result is None else provider.sized(result)
+            add(settings=settings.with_size(*await made.size()), made=made)
         except (QueryFailed, OSError) as error:
-            refusal = str(error)
-        if size is None:
-            answered(f"site {name}: {provider.name}: {refusal}")
-        else:
-            self.add(name, settings.with_size(*size), answered)
+            answered(f"site {name}: {settings.provider}: {error}")
 
     def _keep_blocks(self, site: str) -> None:
         """Take in the blocks of a site that an earlier run-time system has asked for."""
