@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shutil
 import signal
@@ -17,6 +18,7 @@ from attrs import frozen
 from gspc_trio.components.launcher.adapter import Adapter, find_adapter
 from gspc_trio.components.launcher.events import (
     CancelAtEngine,
+    ClientMoved,
     CloseConnection,
     EndClient,
     KillCommands,
@@ -27,6 +29,7 @@ from gspc_trio.components.launcher.events import (
     RefuseConnection,
     SendToServer,
     Signal,
+    StatesStale,
     Stop,
     SubmitToEngine,
 )
@@ -55,6 +58,8 @@ from gspc_trio.records.facts import (
     StudyRecord,
 )
 from gspc_trio.version import VERSION
+
+log = logging.getLogger(__name__)
 
 LATER_S = 5.0
 """What a study may take to stop beyond its ``stop_grace_s``, seconds."""
@@ -141,11 +146,13 @@ class RunningStudy(Performer[LauncherAction]):
     @performs(SubmitToEngine, ListEngine, CancelAtEngine, EndClient, KillCommands)
     def _call(self, action: EngineAction) -> None:
         assert self._engine is not None, "it runs"
+        _log(action)
         self._engine.perform(action)
 
     @performs(SendToServer, PingServer, RefuseConnection, CloseConnection)
     def _tell(self, action: LinkAction) -> None:
         assert self._link is not None, "it runs"
+        _log(action)
         self._http.perform(action)
         if not self._http.takes(action):
             self._link.perform(action)
@@ -160,6 +167,25 @@ class RunningStudy(Performer[LauncherAction]):
     def _stopped(self, action: Stop) -> None:
         self._stop = action
         self._inbox.close()
+
+
+def _log(action: EngineAction | LinkAction) -> None:
+    """Tell people who want to know what happens."""
+    match action:
+        case SubmitToEngine(name=name, client_ids=ids):
+            log.info("submit %s: %s", name, f"clients {ids}" if ids else f"server {action.incarnation}")
+        case CancelAtEngine(name=name):
+            log.info("cancel %s", name)
+        case SendToServer(body=ClientMoved(client_id=client_id, state=state, text=text)):
+            log.info("client %d is %s: %s", client_id, state, text)
+        case SendToServer(body=StatesStale(reason=reason)):
+            log.warning("what is known of jobs is old: %s", reason)
+        case RefuseConnection(reason=reason):
+            log.warning("a connection is refused: %s", reason)
+        case CloseConnection(reason=reason):
+            log.info("the connection of the server is closed: %s", reason)
+        case _:
+            log.debug("%s", action)
 
 
 def check_study(options: LauncherOptions, work_dir: Path) -> Adapter:

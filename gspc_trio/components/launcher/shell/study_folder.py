@@ -94,7 +94,10 @@ class StudyFolder:
             Path(process.status).unlink(missing_ok=True)
             Path(process.cancel).unlink(missing_ok=True)
         for path, content in files.items():
-            Path(path).write_text(content, encoding="utf-8")
+            try:
+                Path(path).write_text(content, encoding="utf-8")
+            except OSError as error:  # the error of a full disk does not say which file it is
+                raise OSError(error.errno, error.strerror, path) from error
 
     def save(self, kind: str, uid: int, result: CommandResult, with_empty: bool) -> None:
         """Write what a call of the engine has printed.
