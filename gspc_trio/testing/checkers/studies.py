@@ -354,6 +354,8 @@ class StudyChecks:
         self._cancelled.discard(client_id)
         if state is ClientState.CANCELLED and not was_cancelled:
             raise Broken(f"client {client_id} is told to be cancelled, and nobody has asked for that")
+        if was_cancelled and state not in (ClientState.CANCELLED, ClientState.COMPLETED):
+            raise Broken(f"client {client_id} is told to be {state}, and was cancelled")
         if before is ClientState.POSTPONED:
             waiting = next(ids for ids in self._waiting if client_id in ids)
             waiting.remove(client_id)

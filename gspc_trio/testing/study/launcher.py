@@ -47,7 +47,7 @@ from gspc_trio.testing.simulated.batch import BatchSystem, SimulatedProvider
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.study.links import Link
 
-JOB_S = 60
+JOB_S = 5000
 """The time of a job at the batch system."""
 
 ServerLink = Link[NewConnection | ServerMessage, ToServer | PingServer | CloseConnection | RefuseConnection]

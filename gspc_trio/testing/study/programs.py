@@ -33,8 +33,8 @@ PAUSES_S = (0.0, 0.0, 0.01, 0.5, 3.0)
 LOOK_S = 1.0
 """A server without anything to ask for looks so often whether it has."""
 
-LINGERS_S = (0.0, 0.0, 3.0, 40.0)
-"""For how long a server runs on whose connection has ended."""
+LINGERS_S = (0.0, 0.0, 3.0, 40.0, 4000.0)
+"""For how long a server runs on whose connection has ended after the launcher has said something."""
 
 WORK_S = (0.0, 1.0, 5.0, 20.0)
 """How long clients take, at most."""
@@ -67,15 +67,17 @@ class SimulatedServer:
         link.say(hello)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask)
-            await self._listen()
+            lingers_s = self._random.choice(LINGERS_S) if await self._listen() else 0.0
             nursery.cancel_scope.cancel()
-        await trio.sleep(self._random.choice(LINGERS_S))
+        await trio.sleep(lingers_s)
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> bool:
+        """Take all that is said; return whether there was anything."""
+        is_known = False
         while True:
             match await self._link.down.receive():
                 case None | CloseConnection() | RefuseConnection():
-                    return
+                    return is_known
                 case PingServer():
                     self._link.say(ServerPing())
                 case ClientMoved(client_id=client_id, state=state):
@@ -85,6 +87,7 @@ class SimulatedServer:
                 case RequestRefused(request=request):
                     for client_id in self._requests.pop(request, ()):
                         self._asked.pop(client_id, None)
+            is_known = True
 
     async def _ask(self) -> None:
         while self._to_do:
@@ -113,10 +116,8 @@ class SimulatedServer:
         if self._random.random() < 0.5:
             return CancelClient(request, one)
         many = tuple(range(100, 101 + self._group_size))
-        ids, command = self._random.choice(
-            [((one, one), COMMAND), ((), COMMAND), (many, COMMAND), ((one,), ())]
-        )
-        return SubmitClients(request, ids, command)
+        ids = self._random.choice(((one,), (one, one), (), many))
+        return SubmitClients(request, ids, self._random.choice((COMMAND, COMMAND, ())))
 
 
 class SimulatedClients:
