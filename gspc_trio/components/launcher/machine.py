@@ -121,6 +121,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         """Client that has not ended -> its job."""
         self._incarnation = 0
         self._servers: dict[int, LaunchedJob] = {}
+        self._restart_at = 0.0
+        """When the next server may be submitted."""
         self._unconnected = 0
         """Number of servers in a row that ended without having connected."""
         self._connection: int | None = None
@@ -154,6 +156,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             yield min(self._ping_at, self._dead_at)
         if self.state is LauncherState.AWAITING and self._return_at is not None:
             yield self._return_at
+        if self.state is LauncherState.RESTARTING and self._restart_at > self.now:
+            yield self._restart_at
         if self.state is LauncherState.STOPPING:
             yield self._stop_at
         if (due := self._site.deadline()) is not None:
@@ -213,7 +217,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def settle(self) -> None:
         """Submit what has a place; stop when nothing is left."""
-        if self.state is LauncherState.RESTARTING and len(self._jobs) < self._options.job_limit:
+        has_place = len(self._jobs) < self._options.job_limit
+        if self.state is LauncherState.RESTARTING and has_place and self.now >= self._restart_at:
             self._submit_server()
         while self._postponed and len(self._jobs) < self._options.job_limit:
             self._submit(self._postponed.take_first())
@@ -246,8 +251,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         job = self._servers[self._incarnation] = LaunchedJob(self._incarnation, (), ())
         self._submit(job)
 
-    def _server_lost(self, reason: str) -> None:
-        """Cancel all jobs, and submit the next server, unless the study stops for that."""
+    def _server_lost(self, reason: str, pause_s: float = 0.0) -> None:
+        """Cancel all jobs, and submit the next server after a pause, unless the study stops for that."""
         if self.state in _IS_OVER:
             return
         uid = self._servers[self._incarnation].uid
@@ -262,6 +267,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._end_study(Stop(1, words, output_uid=uid))
         else:
             self._incarnation += 1
+            self._restart_at = self.now + pause_s
             self._enter(LauncherState.RESTARTING, reason)
             self._close(f"another server takes over: {reason}")
             self._cancel_all()
@@ -535,7 +541,9 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         job = self._jobs.pop(action.name)
         self._facts.job(job, "gone", action.reason)
         if job is self._servers.get(self._incarnation):
-            self._server_lost(action.reason)
+            # An engine that refuses a job may take one when the jobs are gone that are just being cancelled.
+            pause_s = self._options.timer_interval_s if action.how == "refused" else 0.0
+            self._server_lost(action.reason, pause_s)
         for client in list(job.clients):
             if client.is_cancelling:
                 state = ClientState.CANCELLED

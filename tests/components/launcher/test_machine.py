@@ -119,7 +119,9 @@ def interrupted_studies() -> Walked:
 
 def lost_servers() -> Walked:
     refused, ended = Study().submitted(), Study().awaiting()
-    assert refused.tell(SubmitFailed(0, "no")) == [SubmitToEngine(1, "s-1", 1, (), (), True)]
+    assert refused.tell(SubmitFailed(0, "no")) == []
+    assert refused.tick() == [SubmitToEngine(1, "s-1", 1, (), (), True)]
+    assert refused.now == 5
     failed = CommandExited(0, 1, is_gone=True)
     assert ended.tell(failed) == [SubmitToEngine(1, "s-1", 1, (), (), True)]
     return refused.machine.walked | ended.machine.walked
@@ -415,7 +417,8 @@ def test_a_second_connection_of_the_same_server_is_refused():
 
 def test_three_servers_in_a_row_that_end_unconnected_stop_the_study():
     study = Study().submitted()
-    assert study.tell(SubmitFailed(0, "a")) == [SubmitToEngine(1, "s-1", 1, (), (), True)]
+    assert study.tell(SubmitFailed(0, "a")) == []
+    assert study.tick() == [SubmitToEngine(1, "s-1", 1, (), (), True)]
     assert study.tell(CommandExited(1, 127, is_gone=True)) == [SubmitToEngine(2, "s-2", 2, (), (), True)]
     reason = "3 servers in a row have ended before they connected, the last one: c"
     assert study.tell(Submitted(1, None)) == []
@@ -424,8 +427,9 @@ def test_three_servers_in_a_row_that_end_unconnected_stop_the_study():
 
 def test_a_server_that_has_connected_makes_the_count_begin_again():
     study = Study().submitted()
-    study.tell(SubmitFailed(0, "a"))
-    study.tell(SubmitFailed(1, "b"))
+    for uid in (0, 1):
+        study.tell(SubmitFailed(uid, "a"))
+        study.tick()
     study.tell(NewConnection(1, 2))
     study.tell(ConnectionShutdown(1))
     assert study.state == "submitting"
