@@ -1,21 +1,37 @@
-"""How many events a launcher takes, whose clients, server and engine are simulated.
+"""How many events a launcher takes, and how fast it answers, replaces a server and fills its places.
 
     python bench/launcher.py [--json] [--small]
 
-``launcher.events_per_s``  events per second of one core: 10,000 clients, which are all at the engine at a
-                           time; with what simulates them
+``launcher.events_per_s``   events per second of one core: 10,000 simulated clients, which are all at the
+                            engine at a time; with what simulates them
+``launcher.signal_p99_ms``  from SIGINT to the end of the ``sbatch`` that hangs, which is killed first
+``launcher.restart_s``      from the time that a server is stopped to when the next one has connected, at
+                            ``timer_interval_s = 5``, as a process of this host; the longest of several
+``launcher.idle_share``     share of the places of clients in which none runs while some wait: 200 clients of
+                            15 s, ``job_limit`` 20, in a Slurm cluster on this host; left out without Slurm
 
-Each client is asked for by a message of its own, and is alone in its job. The engine answers submissions
-after a tenth of a second, lists jobs, lets them begin after some seconds and end after some minutes. Each
-client's command says that it has ended before the engine says so.
+A simulated client is asked for by a message of its own, and is alone in its job. The engine answers
+submissions after a tenth of a second, lists jobs, lets them begin after some seconds and end after some
+minutes. Each client's command says that it has ended before the engine says so.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import random
+import select
+import signal
 import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from attrs import evolve
 from figures import Figures, options_parser
@@ -49,6 +65,10 @@ CLIENTS, SMALL_CLIENTS, RUNS = 10_000, 200, 3
 ANSWER_S = 0.1
 WAIT_S, RUN_S = 60.0, 300.0
 """How long a job waits at the engine, and runs, at most."""
+
+SIGNALS = 100
+START_S = 600.0
+"""Within which what is waited for is there, on a busy host, too."""
 
 COMMAND = ("solve", "--input", "case.toml")
 
@@ -141,6 +161,157 @@ def events_per_s(clients: int) -> float:
     return study.events / elapsed_s
 
 
+# Real studies -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def launched(folder: Path, options: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a launcher in a folder for the time of a block."""
+    (folder / "study.toml").write_text(f'output_dir = "out"\n{options}')
+    command = [sys.executable, "-m", "gspc_trio.cli.launcher", "-c", "study.toml"]
+    with (folder / "launcher.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=os.environ | environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(90)
+        finally:
+            process.kill()
+
+
+def awaited(path: Path, process: subprocess.Popen[bytes]) -> str:
+    """Return what a file says as soon as it says something.
+
+    Raises:
+        RuntimeError: the launcher has ended before.
+    """
+    until_s = time.monotonic() + START_S
+    while True:
+        if path.exists() and (text := path.read_text()).endswith("\n"):
+            return text
+        if process.poll() is not None or time.monotonic() > until_s:
+            log = (path.parent / "launcher.log").read_text()
+            raise RuntimeError(f"there is no {path.name}; the launcher says: {log}")
+        time.sleep(0.01)
+
+
+def signal_ms(folder: Path) -> float:
+    """Return how long after SIGINT an ``sbatch`` has ended that hangs."""
+    for name, text in (("sbatch", "echo $$ > sbatch.pid\nsleep 3600"), ("squeue", ""), ("scancel", "")):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    options = 'scheduler = "slurm"\nserver_command = ["true"]\nstop_grace_s = 0.1\n'
+    with launched(folder, options, {"PATH": f"{folder}:{os.environ['PATH']}"}) as process:
+        hanging = os.pidfd_open(int(awaited(folder / "sbatch.pid", process)))
+        time.sleep(random.uniform(0.0, 0.1))
+        ends = select.poll()
+        ends.register(hanging, select.POLLIN)
+        begun_s = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        ends.poll(60_000)
+        elapsed_s = time.perf_counter() - begun_s
+        os.close(hanging)
+    return 1e3 * elapsed_s
+
+
+SILENT_SERVER = """
+import os, pathlib, time
+from gspc_trio import study
+with study.connect():
+    path = pathlib.Path(os.environ["GSPC_INCARNATION"])
+    path.write_text(f"{os.getpid()} {time.monotonic()}\\n")
+    time.sleep(3600)
+"""
+
+
+def restart_s(folder: Path) -> float:
+    """Return how long after a server is stopped the next one has been started and has connected."""
+    (folder / "server.py").write_text(SILENT_SERVER)
+    options = f'scheduler = "local"\nserver_command = ["{sys.executable}", "server.py"]\n'
+    with launched(folder, options, {}) as process:
+        pid = int(awaited(folder / "0", process).split()[0])
+        time.sleep(random.uniform(0.0, 5.0))
+        os.kill(pid, signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        began_s = float(awaited(folder / "1", process).split()[1])
+    return began_s - stopped_s
+
+
+MANY_CLIENTS = """
+import pathlib
+from gspc_trio import study
+with study.connect() as launcher:
+    for client_id in range({clients}):
+        launcher.submit(client_id, ["sh", "client.sh", "{run_s}"])
+    for change in launcher.changes():
+        pass
+    pathlib.Path("all").write_text("done\\n")
+    launcher.done()
+"""
+
+CLIENT = """
+read -r begun rest < /proc/uptime
+sleep "$1"
+read -r ended rest < /proc/uptime
+echo "$begun $ended" > "ran.$GSPC_CLIENT_ID"
+"""
+
+
+def idle_share(folder: Path, environment: dict[str, str], clients: int, limit: int, run_s: float) -> float:
+    """Return the share of the places of clients in which none runs as long as some wait.
+
+    Args:
+        folder: in which jobs run.
+        environment: of the commands of Slurm.
+        clients: number of them.
+        limit: of jobs, with that of the server.
+        run_s: how long a client takes.
+    """
+    (folder / "server.py").write_text(MANY_CLIENTS.format(clients=clients, run_s=run_s))
+    (folder / "client.sh").write_text(CLIENT)
+    options = (
+        f'scheduler = "slurm"\nserver_command = ["{sys.executable}", "server.py"]\njob_limit = {limit}\n'
+    )
+    with launched(folder, options, environment) as process:
+        awaited(folder / "all", process)
+    spans = sorted(tuple(map(float, path.read_text().split())) for path in folder.glob("ran.*"))
+    assert len(spans) == clients, f"{len(spans)} clients have run"
+    first_s, last_s = spans[0][0], spans[-1][0]  # after that none waits
+    busy_s = sum(min(ended_s, last_s) - begun_s for begun_s, ended_s in spans)
+    return 1 - busy_s / ((limit - 1) * (last_s - first_s))
+
+
+def measure_slurm(figures: Figures, *, small: bool) -> None:
+    """Measure with a Slurm cluster of this host, if there can be one."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    try:
+        from tests.engines.slurm import missing, open_slurm
+    except ImportError as error:
+        print(f"no launcher.idle_share: {error}", file=sys.stderr)
+        return
+    if why := missing():
+        print(f"no launcher.idle_share: {why}", file=sys.stderr)
+        return
+    sizes = (4, 3, 1.0) if small else (200, 20, 15.0)
+    # munged wants all on the way to its socket to be open to others.
+    with TemporaryDirectory(prefix="slurm-") as cluster, TemporaryDirectory(prefix="study-") as folder:
+        with open_slurm(Path(cluster), nodes=2, cores=16) as slurm:
+            share = idle_share(Path(folder), slurm.environment, *sizes)
+    figures.add("launcher.idle_share", share, "share")
+
+
+def repeat(measure: Callable[[Path], float], times: int) -> list[float]:
+    """Return what so many measurements give, each in a folder of its own."""
+    found = []
+    for _ in range(times):
+        with TemporaryDirectory(prefix="study-") as folder:
+            found.append(measure(Path(folder)))
+    return found
+
+
 def main() -> None:
     """Measure and print."""
     options = options_parser(__doc__).parse_args()
@@ -148,6 +319,10 @@ def main() -> None:
     clients = SMALL_CLIENTS if options.small else CLIENTS
     rates = [events_per_s(clients) for _ in range(RUNS)]
     figures.add("launcher.events_per_s", statistics.median(rates), "1/s")
+    times_ms = sorted(repeat(signal_ms, 2 if options.small else SIGNALS))
+    figures.add("launcher.signal_p99_ms", times_ms[math.ceil(0.99 * len(times_ms)) - 1], "ms")
+    figures.add("launcher.restart_s", max(repeat(restart_s, 1 if options.small else RUNS)), "s")
+    measure_slurm(figures, small=options.small)
 
 
 if __name__ == "__main__":
