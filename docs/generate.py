@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -290,6 +291,30 @@ def concepts() -> str:
     return f"{before}{TREE_BEGIN}\n\n{lines}\n\n{TREE_END}{after}"
 
 
+# Options of studies -----------------------------------------------------------------------------------------
+
+OPTIONS_BEGIN, OPTIONS_END = "<!-- The options are generated: make docs -->", "<!-- End of the options -->"
+SERVER_BEGIN = "```shell\n"
+
+
+def launcher() -> str:
+    """Return the page of studies: what is written there by hand, a server in shell, and all options."""
+    from gspc_trio.components.launcher.options import option_table
+
+    text = (DOCS / "launcher.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(SERVER_BEGIN)
+    script = (ROOT / "examples" / "study" / "server.sh").read_text(encoding="utf-8")
+    text = f"{before}{SERVER_BEGIN}{script}```{rest.partition('```')[2]}"
+    before, _, rest = text.partition(OPTIONS_BEGIN)
+    rows = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    for row in option_table():
+        default = "" if row.default is None else f"`{json.dumps(row.default)}`"
+        choices = f": {', '.join(f'`{choice}`' for choice in row.choices)}" if row.choices else ""
+        rows.append(f"| `{row.name}` | {row.type} | {default} | {row.meaning}{choices} |")
+    table = "\n".join(rows)
+    return f"{before}{OPTIONS_BEGIN}\n\n{table}\n\n{OPTIONS_END}{rest.partition(OPTIONS_END)[2]}"
+
+
 # Requirements -----------------------------------------------------------------------------------------------
 
 ROOT = DOCS.parent
@@ -372,6 +397,7 @@ PAGES = {
     "state-diagrams.md": state_diagrams,
     "commands.md": commands,
     "concepts.md": concepts,
+    "launcher.md": launcher,
     "requirements.md": requirements,
 }
 """Name of a page -> what writes it."""

@@ -16,7 +16,16 @@ import pytest
 
 from tests.e2e.support import ROOT, World
 
-GUIDES = ["getting-started.md", "workflow-files.md", "resume.md", "from-hyperqueue.md", "from-snakemake.md"]
+GUIDES = [
+    "getting-started.md",
+    "workflow-files.md",
+    "resume.md",
+    "from-hyperqueue.md",
+    "from-snakemake.md",
+    "launcher.md",
+]
+
+COMMANDS = ("jobserver", "rts", "launcher", "top")
 
 CARETS = re.compile(r" *[~^]+ *")
 """Under lines of a traceback; other versions of Python put others."""
@@ -52,7 +61,7 @@ def plain(text: str) -> list[str]:
 
 def make_commands(world: World) -> None:
     """Offer our commands, and ``python``, as an activated virtual environment does."""
-    commands = {f"gspc-{name}": f"-m gspc_trio.cli.{name}" for name in ("jobserver", "rts")} | {"python": ""}
+    commands = {f"gspc-{name}": f"-m gspc_trio.cli.{name}" for name in COMMANDS} | {"python": ""}
     (world.folder / "bin").mkdir()
     for name, arguments in commands.items():
         path = world.folder / "bin" / name
@@ -84,6 +93,8 @@ def test_a_guide_is_true(world: World, guide: str) -> None:
         if language == "python":
             name = re.match(r"# (\w+\.py)\n", text)
             assert name, f"{where}: the first line is to be a comment with the file's name"
+            (world.folder / name[1]).write_text(text)
+        elif language == "toml" and (name := re.match(r"# (\w+\.toml)\n", text)):
             (world.folder / name[1]).write_text(text)
         elif language == "sh" and text.startswith("gspc-rts start"):
             world.start_rts(*text.split()[2:])

@@ -1,4 +1,4 @@
-"""Adapters: how the jobs of a study are started, one for each value of the option ``scheduler``.
+"""Adapters: how the jobs of a study are started, one for each value of the option ``scheduler`` (MEL-4).
 
 A package offers one more under the entry point group ``gspc_trio.adapters``: a name and a callable without
 arguments that returns an :class:`Adapter`.

@@ -1,4 +1,4 @@
-"""Routes of the HTTP interface of a launcher: who may ask for what, and what the answer is.
+"""Routes of the HTTP interface of a launcher (MEL-7): who may ask for what, and what the answer is.
 
 Whoever has the token of the interface may look. The server of the study, by its secret, sees what is its own,
 and asks for clients. Nothing is read or written here.

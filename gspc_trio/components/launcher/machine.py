@@ -1,4 +1,4 @@
-"""Launcher as a pure machine: one server at a time, its clients in order, below the limit of jobs.
+"""Launcher as a pure machine (MEL-1 to MEL-3): one server at a time, its clients in order, few enough jobs.
 
 A server job has an incarnation, from 0. Each incarnation may connect once: what comes later, from it or from
 an earlier one, is refused. When its connection ends, when it is silent for two intervals, or when its job is

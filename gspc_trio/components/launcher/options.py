@@ -1,4 +1,4 @@
-"""Options of a study: their types, defaults and meanings, from a TOML table or from Melissa's JSON."""
+"""Options of a study (MEL-5): their types, defaults and meanings, from a TOML table or Melissa's JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of a study: what it runs, in which environment, and the names of its files."""
+"""A job of a study: what it runs, in which environment, and the names of its files (MEL-6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How adapters start jobs: commands, scripts and files; those of installed packages, too."""
+"""How adapters start jobs (MEL-4, MEL-6): commands, scripts and files; those of installed packages, too."""
 
 from __future__ import annotations
 

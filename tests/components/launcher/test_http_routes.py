@@ -1,4 +1,4 @@
-"""The routes of the HTTP interface, without any network."""
+"""The routes of the HTTP interface (MEL-7), without any network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher, as lists of actions: each transition, its order, life, limit, groups and late servers."""
+"""The launcher (MEL-1 to MEL-3) as lists of actions: transitions, order, life, limits, late servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of a study: what each may be, and how they are read from files."""
+"""Options of a study (MEL-5): what each may be, and how they are read from files."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Server of a study in shell and curl: eight clients, four a job, say who they are.
+# The launcher starts it: gspc-launcher --config-name examples/study/http.toml
+set -eu
+
+said() { sed -n 's/.*"'"$1"'": *"\([^"]*\)".*/\1/p' "$GSPC_SERVER_FILE"; }
+http=$(said http)
+secret=$(said token)
+
+# ask METHOD PATH [BODY]: the secret goes through a pipe, for everybody sees the arguments of a process.
+ask() {
+    printf 'header = "Authorization: Bearer %s"\n' "$secret" |
+        curl --silent --show-error --fail --config - --request "$1" ${3:+--data "$3"} "$http$2"
+}
+
+ask POST /ping
+for ids in 0,1,2,3 4,5,6,7; do
+    ask POST /jobs '{"client_ids": ['$ids'], "command": ["sh", "-c", "echo client $GSPC_CLIENT_ID"]}'
+done
+
+after=0 ended=0
+while [ "$ended" -lt 8 ]; do
+    news=$(ask GET "/events?after=$after&wait_s=3") # an answer waits for news; to ask is a sign of life, too
+    after=$(printf '%s' "$news" | sed -n 's/.*"next":\([0-9]*\).*/\1/p')
+    ended=$((ended + $(printf '%s' "$news" | grep -o '"state":"completed"' | wc -l)))
+    echo "$ended clients have ended"
+done
+ask POST /done
