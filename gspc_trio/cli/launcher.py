@@ -45,6 +45,7 @@ async def launch(
     json: Annotated[bool, Parameter(negative=())] = False,
     tls: Annotated[bool, Parameter(negative=())] = False,
     records: Path | None = None,
+    journal: Path | None = None,
 ) -> int:
     """Run a study until its server says that it is done.
 
@@ -65,6 +66,9 @@ async def launch(
         Encrypt the connections of servers (TLS 1.3); needed where they run on other hosts.
     records
         Write what happens to this file, a line of JSON each; gspc-top --replay FILE shows it.
+    journal
+        Note all that happens in this directory. When this command is killed, and started again with the same
+        directory, it goes on with the study.
     """
     if print_options:
         _print_options(json)
@@ -83,7 +87,10 @@ async def launch(
     if records is not None:
         stream.open_file(records)
     wanted = stream.append if records is not None else None
-    async with open_launcher(options, tls=tls, records=wanted) as study, trio.open_nursery() as nursery:
+    async with (
+        open_launcher(options, tls=tls, records=wanted, journal=journal) as study,
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(stream.flush_regularly)
         _say(f"study {study.name}: its files are in {study.output_dir}")
         await nursery.start(_stop_on_signals, study)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,6 +45,13 @@ LAUNCHER_SILENT_S = 60.0
 """A launcher of which nothing was heard for so long is gone; it may have been stopped for a while."""
 
 
+RETRY_S = 2.0
+"""Between two looks whether another launcher goes on for one that is gone."""
+
+Dial: TypeAlias = Callable[[ConnectionInfo, str], AbstractAsyncContextManager[Peer]]
+"""Connects with the launcher that a file tells of, by a name."""
+
+
 class StudyOver(Exception):
     """There is no connection with the launcher, or none any more; the message is one line for people."""
 
@@ -56,8 +63,9 @@ class StudyRefused(Exception):
 class Study:
     """A server's side of its study; see :func:`gspc_trio.study.connect`."""
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self) -> None:
+        self._peer: Peer | None = None
+        self._is_done = False
         self._book = ClientBook()
         self._over = ""
         self._news = trio.Event()
@@ -129,11 +137,14 @@ class Study:
         return await self.next_change() if book.changes or book.has_live_clients else None
 
     async def done(self) -> None:
-        """Say that the study is done, and wait until the launcher knows; it cancels what still runs.
+        """Say that the study is done, and wait until the launcher knows.
+
+        It cancels what still runs, the server's own job, too: do before what else is to be done.
 
         Raises:
             StudyOver: the connection was over before.
         """
+        self._is_done = True
         self._post(StudyDone())
         while not self._over:
             await self._wait()
@@ -141,7 +152,8 @@ class Study:
     def _post(self, body: SubmitClients | CancelClient | StudyDone) -> None:
         if self._over:
             raise StudyOver(self._over)
-        self._peer.post(body)
+        if self._peer is not None:  # otherwise it is said when there is a connection again
+            self._peer.post(body)
 
     async def _wait(self) -> None:
         """Wait for news of the launcher.
@@ -157,27 +169,71 @@ class Study:
         self._news.set()
         self._news = trio.Event()
 
-    async def _listen(self) -> None:
-        """Take what the launcher says, and answer its pings, until the connection is over."""
+    async def run(
+        self, file: Path, dial: Dial, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Keep the connection, until it is over for good.
+
+        Args:
+            file: that says where the launcher is.
+            dial: connects.
+
+        Raises:
+            StudyOver: there is no launcher, or it refuses.
+        """
+        info = _read(file)
+        try:
+            lost = await self._connect(info, dial, task_status.started)
+        except ConnectionProblem as problem:
+            raise StudyOver(f"no connection with the launcher: {problem}") from problem
+        give_up_s = trio.current_time() + info.patience_s
+        while not self._over and trio.current_time() < give_up_s:
+            await trio.sleep(RETRY_S)
+            try:
+                info = _read(file)
+                lost = await self._connect(info, dial, lambda: None)
+            except (StudyOver, ConnectionProblem):
+                continue  # it is not there yet
+            give_up_s = trio.current_time() + info.patience_s
+        self._over = self._over or f"the connection with the launcher is over: {lost}"
+        self._tell()
+
+    async def _connect(self, info: ConnectionInfo, dial: Dial, connected: Callable[[], None]) -> str:
+        """Be connected for as long as that lasts; return why it has ended.
+
+        Raises:
+            ConnectionProblem: it did not come about.
+        """
+        name = server_name(info.name, os.environ.get(BATCH_ID_VARIABLE, ""))
+        async with dial(info, name) as peer:
+            for asked in self._book.connected_again():
+                peer.post(asked)
+            if self._is_done:
+                peer.post(StudyDone())
+            self._peer = peer
+            connected()
+            try:
+                return await self._listen(peer)
+            finally:
+                self._peer = None
+
+    async def _listen(self, peer: Peer) -> str:
+        """Take what the launcher says, and answer its pings; return why the connection is over."""
         try:
             while not self._over:
-                for said in await self._peer.receive():
+                for said in await peer.receive():
                     if isinstance(said, LauncherPing):
-                        self._peer.post(ServerPing())
+                        peer.post(ServerPing())
                     elif isinstance(said, ConnectionEnds):
                         self._over = said.reason or "the launcher has ended the connection"
                     elif isinstance(said, ToServer):
                         self._book.take(said)
                     else:
-                        drop_offender(self._peer, f"no launcher says {type(said).__name__}")
+                        drop_offender(peer, f"no launcher says {type(said).__name__}")
                 self._tell()
         except PeerGone as gone:
-            self._over = f"the connection with the launcher is over: {gone.reason}"
-        self._tell()
-
-
-Dial: TypeAlias = Callable[[ConnectionInfo, str], AbstractAsyncContextManager[Peer]]
-"""Connects with the launcher that a file tells of, by a name."""
+            return gone.reason
+        return self._over
 
 
 @asynccontextmanager
@@ -192,28 +248,21 @@ async def open_study(file: Path | None = None, *, dial: Dial | None = None) -> A
         StudyOver: there is no launcher, or it refuses.
     """
     require_trio("gspc_trio.study.connect()")
-    info = _info(file)
-    name = server_name(info.name, os.environ.get(BATCH_ID_VARIABLE, ""))
-    async with AsyncExitStack() as stack:
-        try:
-            peer = await stack.enter_async_context((dial or _dial)(info, name))
-        except ConnectionProblem as problem:
-            raise StudyOver(f"no connection with the launcher: {problem}") from problem
-        nursery = await stack.enter_async_context(open_scope())
-        study = Study(peer)
-        nursery.start_soon(study._listen)
-        yield study
-        nursery.cancel_scope.cancel()
-
-
-def _info(file: Path | None) -> ConnectionInfo:
     named = str(file or os.environ.get(SERVER_FILE_VARIABLE, ""))
     if not named:
         raise StudyOver(
             f"{SERVER_FILE_VARIABLE} is not set: this is no server of a study; gspc-launcher starts servers"
         )
+    study = Study()
+    async with open_scope() as nursery:
+        await nursery.start(study.run, Path(named), dial or _dial)
+        yield study
+        nursery.cancel_scope.cancel()
+
+
+def _read(file: Path) -> ConnectionInfo:
     try:
-        return read_connection_file(Path(named))
+        return read_connection_file(file)
     except ConnectionFileError as error:
         raise StudyOver(str(error)) from error
 

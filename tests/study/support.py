@@ -16,6 +16,7 @@ from gspc_trio.components.launcher.events import (
     CloseConnection,
     LauncherAction,
     LauncherEvent,
+    LauncherResumed,
     Listed,
     ListEngine,
     PingServer,
@@ -37,6 +38,7 @@ from gspc_trio.components.launcher.shell.server_link import (
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo
+from gspc_trio.nursery.connections.errors import ConnectFailed
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.pending import PendingConnections
 from gspc_trio.nursery.connections.rpc import Peer
@@ -46,6 +48,9 @@ from gspc_trio.study.server import LAUNCHER_SILENT_S, Study, open_study
 from tests.nursery.connections.test_websocket_streams import Watched
 
 OPTIONS = LauncherOptions(scheduler="slurm", group_size=4, job_limit=1000)
+PATIENCE_S = 60.0
+"""How long servers wait for another launcher."""
+
 OUTBOX_ITEMS_MAX = 500
 """Messages that wait for a server that does not read; few, since tests fill them."""
 
@@ -59,6 +64,7 @@ class FakeLauncher:
         servers: names of server jobs that were submitted.
         server_submitted: set when one more is.
         stopped: how it has stopped.
+        is_there: whether servers can connect.
         lines: streams of servers, in the order in which they have connected, as the server has them.
     """
 
@@ -69,12 +75,14 @@ class FakeLauncher:
         self.servers: list[str] = []
         self.server_submitted = trio.Event()
         self.stopped: Stop | None = None
+        self.is_there = True
         self.lines: list[Watched] = []
+        self._ends: list[trio.abc.Stream] = []
         self.inbox: Inbox[LauncherEvent] = Inbox()
         self._nursery = nursery
         limits = structs.replace(launcher_limits(options.timer_interval_s), outbox_items_max=OUTBOX_ITEMS_MAX)
         network = Network(wire_codec, bytes(32), limits=limits)
-        self.link = ServerLink(network, self.inbox)
+        self.link = ServerLink(network, self.inbox, patience_s=PATIENCE_S)
         self._network = network
         self.machine = Launcher(options, "s")
 
@@ -83,6 +91,26 @@ class FakeLauncher:
 
     async def run(self) -> None:
         await drive(self.machine, self.inbox, self.perform, check=True)
+
+    def kill(self) -> None:
+        """Be as one that was killed: nothing is told to anybody any more."""
+        self.inbox.close()
+        self.inbox = Inbox()
+
+    async def cut(self) -> None:
+        """End all connections, as the system does with those of a program that has ended."""
+        for end in self._ends:
+            await trio.aclose_forcefully(end)
+
+    async def go_on(self) -> None:
+        """Be the launcher that goes on for the one that was killed."""
+        await self.cut()
+        self.inbox = Inbox()
+        self.link = ServerLink(self._network, self.inbox, patience_s=PATIENCE_S)
+        self.link.restore(self.file, len(self.servers) - 1)
+        for action in self.machine.handle(LauncherResumed(), trio.current_time()):
+            self.perform(action)
+        self._nursery.start_soon(self.run)
 
     def perform(self, action: LauncherAction) -> None:
         match action:
@@ -115,10 +143,13 @@ class FakeLauncher:
     @asynccontextmanager
     async def dial(self, info: ConnectionInfo, name: str) -> AsyncIterator[Peer]:
         """Connect as the server does that a file is for, over a stream in memory."""
+        if not self.is_there:
+            raise ConnectFailed("memory", "nothing listens")
         network = Network(wire_codec, info.token, limits=link_limits(LAUNCHER_SILENT_S))
         here, there = lockstep_stream_pair()
         line = Watched(here)
         self.lines.append(line)
+        self._ends.append(there)
         self._nursery.start_soon(self._serve, there)
         identity = network.identity(SERVER_ROLE, name, dialer=True, expect=LAUNCHER_ROLE)
         async with connect_stream(line, Dialer(identity, network.codec, "memory", "here")) as peer:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from trio.testing import MockClock
 
 from gspc_trio.components.launcher.events import (
     CancelClient,
+    ClientMoved,
     ClientState,
     CommandExited,
     RequestAccepted,
@@ -24,11 +26,20 @@ from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.connection_file import read_connection_file
 from gspc_trio.nursery.connections.network import AuthenticationFailed
 from gspc_trio.nursery.connections.rpc import PeerGone
-from gspc_trio.study import StudyOver, StudyRefused
+from gspc_trio.study import Study, StudyOver, StudyRefused
 from gspc_trio.study.server import open_study
-from tests.study.support import open_launcher
+from tests.study.support import PATIENCE_S, open_launcher
 
 COMMAND = ["./solve", "--fast"]
+
+
+async def until(study: Study, client_id: int) -> AsyncIterator[ClientMoved]:
+    """Yield changes until this client is queued."""
+    while True:
+        change = await study.next_change()
+        yield change
+        if change.client_id == client_id and change.state is ClientState.QUEUED:
+            return
 
 
 async def test_a_server_has_clients_started_and_is_told_how_they_are(
@@ -184,6 +195,45 @@ async def test_one_secret_has_few_connections(autojump_clock: MockClock, tmp_pat
                 nursery.start_soon(connect)
         assert len(reasons) == 3 * CONNECTIONS_MAX
         assert launcher.machine.state is LauncherState.SERVING
+
+
+async def test_a_server_goes_on_with_the_launcher_that_takes_the_place_of_a_killed_one(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """What was told twice is said once; a request that had no answer is made again, and carried out once."""
+    async with (
+        open_launcher(tmp_path) as launcher,
+        launcher.server() as study,
+        trio.open_nursery() as nursery,
+    ):
+        await study.submit([1, 2], COMMAND)
+        pair = launcher.submitted[1]
+        launcher.inbox.put(CommandExited(pair.uid, 0, 1))
+        while (await study.next_change()).state is not ClientState.COMPLETED:
+            pass
+        launcher.kill()
+        nursery.start_soon(study.submit, [3], COMMAND)
+        await trio.sleep(20)
+        await launcher.go_on()
+        launcher.inbox.put(CommandExited(pair.uid, 0, 2))
+        changes = [(change.client_id, change.state.value) async for change in until(study, 3)]
+        assert changes[0] == (2, "completed")
+        assert changes[1:] == [(3, "submitted"), (3, "queued")]
+        assert [one.client_ids for one in launcher.submitted] == [(), (1, 2), (3,)]
+        await study.done()
+
+
+async def test_a_server_waits_for_another_launcher_only_so_long(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_launcher(tmp_path) as launcher, launcher.server() as study:
+        launcher.kill()
+        launcher.is_there = False
+        await launcher.cut()
+        began = trio.current_time()
+        with pytest.raises(StudyOver, match="the connection with the launcher is over"):
+            await study.next_change()
+        assert PATIENCE_S <= trio.current_time() - began <= PATIENCE_S + 20
 
 
 async def test_without_a_launcher_a_server_is_told_what_is_missing(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
     CancelClient,
@@ -36,6 +38,8 @@ class ClientBook:
         self._answers: dict[int, str] = {}
         self._last_request = 0
         self._live = 0
+        self._news: set[int] = set()
+        """Clients of which something new was told since the connection began."""
 
     @property
     def has_live_clients(self) -> bool:
@@ -68,6 +72,12 @@ class ClientBook:
         self._last_request += 1
         return self._last_request
 
+    def connected_again(self) -> list[SubmitClients | CancelClient]:
+        """Return the requests without an answer, to be made once more over a new connection."""
+        self._news.clear()
+        self._requests = {number: replace(asked, again=True) for number, asked in self._requests.items()}
+        return list(self._requests.values())
+
     def take(self, said: ToServer) -> None:
         """Note what the launcher says."""
         match said:
@@ -77,13 +87,16 @@ class ClientBook:
                     self._answers[said.request] = ""
                 if isinstance(asked, SubmitClients):
                     for client_id in asked.client_ids:
-                        self._move(ClientMoved(client_id, ClientState.POSTPONED))
+                        if not asked.again or client_id not in self._news:
+                            self._move(ClientMoved(client_id, ClientState.POSTPONED))
             case RequestRefused():
                 if self._requests.pop(said.request, None) is not None:
                     self._answers[said.request] = said.reason
             case ClientMoved():
-                self._move(said)
-                self.changes.append(said)
+                if said != self.clients.get(said.client_id):  # a launcher that goes on repeats what it said
+                    self._move(said)
+                    self._news.add(said.client_id)
+                    self.changes.append(said)
             case StatesStale():
                 self.stale = said.reason
             case StatesFresh():

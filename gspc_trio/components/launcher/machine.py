@@ -182,6 +182,18 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
                 assert not client.has_ended
                 assert client.state is not ClientState.POSTPONED
 
+    @property
+    def incarnation(self) -> int:
+        """Number of the server."""
+        return self._incarnation
+
+    def jobs(self) -> list[tuple[SubmitToEngine, str]]:
+        """Return what was submitted and is not known to be gone, each with its id, or ""."""
+        return [
+            (SubmitToEngine(job.uid, name, job.incarnation, job.client_ids, job.command), job.job_id)
+            for name, job in self._jobs.items()
+        ]
+
     # Time and signals ---------------------------------------------------------------------------------------
 
     @handles(Tick)
@@ -318,6 +330,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     @handles(LauncherResumed)
     def _resumed(self, _event: LauncherResumed) -> None:
+        for unanswered in self._calls.end_all():
+            self._tell_site(unanswered)
         if self.state is LauncherState.SERVING:
             self._connection, self._return_at = None, self.now
             self._tell_site(JobContact(self._servers[self._incarnation].name, 0))
@@ -325,8 +339,6 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self._return_at is not None:
             self._return_at = self.now + RETURN_S
         self._stop_at = self.now + self._options.stop_grace_s
-        for unanswered in self._calls.end_all():
-            self._tell_site(unanswered)
 
     def _refusal(self, event: NewConnection) -> str:
         """Return why a connection is refused, or ""; an earlier server is cancelled once more."""

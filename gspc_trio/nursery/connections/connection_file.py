@@ -50,6 +50,8 @@ class ConnectionInfo:
         host: on which the service runs, "" if unknown.
         name: by which whoever the file is for connects, and which alone fits the token; "" for any name.
         http: address of the service for HTTP, "" if it has none.
+        patience_s: how long whoever was connected waits for another service in the place of this one, which
+            says so in the same file.
     """
 
     address: str
@@ -63,6 +65,7 @@ class ConnectionInfo:
     host: str = ""
     name: str = ""
     http: str = ""
+    patience_s: float = 0.0
 
     @classmethod
     def create(
@@ -74,11 +77,12 @@ class ConnectionInfo:
         *,
         name: str = "",
         http: str = "",
+        patience_s: float = 0.0,
     ) -> ConnectionInfo:
         """Return the information on a service in this process."""
         pid = os.getpid()
         started, instance, now = process_start(pid) or 0, secrets.token_hex(8), time.time()
-        more = (credentials, socket.gethostname(), name, http)
+        more = (credentials, socket.gethostname(), name, http, patience_s)
         return cls(address, token, pid, started, instance, version, now, *more)
 
     @property
@@ -125,6 +129,7 @@ def write_connection_file(path: Path, info: ConnectionInfo) -> None:
         "host": info.host,
         "name": info.name,
         "http": info.http,
+        "patience_s": info.patience_s,
     }
     try:
         _prepare_directory(path.parent)
@@ -315,6 +320,7 @@ def _parse(path: Path, text: str) -> ConnectionInfo:
         fields = {name: data[name] for name in _FIELDS}
         fields["token"] = bytes.fromhex(data["token"])
         fields |= {name: str(data.get(name, "")) for name in _LATER_FIELDS}
+        fields["patience_s"] = float(data.get("patience_s", 0.0))
         return ConnectionInfo(**fields)
     except (ValueError, RecursionError) as error:
         raise ConnectionFileError(f"{path} is not a connection file: {error}") from error

@@ -113,6 +113,21 @@ class StudyEngine(Performer[EngineAction]):
         self._unwanted: set[tuple[int, int]] = set()
         """Number of a job that is being submitted, and a client of it that is to end."""
 
+    def adopt(self, asked: SubmitToEngine, job_id: str) -> None:
+        """Take over a job that a launcher before this one has submitted, or was about to submit.
+
+        Args:
+            asked: what that was asked for.
+            job_id: what the engine calls the job, "" if that is not known.
+        """
+        path = self._folder.server_file(asked.incarnation)
+        job = study_job(asked, self._options, str(self._folder.path), str(self._work_dir), str(path))
+        start = self._adapter.start(job)
+        if isinstance(start, DirectStart):
+            self._here.adopt(job, start, job_id)
+        else:
+            self._there[job.name] = job, list(job.processes)
+
     async def watch(self) -> None:
         """Look for commands that have ended, for ever."""
         while True:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -17,6 +18,9 @@ from gspc_trio.components.launcher.shell.study_folder import StudyFolder
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.batch import BatchJob, BatchState, Command
 from gspc_trio.components.provision.providers.local import end_session
+
+UNKNOWN_STATUS = 255
+"""Stands for an exit status that nobody has told."""
 
 
 class _HostJob:
@@ -79,24 +83,52 @@ class HostJobs:
                 raise
         kept = self._jobs[job.name] = _HostJob(job, str(started[0].pid))
         for process, one in zip(started, start.processes, strict=True):
-            kept.running[process.pid] = one
-            kept.untold += 1
-            self._nursery.start_soon(self._watch, kept, process, one)
+            self._begin(kept, process.pid, one, process.wait)
         return kept.job_id
 
-    async def _watch(self, kept: _HostJob, process: trio.Process, one: HostProcess) -> None:
+    def adopt(self, job: StudyJob, start: DirectStart, job_id: str) -> None:
+        """Take over a job that a launcher before this one has started, or was about to start.
+
+        Args:
+            job: as it was asked for.
+            start: how it was started.
+            job_id: its id, "" if that is not known.
+        """
+        self._names.add(job.name)
+        leaders = session_leaders()
+        found = [leaders.get(one.command, 0) for one in start.processes]
+        kept = self._jobs[job.name] = _HostJob(job, job_id or str(found[0] or job.name))
+        for pid, one in zip(found, start.processes, strict=True):
+            self._begin(kept, pid, one, partial(_wait_for_other, pid))
+
+    def _begin(
+        self, kept: _HostJob, pid: int, one: HostProcess, wait: Callable[[], Awaitable[int | None]]
+    ) -> None:
+        if pid:
+            kept.running[pid] = one
+        kept.untold += 1
+        self._nursery.start_soon(self._watch, kept, pid, one, wait)
+
+    async def _watch(
+        self, kept: _HostJob, pid: int, one: HostProcess, wait: Callable[[], Awaitable[int | None]]
+    ) -> None:
         """Wait for the end of a process, and tell of it."""
-        status = await process.wait()
-        _kill_group(process.pid)  # what it has left of itself
-        del kept.running[process.pid]
+        status = await wait()
+        if kept.running.pop(pid, None) is not None:
+            _kill_group(pid)  # what it has left of itself
+        uid, processes = kept.job.uid, kept.job.processes
+        has_several = len(processes) > 1  # each client has a status of its own
+        mine = [each for each in processes if not one.client_ids or each.client_id in one.client_ids]
+        told: dict[str, int] = {}
+        if has_several or status is None:
+            told = await trio.to_thread.run_sync(self._folder.statuses, mine)
+        if status is None:
+            status = max(told.get(each.path, UNKNOWN_STATUS) for each in mine)
         status = status if status >= 0 else 128 - status
         kept.status = max(kept.status, status)
-        uid = kept.job.uid
-        if len(kept.job.processes) > 1:  # each client has a status of its own
-            mine = [each for each in kept.job.processes if each.client_id in one.client_ids]
-            found = await trio.to_thread.run_sync(self._folder.statuses, mine)
+        if has_several:
             for each in mine:
-                self._tell(CommandExited(uid, found.get(each.path, status), each.client_id))
+                self._tell(CommandExited(uid, told.get(each.path, status), each.client_id))
         kept.untold -= 1
         if not kept.untold:
             del self._jobs[kept.job.name]
@@ -130,6 +162,29 @@ class HostJobs:
         for kept in self._jobs.values():
             for pid in kept.running:
                 _kill_group(pid)
+
+
+def session_leaders() -> dict[Command, int]:
+    """Return the programs of this host that lead a session, with their arguments -> process id."""
+    found: dict[Command, int] = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(entry.name)
+            if os.getsid(pid) == pid:
+                words = (entry / "cmdline").read_bytes().split(b"\0")[:-1]
+                found[tuple(os.fsdecode(word) for word in words)] = pid
+    return found
+
+
+async def _wait_for_other(pid: int) -> None:
+    """Wait for the end of a process that another one has started; how it ends nobody knows here."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid) if pid else None
+        if descriptor is not None:
+            try:
+                await trio.lowlevel.wait_readable(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 async def _start(job: StudyJob, one: HostProcess) -> trio.Process:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -26,7 +28,12 @@ from gspc_trio.components.launcher.events import (
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.connections.certificates import Authority
-from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
+from gspc_trio.nursery.connections.connection_file import (
+    ConnectionFileError,
+    ConnectionInfo,
+    read_connection_file,
+    write_connection_file,
+)
 from gspc_trio.nursery.connections.network import Network, outward_address
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox
@@ -103,14 +110,20 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
         network: listens; its limits are :func:`launcher_limits`.
         inbox: of the machine of the launcher.
         authority: issues certificates for the servers, where connections are encrypted.
+        patience_s: how long servers wait for another launcher in the place of this one.
     """
 
     def __init__(
-        self, network: Network, inbox: Inbox[LauncherEvent], authority: Authority | None = None
+        self,
+        network: Network,
+        inbox: Inbox[LauncherEvent],
+        authority: Authority | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         self._network = network
         self._inbox = inbox
         self._authority = authority
+        self._patience_s = patience_s
         self._secrets: dict[int, bytes] = {}
         self._open: dict[int, _Connection] = {}
         self._counts: dict[int, int] = {}
@@ -144,6 +157,17 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
         """Return the secret of a server, which is made when it is first asked for."""
         return self._secrets.setdefault(incarnation, secrets.token_bytes(SECRET_BYTES))
 
+    def restore(self, file: Callable[[int], Path], incarnation: int) -> None:
+        """Take over the secrets that a launcher before this one has written for its servers.
+
+        Args:
+            file: server -> its file.
+            incarnation: of the newest.
+        """
+        for number in range(incarnation + 1):
+            with suppress(ConnectionFileError):  # it was not written yet
+                self._secrets[number] = read_connection_file(file(number)).token
+
     def incarnation_of(self, secret: bytes) -> int | None:
         """Return the server that has a secret, or None."""
         found = None
@@ -171,6 +195,7 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
             credentials,
             name=str(incarnation),
             http=http,
+            patience_s=self._patience_s,
         )
         write_connection_file(path, info)
 

@@ -8,12 +8,13 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from gspc_trio.components.launcher.adapter import Adapter, find_adapter
 from gspc_trio.components.launcher.events import (
@@ -24,6 +25,7 @@ from gspc_trio.components.launcher.events import (
     KillCommands,
     LauncherAction,
     LauncherEvent,
+    LauncherResumed,
     ListEngine,
     PingServer,
     RefuseConnection,
@@ -35,16 +37,26 @@ from gspc_trio.components.launcher.events import (
 )
 from gspc_trio.components.launcher.http_file import HTTP_FILE, HttpAccess, write_http_file
 from gspc_trio.components.launcher.http_routes import StudyView
+from gspc_trio.components.launcher.journal import (
+    BadStudyJournal,
+    EventLines,
+    JournaledLauncher,
+    StudyHead,
+    check_head,
+    options_of_head,
+    replay,
+)
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.engine import EngineAction, StudyEngine
 from gspc_trio.components.launcher.shell.http_server import HttpServer, HttpServers
+from gspc_trio.components.launcher.shell.journal_file import StudyJournal
 from gspc_trio.components.launcher.shell.server_link import ServerLink, launcher_limits, listen_address
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
 from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.shell.batch_host import BatchHost
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.core.machine import Performer, performs
+from gspc_trio.core.machine import Machine, Performer, performs
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.drive import Inbox, drive
@@ -60,6 +72,9 @@ from gspc_trio.records.facts import (
 from gspc_trio.version import VERSION
 
 log = logging.getLogger(__name__)
+
+JOURNAL_PATIENCE_S = 3600.0
+"""How long servers wait for the launcher that goes on for one that was killed."""
 
 LATER_S = 5.0
 """What a study may take to stop beyond its ``stop_grace_s``, seconds."""
@@ -96,9 +111,13 @@ class RunningStudy(Performer[LauncherAction]):
     """
 
     def __init__(
-        self, options: LauncherOptions, folder: StudyFolder, records: Callable[[StudyRecord], None] | None
+        self,
+        options: LauncherOptions,
+        folder: StudyFolder,
+        records: Callable[[StudyRecord], None] | None,
+        name: str,
     ) -> None:
-        self.name = f"gspc-{secrets.token_hex(4)}"
+        self.name = name
         self.output_dir = folder.path
         self.address = ""
         self.http_address = ""
@@ -106,6 +125,9 @@ class RunningStudy(Performer[LauncherAction]):
         self._folder = folder
         self._records = records
         self._machine = Launcher(options, self.name, records=True)
+        self._driven: Machine[LauncherEvent, LauncherAction] = self._machine
+        self._shift_s = 0.0
+        self._goes_on = False
         self._inbox: Inbox[LauncherEvent] = Inbox()
         self._engine: StudyEngine | None = None
         self._link: ServerLink | None = None
@@ -129,11 +151,43 @@ class RunningStudy(Performer[LauncherAction]):
         assert self._end is not None
         return self._end
 
+    def note_in(self, journal: StudyJournal) -> None:
+        """Note all that happens, and go on where a launcher before this one was, if there was one.
+
+        Raises:
+            BadOption: the journal cannot be used.
+        """
+        lines = EventLines()
+        if journal.lines:
+            self._goes_on = True
+            before: list[StudyRecord] = []
+            try:
+                last_s = replay(self._machine, journal.lines, lines, before.append)
+            except BadStudyJournal as error:
+                raise BadOption(f"journal: {error}") from error
+            if self.state is LauncherState.STOPPED:
+                raise BadOption("journal: the study in it has ended: name another directory")
+            self._shift_s = last_s + journal.age_s - trio.current_time()
+            for record in before:
+                self._record(record)
+        self._driven = JournaledLauncher(self._machine, journal.note, lines, self._shift_s)
+
+    def _take_over(self, engine: StudyEngine, link: ServerLink) -> None:
+        """Take over what a launcher before this one has submitted; its server finds this one."""
+        incarnation = self._machine.incarnation
+        link.write_server_file(self._folder.server_file(incarnation), incarnation, self.http_address)
+        for asked, job_id in self._machine.jobs():
+            engine.adopt(asked, job_id)
+        for action in self._driven.handle(LauncherResumed(), trio.current_time()):
+            self.perform(action)
+
     async def _run(self, engine: StudyEngine, link: ServerLink) -> None:
         """Drive the machine until it stops."""
         self._engine, self._link = engine, link
         try:
-            await drive(self._machine, self._inbox, self.perform)
+            if self._goes_on:
+                self._take_over(engine, link)
+            await drive(self._driven, self._inbox, self.perform)
             stop = self._stop
             assert stop is not None, "the inbox is closed when the machine has stopped"
             lines: list[str] = []
@@ -159,6 +213,10 @@ class RunningStudy(Performer[LauncherAction]):
 
     @performs(StudyChanged, StudyJobChanged, StudyClientChanged)
     def _record(self, record: StudyRecord) -> None:
+        if self._shift_s:
+            record = replace(record, at_s=record.at_s - self._shift_s)
+            if isinstance(record, StudyChanged) and record.heard_at_s is not None:
+                record = replace(record, heard_at_s=record.heard_at_s - self._shift_s)
         self.view.apply(record)
         if self._records is not None:
             self._records(record)
@@ -238,6 +296,38 @@ async def _open_http(
     await trio.to_thread.run_sync(write_http_file, study._folder.secrets, access)
 
 
+def _journal_of(
+    directory: Path | None, options: LauncherOptions, work_dir: Path, keep: ExitStack
+) -> tuple[StudyFolder, StudyJournal | None, StudyHead]:
+    """Return the directory of the study, its journal, and what does not change in it.
+
+    Args:
+        directory: of the journal; None: there is none.
+        options: of the study.
+        work_dir: to which the directory of the study is relative, if it is a new one.
+        keep: closes them.
+
+    Raises:
+        BadOption: they cannot be used, or the study in the journal is another one.
+    """
+    journal = None if directory is None else StudyJournal(directory.absolute())
+    if journal is not None:
+        keep.callback(journal.close)
+    head = None if journal is None else journal.head
+    if head is not None:
+        check_head(head, options)
+        options = evolve(options, output_dir=head.output_dir, load_from_checkpoint=True)
+    folder = StudyFolder.make(options, work_dir)
+    keep.callback(folder.close)
+    if head is None:
+        name = f"gspc-{secrets.token_hex(4)}"
+        told = options_of_head(options)
+        head = StudyHead(VERSION, name, str(folder.path), str(work_dir), told)
+        if journal is not None:
+            journal.begin(head)
+    return folder, journal, head
+
+
 @asynccontextmanager
 async def open_launcher(
     options: LauncherOptions,
@@ -246,6 +336,7 @@ async def open_launcher(
     work_dir: Path | None = None,
     records: Callable[[StudyRecord], None] | None = None,
     host: BatchHost | None = None,
+    journal: Path | None = None,
 ) -> AsyncIterator[RunningStudy]:
     """Launch a study for the time of a block: its server, and the clients that this one asks for.
 
@@ -258,6 +349,8 @@ async def open_launcher(
         work_dir: where jobs run, and to which ``output_dir`` is relative; None: where this program runs.
         records: takes records of all that happens.
         host: where commands of the engine run; this host if it is not given.
+        journal: directory in which all that happens is noted. When this program is killed, another one that
+            is given the same directory goes on with the study, and takes its jobs over.
 
     Yields:
         The study: ``await study.wait()`` returns how it has ended.
@@ -272,9 +365,12 @@ async def open_launcher(
         where = listen_address(options.bind, is_encrypted=tls)
     except BadAddress as error:
         raise BadOption(str(error)) from error
-    folder = await trio.to_thread.run_sync(StudyFolder.make, options, work_dir)
-    try:
-        study = RunningStudy(options, folder, records)
+    with ExitStack() as keep:
+        folder, noted, head = await trio.to_thread.run_sync(_journal_of, journal, options, work_dir, keep)
+        work_dir = Path(head.work_dir)
+        study = RunningStudy(options, folder, records, head.study)
+        if noted is not None:
+            study.note_in(noted)
         authority = Authority(folder.secrets / "tls") if tls else None
         network = Network(
             wire_codec,
@@ -282,7 +378,9 @@ async def open_launcher(
             limits=launcher_limits(options.timer_interval_s),
             credentials="" if authority is None else authority.issue("launcher"),
         )
-        link = ServerLink(network, study._inbox, authority)
+        link = ServerLink(network, study._inbox, authority, 0.0 if noted is None else JOURNAL_PATIENCE_S)
+        if noted is not None:
+            link.restore(folder.server_file, study._machine.incarnation)
         async with open_scope() as nursery:
             study.address = await nursery.start(link.run, where)
             await _open_http(nursery, study, link, options)
@@ -297,7 +395,5 @@ async def open_launcher(
                     study.stop()
                     await study._ended.wait()
                 engine.kill()
+                (folder.secrets / HTTP_FILE).unlink(missing_ok=True)
                 nursery.cancel_scope.cancel()
-    finally:
-        (folder.secrets / HTTP_FILE).unlink(missing_ok=True)
-        folder.close()
