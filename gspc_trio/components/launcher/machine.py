@@ -339,6 +339,10 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self._return_at is not None:
             self._return_at = self.now + RETURN_S
         self._stop_at = self.now + self._options.stop_grace_s
+        for job in self._jobs.values():
+            for client in job.clients:
+                if client.is_cancelling:
+                    self._end_client(job, client)
 
     def _refusal(self, event: NewConnection) -> str:
         """Return why a connection is refused, or ""; an earlier server is cancelled once more."""
@@ -424,7 +428,10 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._facts.job(job, "cancelling")
             self._tell_site(JobUnwanted(job.name))
         else:
-            self.actions.append(EndClient(self._calls.next_uid(), job.uid, job.job_id, client.client_id))
+            self._end_client(job, client)
+
+    def _end_client(self, job: LaunchedJob, client: LaunchedClient) -> None:
+        self.actions.append(EndClient(self._calls.next_uid(), job.uid, job.job_id, client.client_id))
 
     def _accept(self, asked: SubmitClients | CancelClient) -> None:
         self._accepted.add(asked.request)

@@ -9,6 +9,7 @@ from gspc_trio.components.launcher.events import (
     ClientState,
     CloseConnection,
     CommandExited,
+    EndClient,
     LauncherResumed,
     Listed,
     ListEngine,
@@ -86,6 +87,14 @@ def test_calls_of_before_have_no_answer_and_are_made_again():
     assert ClientMoved(2, ClientState.CANCELLED, "12", "it was cancelled") in study.told
     assert ClientMoved(1, ClientState.QUEUED, "11", "slurm job 11 is queued") in study.told
     assert study.state == "serving"
+
+
+def test_a_client_of_a_group_that_is_to_end_is_ended_again():
+    study = Study().serving()
+    study.want(1, 2)
+    study.tell(Submitted(1, "11"))
+    assert study.say(CancelClient(2, 1))[1] == EndClient(2, 1, "11", 1)
+    assert EndClient(4, 1, "11", 1) in study.tell(LauncherResumed())
 
 
 def test_another_server_takes_the_place_of_one_that_does_not_come_back():

@@ -275,8 +275,12 @@ def listen_address(bind: str, *, is_encrypted: bool) -> str:
         BadAddress: others can reach it, and nothing would be encrypted.
     """
     where = WebSocketAddress(bind, 0, is_encrypted)
-    if parse_address(str(where)) != where:
-        raise BadAddress(f"bind: {bind!r} is no address of a host")
+    try:
+        bind.encode("idna")
+        if parse_address(str(where)) != where:
+            raise BadAddress
+    except (BadAddress, UnicodeError):
+        raise BadAddress(f"bind: {bind!r} is no address of a host") from None
     if not (where.is_loopback or is_encrypted):
         raise BadAddress(
             f"bind: other hosts can reach {bind}, and nothing would be encrypted: "

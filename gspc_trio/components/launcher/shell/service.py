@@ -58,6 +58,7 @@ from gspc_trio.components.provision.shell.batch_host import BatchHost
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.machine import Machine, Performer, performs
 from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
@@ -173,9 +174,16 @@ class RunningStudy(Performer[LauncherAction]):
         self._driven = JournaledLauncher(self._machine, journal.note, lines, self._shift_s)
 
     def _take_over(self, engine: StudyEngine, link: ServerLink) -> None:
-        """Take over what a launcher before this one has submitted; its server finds this one."""
+        """Take over what a launcher before this one has submitted; its server finds this one.
+
+        Raises:
+            BadOption: the file for the server cannot be written.
+        """
         incarnation = self._machine.incarnation
-        link.write_server_file(self._folder.server_file(incarnation), incarnation, self.http_address)
+        try:
+            link.write_server_file(self._folder.server_file(incarnation), incarnation, self.http_address)
+        except ConnectionFileError as error:
+            raise BadOption(f"journal: {error}") from error
         for asked, job_id in self._machine.jobs():
             engine.adopt(asked, job_id)
         for action in self._driven.handle(LauncherResumed(), trio.current_time()):

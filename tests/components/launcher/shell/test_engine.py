@@ -29,6 +29,7 @@ from gspc_trio.components.launcher.events import (
 )
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.engine import StudyEngine
+from gspc_trio.components.launcher.shell.host_jobs import UNKNOWN_STATUS
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
 from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult
 from gspc_trio.components.provision.shell.batch_host import BatchHost
@@ -130,6 +131,24 @@ async def test_a_refused_submission_says_why(tmp_path: Path):
 def submission(uid: int, *client_ids: int) -> SubmitToEngine:
     command = ("solve",) if client_ids else ()
     return SubmitToEngine(uid, f"s-{uid}", 0, client_ids, command)
+
+
+async def test_a_job_that_a_launcher_before_has_submitted_is_watched(tmp_path: Path):
+    host = ScriptedHost()
+    host.answers["squeue"] = answer("17|RUNNING|s-3|None\n")
+    async with opened(tmp_path, host=host) as study:
+        (study.path / "job.3.client.7.status").write_text("9\n")
+        study.engine.adopt(submission(3, 7), "17")
+        study.engine.perform(ListEngine(4, "17"))
+        assert await study.next() == CommandExited(3, 9, 7)
+        assert await study.next() == Listed(4, (BatchJob("17", "s-3", BatchState.RUNNING),))
+
+
+@pytest.mark.process
+async def test_a_job_of_this_host_that_nobody_has_started_is_over(tmp_path: Path):
+    async with opened(tmp_path, "local") as study:
+        study.engine.adopt(submission(3, 7), "")
+        assert await study.next() == CommandExited(3, UNKNOWN_STATUS, is_gone=True)
 
 
 async def test_files_that_cannot_be_written_are_a_failed_submission(tmp_path: Path):
