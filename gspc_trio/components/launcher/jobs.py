@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from gspc_trio.components.launcher.events import CLIENT_TRANSITIONS, ClientState
+from gspc_trio.components.launcher.events import (
+    CLIENT_TRANSITIONS,
+    ClientState,
+    SubmitClients,
+    SubmitToEngine,
+)
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.site import (
     AskJob,
@@ -129,6 +134,16 @@ class LaunchedJob:
         self.job_id = ""
         self.told = ("", "")
 
+    def submission(self, is_from_checkpoint: bool) -> SubmitToEngine:
+        """Return what submits the job.
+
+        Args:
+            is_from_checkpoint: whether the first server, too, goes on from a checkpoint.
+        """
+        ids = tuple(client.client_id for client in self.clients)
+        again = not ids and (self.incarnation > 0 or is_from_checkpoint)
+        return SubmitToEngine(self.uid, self.name, self.incarnation, ids, self.command, from_checkpoint=again)
+
 
 class PostponedJobs:
     """Jobs that wait for a place; who came first gets the first."""
@@ -147,6 +162,13 @@ class PostponedJobs:
     def is_full(self) -> bool:
         """Whether no more may wait."""
         return len(self._jobs) >= POSTPONED_MAX or self._characters >= POSTPONED_CHARACTERS_MAX
+
+    @property
+    def problem(self) -> str:
+        """Why no more may wait, or ""."""
+        if not self.is_full:
+            return ""
+        return f"{len(self)} jobs of clients wait for a place: ask for more when some have ended"
 
     def add(self, job: LaunchedJob) -> None:
         """Let a job wait, as the last one."""
@@ -169,7 +191,26 @@ class PostponedJobs:
         self._characters = 0
 
 
-def command_problem(command: Sequence[str]) -> str:
+def request_problem(asked: SubmitClients, group_size: int, running: Container[int]) -> str:
+    """Return why there can be no such job of clients, or "".
+
+    Args:
+        asked: by the server.
+        group_size: the most clients that share one job.
+        running: clients that have not ended.
+    """
+    ids = asked.client_ids
+    if not ids or len(set(ids)) < len(ids):
+        return "a job has one client or more, and none twice"
+    if len(ids) > group_size:
+        return f"{len(ids)} clients are too many for one job: group_size is {group_size}"
+    busy = next((client_id for client_id in ids if client_id in running), None)
+    if busy is not None:
+        return f"client {busy} has not ended yet"
+    return _command_problem(asked.command)
+
+
+def _command_problem(command: Sequence[str]) -> str:
     """Return why nobody can start a command, or ""."""
     size = sum(map(len, command))
     if not command or not command[0]:

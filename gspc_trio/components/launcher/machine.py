@@ -54,10 +54,10 @@ from gspc_trio.components.launcher.jobs import (
     LaunchedClient,
     LaunchedJob,
     PostponedJobs,
-    command_problem,
+    request_problem,
 )
 from gspc_trio.components.launcher.options import LauncherOptions
-from gspc_trio.components.launcher.states import TRANSITIONS, LauncherState
+from gspc_trio.components.launcher.states import HAS_SERVER, IS_OVER, TRANSITIONS, LauncherState
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
     AskJob,
@@ -85,13 +85,8 @@ from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 UNCONNECTED_MAX = 3
 """So many servers in a row that end without having connected stop the study."""
 
-
 RETURN_S = 120.0
 """So long a launcher that was resumed waits for its server to come back."""
-
-
-_HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING})
-_IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})
 
 
 class Launcher(MachineBase[LauncherEvent, LauncherAction]):
@@ -137,6 +132,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._facts = StudyFacts(self, study, options.job_limit, wanted=records)
         self._stop = Stop(0, "")
         self._stop_at = 0.0
+        self._cancel_at: float | None = None
+        """When to cancel the job of a server that has said that the study is done."""
 
     @property
     def connected(self) -> tuple[int, int] | None:
@@ -159,7 +156,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.RESTARTING and self._restart_at > self.now:
             yield self._restart_at
         if self.state is LauncherState.STOPPING:
-            yield self._stop_at
+            yield self._stop_at if self._cancel_at is None else min(self._cancel_at, self._stop_at)
         if (due := self._site.deadline()) is not None:
             yield due
 
@@ -168,7 +165,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._site.check()
         assert len(self._jobs) <= self._options.job_limit
         assert (self.state is LauncherState.SERVING) == (self._connection is not None)
-        assert (self.state in _HAS_SERVER) == (self._incarnation in self._servers) or self.state in _IS_OVER
+        assert (self.state in HAS_SERVER) == (self._incarnation in self._servers) or self.state in IS_OVER
         assert self.state is LauncherState.AWAITING or self._return_at is None
         assert self.state is LauncherState.SERVING or self._return_at is not None or not self._clients
         assert not self._postponed or len(self._jobs) == self._options.job_limit
@@ -206,6 +203,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._look_for_life()
         elif self._return_at is not None and self.now >= self._return_at:
             self._server_lost(f"the server has not come back within {RETURN_S:g} s")
+        elif self._cancel_at is not None and self.now >= self._cancel_at:
+            self._cancel_spared()
         self._tell_site(Tick())
 
     @property
@@ -225,7 +224,14 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     @handles(Signal)
     def _signal(self, event: Signal) -> None:
+        self._cancel_spared()
         self._end_study(Stop(128 + event.number, f"it got the signal {event.number}"))
+
+    def _cancel_spared(self) -> None:
+        """Cancel the job of a server that has said that the study is done, and has not ended."""
+        if self._cancel_at is not None:
+            self._cancel_at = None
+            self._cancel_all()
 
     def settle(self) -> None:
         """Submit what has a place; stop when nothing is left."""
@@ -245,16 +251,21 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self.state = state
         self._facts.study(state, self._incarnation, reason)
 
-    def _end_study(self, stop: Stop) -> None:
-        """Cancel everything, and stop when it is gone; nothing, if that was decided before."""
-        if self.state in _IS_OVER:
+    def _end_study(self, stop: Stop, spared: LaunchedJob | None = None) -> None:
+        """Cancel everything, and stop when it is gone; nothing, if that was decided before.
+
+        Args:
+            stop: what follows.
+            spared: the job of a server that ends by itself, and is cancelled when it does not.
+        """
+        if self.state in IS_OVER:
             return
         self._stop, self._stop_at = stop, self.now + self._options.stop_grace_s
         self._enter(LauncherState.STOPPING, stop.reason)
         self._close(f"the study stops: {stop.reason}")
         if self._calls:
             self.actions.append(KillCommands())
-        self._cancel_all()
+        self._cancel_all(spared)
 
     # The server ---------------------------------------------------------------------------------------------
 
@@ -265,7 +276,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _server_lost(self, reason: str, pause_s: float = 0.0) -> None:
         """Cancel all jobs, and submit the next server after a pause, unless the study stops for that."""
-        if self.state in _IS_OVER:
+        if self.state in IS_OVER:
             return
         uid = self._servers[self._incarnation].uid
         if self.state is not LauncherState.SERVING and self._return_at is None:
@@ -290,16 +301,19 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             connection, self._connection = self._connection, None
             self.actions.append(CloseConnection(connection, reason))
 
-    def _cancel_all(self) -> None:
-        """Cancel all jobs; nobody is told any more what becomes of their clients."""
+    def _cancel_all(self, spared: LaunchedJob | None = None) -> None:
+        """Cancel all jobs but one; nobody is told any more what becomes of their clients."""
         for kept in (self._clients, self._postponed, self._accepted, self._told):
             kept.clear()
         self._return_at = None
         for job in list(self._jobs.values()):
             job.clients.clear()
-            self._facts.job(job, "cancelling")
             self._tell_site(JobContact(job.name, 0))
-            self._tell_site(JobUnwanted(job.name))
+            if job is spared:
+                self._tell_site(JobEnding(job.name))
+            else:
+                self._facts.job(job, "cancelling")
+                self._tell_site(JobUnwanted(job.name))
 
     @handles(NewConnection)
     def _connected(self, event: NewConnection) -> None:
@@ -383,31 +397,23 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             case CancelClient():
                 self._client_unwanted(event.body)
             case StudyDone():
-                self._end_study(Stop(0, "the server says that the study is done"))
+                self._cancel_at = self.now + self._options.stop_grace_s / 2
+                self._end_study(
+                    Stop(0, "the server says that the study is done"), self._servers[self._incarnation]
+                )
 
     def _clients_wanted(self, asked: SubmitClients) -> None:
-        ids, size = asked.client_ids, self._options.group_size
-        running = [client_id for client_id in ids if client_id in self._clients]
-        if not ids or len(set(ids)) < len(ids):
-            reason = "a job has one client or more, and none twice"
-        elif len(ids) > size:
-            reason = f"{len(ids)} clients are too many for one job: group_size is {size}"
-        elif running:
-            reason = f"client {running[0]} has not ended yet"
-        elif problem := command_problem(asked.command):
-            reason = problem
-        elif self._postponed.is_full:
-            waiting = len(self._postponed)
-            reason = f"{waiting} jobs of clients wait for a place: ask for more when some have ended"
-        else:
-            clients = [LaunchedClient(client_id) for client_id in ids]
-            job = LaunchedJob(self._incarnation, clients, asked.command)
-            self._clients |= dict.fromkeys(ids, job)
-            self._postponed.add(job)
-            self._accept(asked)
-            self._facts.wanted(job)
+        ids = asked.client_ids
+        reason = request_problem(asked, self._options.group_size, self._clients) or self._postponed.problem
+        if reason:
+            self._send(RequestRefused(asked.request, reason, self._postponed.is_full))
             return
-        self._send(RequestRefused(asked.request, reason, self._postponed.is_full))
+        clients = [LaunchedClient(client_id) for client_id in ids]
+        job = LaunchedJob(self._incarnation, clients, asked.command)
+        self._clients |= dict.fromkeys(ids, job)
+        self._postponed.add(job)
+        self._accept(asked)
+        self._facts.wanted(job)
 
     def _client_unwanted(self, asked: CancelClient) -> None:
         job = self._clients.get(asked.client_id)
@@ -527,13 +533,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             match action:
                 case SubmitJob(name=name):
                     job = self._jobs[name]
-                    ids = tuple(client.client_id for client in job.clients)
-                    again = not ids and (job.incarnation > 0 or self._options.load_from_checkpoint)
-                    self.actions.append(
-                        SubmitToEngine(
-                            job.uid, name, job.incarnation, ids, job.command, from_checkpoint=again
-                        )
-                    )
+                    self.actions.append(job.submission(self._options.load_from_checkpoint))
                 case ListQueue():
                     self.actions.append(ListEngine(self._calls.begin(ListQueue, "")))
                 case AskJob(name=name, job_id=job_id):

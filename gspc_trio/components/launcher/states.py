@@ -40,3 +40,9 @@ TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
     LauncherState.STOPPED: frozenset(),
 }
 """Where a launcher may go from where it is."""
+
+HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING})
+"""There is a server job, which is wanted."""
+
+IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})
+"""Nothing is submitted any more."""

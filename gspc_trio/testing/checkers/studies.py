@@ -166,16 +166,19 @@ class StudyChecks:
             self._states_are_told(event)
         if isinstance(event, Listed | ListFailed):
             self._lists.pop(event.uid, None)
-        self._old_ones_are_cancelled()
+        self._old_ones_are_cancelled(now)
         if self._accepted is not None:
             if now > self._heard_at + self._dead_s + SLACK_S:
                 raise Broken(f"a server is silent since {self._heard_at:.3f} s, and is not given up")
             if self._is_stale != self._is_told_stale:
                 raise Broken("the server is not told whether states are stale")
 
-    def _old_ones_are_cancelled(self) -> None:
+    def _old_ones_are_cancelled(self, now: float) -> None:
+        # A server that has said that it is done has half the grace to end by itself.
+        ends_at = self._ends_at if self._status else self._ends_at + self._options.stop_grace_s / 2
         for name, job in self._jobs.items():
-            is_wanted = job.asked.incarnation == self._newest and self._ends_at == math.inf
+            lasts_until = self._ends_at if job.asked.client_ids else ends_at
+            is_wanted = job.asked.incarnation == self._newest and now < lasts_until
             if job.there and job.told_at is not None and not (is_wanted or job.has_cancel):
                 raise Broken(f"nobody cancels {name}", name)
 

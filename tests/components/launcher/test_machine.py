@@ -86,9 +86,11 @@ def done_study() -> Walked:
     assert study.say(StudyDone()) == [
         CloseConnection(1, f"the study stops: {DONE}"),
         ListEngine(1, "10"),
-        CancelAtEngine(2, "s-0", "10"),
     ]
-    assert study.tell(Listed(1, (job(0, ENDED, "CANCELLED"),))) == [Stop(0, DONE)]
+    assert study.tell(Listed(1, (job(0, RUNNING),))) == []
+    assert study.tick() == [ListEngine(2)]
+    assert study.now == 1.0
+    assert study.tell(Listed(2, (job(0, ENDED, "COMPLETED"),))) == [Stop(0, DONE)]
     return study.machine.walked
 
 
@@ -249,6 +251,20 @@ def test_a_job_that_runs_when_it_is_started_is_told_to_run():
     assert study.tell(Submitted(1, "11", is_running=True)) == [
         moved(7, ClientState.RUNNING, "11", "slurm job 11 is running")
     ]
+
+
+def test_a_server_that_has_said_that_it_is_done_ends_by_itself_or_is_cancelled():
+    study, interrupted = Study(stop_grace_s=3.0).serving(), Study().serving()
+    for one in (study, interrupted):
+        one.want(7)
+        assert one.tell(Submitted(1, "11")) != []
+        cancelled = [action for action in one.say(StudyDone()) if isinstance(action, CancelAtEngine)]
+        assert [action.name for action in cancelled] == ["s-1"]
+    assert study.tick() == [ListEngine(4)]
+    assert study.tell(Listed(4, (job(0, RUNNING), job(1, ENDED)))) == []
+    assert study.tick() == [CancelAtEngine(5, "s-0", "10")]
+    assert study.now == 1.5
+    assert interrupted.tell(Signal(2)) == [CancelAtEngine(4, "s-0", "10")]
 
 
 def test_a_failed_submission_is_a_state():
