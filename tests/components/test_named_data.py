@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from concurrent.futures import wait
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.protocol.values import BadValue, is_reference
 from gspc_trio.workflow.arcs import WorkflowError
+from tests.commands import run_command
 from tests.components.tasks.named import count, pear_after, where
 from tests.components.tasks.published import miss, predict, publish_steps, take, train
 from tests.iml.shell.servers import HANG_S, Servers, open_servers
@@ -56,9 +57,8 @@ def workflow(name: str = "corpus"):
 
 
 def run_file(folder: Path, servers: Servers, *settings: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", "words.py", "--cores", "1", *settings]
-    command += ["--iml", str(servers.file)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
+    arguments = ("run", "words.py", "--cores", "1", *settings, "--iml", str(servers.file))
+    return run_command("jobserver", *arguments, cwd=folder, env=os.environ, timeout_s=HANG_S)
 
 
 def test_a_workflow_file_maps_what_a_running_layer_has_published(tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ def test_an_executor_takes_it_from_a_running_layer(tmp_path: Path) -> None:
 
 def test_a_journal_and_published_data_exclude_each_other(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(FILE)
-    command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", "words.py", "--journal", "kept"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False)
+    arguments = ("run", "words.py", "--journal", "kept")
+    done = run_command("jobserver", *arguments, cwd=tmp_path, env=os.environ, timeout_s=HANG_S)
     assert done.returncode == 1
     assert "Named(name='corpus') is published data" in done.stderr
     assert "internal error" not in done.stderr

@@ -6,12 +6,11 @@ import os
 import re
 import shlex
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_command
 from tests.docs.test_snippets import HANG_S, NOT_RUN, ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -42,16 +41,9 @@ def test_a_command_says_what_is_shown(shown: Block, tmp_path: Path) -> None:
             (tmp_path / named[1]).write_text(block.text)
     command, _, said = shown.text.partition("\n")
     program, *arguments = shlex.split(command.removeprefix("$ "))
-    done = subprocess.run(
-        [sys.executable, "-m", f"gspc_trio.cli.{program.removeprefix('gspc-')}", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    program = program.removeprefix("gspc-")
+    done = run_command(program, *arguments, cwd=tmp_path, env=env, timeout_s=HANG_S)
     is_usage = re.search(r"--set: |--cores cannot be used", said) is not None
     assert done.returncode == (2 if is_usage else 1)
     assert same_everywhere(done.stderr) == same_everywhere(said)

@@ -21,6 +21,7 @@ import trio
 from gspc_trio.components.rts.messages import RtsStatus
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.protocol.plain import to_json
+from tests.commands import run_command
 
 ROOT = Path(__file__).parents[2]
 HANG_S = 60.0
@@ -168,8 +169,10 @@ class World:
         return process
 
     def run(self, command: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command of ours to its end."""
-        return completed(self.start(command, *arguments, **options))
+        """Run a command of ours to its end; with options of Popen in a process started anew."""
+        if options:
+            return completed(self.start(command, *arguments, **options))
+        return run_command(command, *arguments, cwd=self.folder, env=self.environment, timeout_s=HANG_S)
 
     def run_program(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run any program to its end."""

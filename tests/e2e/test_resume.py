@@ -72,6 +72,12 @@ def test_tasks_whose_workers_live_are_taken_over(world: World) -> None:
     given = ("--set", f"folder={marks}", "--set", "n=8", "--set", "seconds=1", "--rts", connection)
     process = world.start("jobserver", "run", flow, *given, "--journal", journal)
     wait_until(lambda: len(traces(marks)) >= 4, "the second tasks run")
+
+    def finished() -> int:
+        number: int = world.run_json("jobserver", "status", "j1")["tasks"].get("finished", 0)
+        return number
+
+    wait_until(lambda: finished() >= 2, "the results of the first ones are there")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     done = world.run("jobserver", "resume", journal, "--rts", connection, "--json")
@@ -184,6 +190,7 @@ def test_after_the_code_is_mended_only_what_it_concerns_runs_again(world: World)
 
 LARGE = """
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from gspc_trio import Net, Workflow

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gspc_trio.iml.local import socket_address_of
 from gspc_trio.nursery.connections.connection_file import read_connection_file
+from tests.commands import run_command
 
 HANG_S = 60.0
 MARK = "GSPC_TEST_MARK"
@@ -53,9 +54,8 @@ class Servers:
         assert address in Path("/proc/net/unix").read_text()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=HANG_S, check=False
-        )
+        named = (*arguments, "--connection-file", str(self.file))
+        return run_command("iml", *named, cwd=self.folder, env=os.environ, timeout_s=HANG_S)
 
     def kill(self, host: str) -> None:
         process = self.processes.pop(host)

@@ -446,6 +446,8 @@ class SiteRuns(Performer[SitesAction]):
             outcome = outcome_of(news.reason) if news.how == "refused" else None
             is_unclear = outcome is None and not known.rif_ids and news.said
             printed = f"; it said: {news.said[-1]}" if is_unclear else ""
+            if not (news.how == "refused" or news.was_cancelled or known.rif_ids):
+                log.warning("block %s is over without a worker: %s%s", block_id, news.reason, printed)
             self._inbox.put(BlockGone(block_id, news.reason + printed, outcome))
 
     def _know(self, block_id: str, known: _Open, batch_id: str, why: str = "") -> None:
