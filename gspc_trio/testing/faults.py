@@ -81,6 +81,7 @@ STUDY_KINDS: Mapping[str, tuple[str, ...]] = {
     "return": ("launcher",),
     "stranger": ("launcher",),
     "signal": ("launcher",),
+    "resume": ("launcher",),
 }
 """The same for what happens to a study."""
 
@@ -107,7 +108,7 @@ _MENUS = (
 LASTING = frozenset(
     {
         *("partition", "pause", "jump", "full", "shortage", "regret", "absence", "clash"),
-        *("unclear", "stale", "refusal", "hold", "hopeless", "delay"),
+        *("unclear", "stale", "refusal", "hold", "hopeless", "delay", "resume"),
     }
 )
 """Kinds that last for a while."""
@@ -187,6 +188,7 @@ class Faults(Struct, frozen=True):
         delays: servers of a study that connect late.
         returns: servers of a study that connect once more, or after another has taken over.
         signals: those that end the launcher of a study.
+        resumes: launchers of a study that are killed, and go on with their journal after a while.
         engines: of each kind that happens to a batch system: see ``SITE_KINDS``.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
@@ -227,6 +229,7 @@ class Faults(Struct, frozen=True):
     delays: int = 1
     returns: int = 2
     signals: int = 2
+    resumes: int = 1
     engines: int = 1
     races: bool = True
     tight: bool = True
@@ -315,6 +318,7 @@ _COUNTS = {
     "delay": "delays",
     "return": "returns",
     "signal": "signals",
+    "resume": "resumes",
 }
 
 

@@ -344,15 +344,17 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     @handles(LauncherResumed)
     def _resumed(self, _event: LauncherResumed) -> None:
-        for unanswered in self._calls.end_all():
-            self._tell_site(unanswered)
-        if self.state is LauncherState.SERVING:
+        was_serving = self.state is LauncherState.SERVING
+        if was_serving:
             self._connection, self._return_at = None, self.now
-            self._tell_site(JobContact(self._servers[self._incarnation].name, 0))
             self._enter(LauncherState.AWAITING)
         if self._return_at is not None:
             self._return_at = self.now + RETURN_S
         self._stop_at = self.now + self._options.stop_grace_s
+        for unanswered in self._calls.end_all():
+            self._tell_site(unanswered)
+        if was_serving:
+            self._tell_site(JobContact(self._servers[self._incarnation].name, 0))
         for job in self._jobs.values():
             for client in job.clients:
                 if client.is_cancelling:

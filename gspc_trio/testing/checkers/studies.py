@@ -18,6 +18,7 @@ from gspc_trio.components.launcher.events import (
     EndClient,
     LauncherAction,
     LauncherEvent,
+    LauncherResumed,
     Listed,
     ListEngine,
     ListFailed,
@@ -104,6 +105,12 @@ class StudyChecks:
         self._accepted: tuple[int, int] | None = None
         """Connection and incarnation of the server that is accepted."""
         self._were_accepted: set[int] = set()
+        self._returning = False
+        """The launcher was killed while a server was accepted: that may connect once more."""
+        self._told_again: set[int] | None = None
+        """Clients of which a server that has come back was told, as long as it is being told."""
+        self._done: set[int] = set()
+        """Requests of the server that were accepted."""
         self._heard_at = 0.0
         self._clients: dict[int, ClientState] = {}
         self._job_of: dict[int, _Job] = {}
@@ -115,9 +122,9 @@ class StudyChecks:
         self._is_stale = self._is_told_stale = False
         self._lists: dict[int, float] = {}
         """Lists under way -> when they were asked for."""
-        self._ends_at = math.inf
+        self._ends_at = self._grace_from = math.inf
         self._status = 1
-        """Why the study ends, as an exit status, and since when."""
+        """Why the study ends, as an exit status, since when, and since when the launcher waits for that."""
 
     # What really is -----------------------------------------------------------------------------------------
 
@@ -162,6 +169,8 @@ class StudyChecks:
             self._perform(action, event, now)
         if self._request is not None:
             raise Broken(f"{self._request} is not answered")
+        if self._told_again is not None:
+            self._all_is_told_again(self._told_again)
         if isinstance(event, Listed):
             self._states_are_told(event)
         if isinstance(event, Listed | ListFailed):
@@ -181,6 +190,12 @@ class StudyChecks:
             is_wanted = job.asked.incarnation == self._newest and now < lasts_until
             if job.there and job.told_at is not None and not (is_wanted or job.has_cancel):
                 raise Broken(f"nobody cancels {name}", name)
+
+    def _all_is_told_again(self, told: set[int]) -> None:
+        known = {one for one, state in self._clients.items() if state is not ClientState.POSTPONED}
+        if known - told:
+            raise Broken(f"the server is not told again of {sorted(known - told)}")
+        self._told_again = None
 
     @property
     def _dead_s(self) -> float:
@@ -208,10 +223,14 @@ class StudyChecks:
                 self._is_stale = True
             case Signal(number=number):
                 self._ends(128 + number, now)
+            case LauncherResumed():
+                self._returning = self._returning or self._accepted is not None
+                self._accepted = None
+                self._grace_from = now
 
     def _ends(self, status: int, now: float) -> None:
         if self._ends_at == math.inf:
-            self._ends_at, self._status = now, status
+            self._ends_at, self._grace_from, self._status = now, now, status
 
     def _accept(self, event: NewConnection, now: float) -> None:
         self.connections += 1
@@ -219,11 +238,13 @@ class StudyChecks:
             raise Broken("two servers are accepted at once")
         if event.incarnation is None or event.incarnation != self._newest:
             raise Broken(f"server {event.incarnation} is accepted, and the newest is {self._newest}")
-        if event.incarnation in self._were_accepted:
+        if event.incarnation in self._were_accepted and not self._returning:
             raise Broken(f"server {event.incarnation} is accepted a second time")
         if self._ends_at < math.inf:
             raise Broken("a server is accepted while the study stops")
         self._were_accepted.add(event.incarnation)
+        self._told_again = set() if self._returning else None
+        self._returning = False
         self._accepted, self._heard_at = (event.connection, event.incarnation), now
         self._is_told_stale = False
 
@@ -275,8 +296,10 @@ class StudyChecks:
             if action.from_checkpoint != (action.incarnation > 0):
                 raise Broken(f"server {action.incarnation} goes on from a checkpoint, or does not")
             self._newest = action.incarnation
+            self._forget()
             return
-        if self._accepted is None or action.incarnation != self._accepted[1]:
+        has_server = self._accepted is not None or self._returning
+        if not has_server or action.incarnation != self._newest:
             raise Broken("clients are submitted without the server that wants them")
         self._submit_clients(action, job)
 
@@ -297,11 +320,13 @@ class StudyChecks:
         is_to_stop = self._ends_at < math.inf or not self._options.fault_tolerance
         if not (is_silent or is_shut or is_over or is_to_stop):
             raise Broken(f"a server is closed that lives: {action.reason}")
-        self._accepted = None
-        self._clients.clear()
-        self._job_of.clear()
-        self._cancelled.clear()
-        self._waiting.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        """It is over with a server, and with all that it has asked for."""
+        self._accepted, self._returning = None, False
+        for kept in (self._clients, self._job_of, self._cancelled, self._waiting, self._done):
+            kept.clear()
 
     def _server(self, incarnation: int) -> _Job:
         """Return the job of a server."""
@@ -313,11 +338,14 @@ class StudyChecks:
             case ClientMoved(client_id=client_id, state=state):
                 self.told += 1
                 before = self._clients.get(client_id)
-                if before is None or state not in CLIENT_TRANSITIONS[before]:
+                is_again = self._told_again is not None
+                if self._told_again is not None:
+                    self._told_again.add(client_id)
+                if before is None or not may_follow(before, state, is_again):
                     raise Broken(f"client {client_id} is told to be {state} after {before}")
                 self._clients[client_id] = state
-                if not CLIENT_TRANSITIONS[state]:
-                    self._check_end(client_id, state, before)
+                if not CLIENT_TRANSITIONS[state] and CLIENT_TRANSITIONS[before]:
+                    self._check_end(client_id, state)
             case StatesStale() | StatesFresh():
                 is_stale = isinstance(body, StatesStale)
                 if is_stale is self._is_told_stale:
@@ -327,9 +355,11 @@ class StudyChecks:
                 asked, self._request = self._request, None
                 if asked is None or asked.request != body.request:
                     raise Broken(f"request {body.request} is answered, and was not made")
-                if isinstance(body, RequestAccepted) != self._may(asked):
+                is_done = asked.again and asked.request in self._done
+                if isinstance(body, RequestAccepted) != (is_done or self._may(asked)):
                     raise Broken(f"{asked} is answered with {body}")
-                if isinstance(body, RequestAccepted):
+                if isinstance(body, RequestAccepted) and not is_done:
+                    self._done.add(asked.request)
                     self._accepts(asked)
 
     def _may(self, asked: SubmitClients | CancelClient) -> bool:
@@ -351,7 +381,7 @@ class StudyChecks:
             self._clients |= dict.fromkeys(asked.client_ids, ClientState.POSTPONED)
             self._waiting.append(list(asked.client_ids))
 
-    def _check_end(self, client_id: int, state: ClientState, before: ClientState) -> None:
+    def _check_end(self, client_id: int, state: ClientState) -> None:
         """What is told of the end of a client is true."""
         was_cancelled = client_id in self._cancelled
         self._cancelled.discard(client_id)
@@ -359,7 +389,7 @@ class StudyChecks:
             raise Broken(f"client {client_id} is told to be cancelled, and nobody has asked for that")
         if was_cancelled and state not in (ClientState.CANCELLED, ClientState.COMPLETED):
             raise Broken(f"client {client_id} is told to be {state}, and was cancelled")
-        if before is ClientState.POSTPONED:
+        if client_id not in self._job_of:
             waiting = next(ids for ids in self._waiting if client_id in ids)
             waiting.remove(client_id)
             if not waiting:
@@ -378,9 +408,11 @@ class StudyChecks:
         """After a list of all jobs each client is where the list says."""
         began = self._lists.get(event.uid)
         states = {told.name: _TOLD.get(told.state) for told in event.jobs}
-        for client_id, job in self._job_of.items() if began is not None else ():
+        if began is None or self._accepted is None:
+            return
+        for client_id, job in self._job_of.items():
             state = states.get(job.asked.name)
-            is_old = job.told_at is not None and began is not None and job.told_at <= began
+            is_old = job.told_at is not None and job.told_at <= began
             if is_old and state is not None and self._clients[client_id] is not state:
                 raise Broken(f"client {client_id} is {state}, and is told to be {self._clients[client_id]}")
 
@@ -395,7 +427,9 @@ class StudyChecks:
         if stop.status not in (1, self._status):
             raise Broken(f"the study ends with status {stop.status}, and not {self._status}: {stop.reason}")
         grace_s = self._options.stop_grace_s
-        began = self._ends_at if stop.status == self._status and self._ends_at < math.inf else now - grace_s
+        began = (
+            self._grace_from if stop.status == self._status and self._ends_at < math.inf else now - grace_s
+        )
         named = {name.partition(" ")[0] for name in stop.left}
         if now > began + grace_s + SLACK_S or (named and now < began + grace_s - SLACK_S):
             raise Broken(f"the study begins to end at {began:.3f} s, and ends with {len(named)} jobs left")
@@ -404,3 +438,19 @@ class StudyChecks:
                 raise Broken(f"{name} is left, and nobody says so", name)
             if not self._unclear(began):
                 raise Broken(f"{name} is left, though the batch system has answered", name)
+
+
+def may_follow(before: ClientState, state: ClientState, is_again: bool) -> bool:
+    """Return whether a client may be told to be in a state.
+
+    Args:
+        before: what was told last.
+        state: the other.
+        is_again: all is told again, and only where each client is now.
+    """
+    there, more = {before}, [before]
+    while is_again and more:
+        follow = CLIENT_TRANSITIONS[more.pop()] - there
+        there |= follow
+        more += follow
+    return state in there if is_again else state in CLIENT_TRANSITIONS[before]

@@ -17,6 +17,7 @@ from gspc_trio.components.launcher.events import (
     KillCommands,
     LauncherAction,
     LauncherEvent,
+    LauncherResumed,
     Listed,
     ListEngine,
     ListFailed,
@@ -82,7 +83,12 @@ class SimulatedLauncher(Performer[LauncherAction]):
     ) -> None:
         self.stop: Stop | None = None
         self._process = process
+        self._options = options
         self._machine = Launcher(options, "study")
+        self._journal: list[tuple[LauncherEvent, float]] = []
+        self._statuses: dict[CommandExited, None] = {}
+        """Statuses of commands that the launcher has not seen yet."""
+        self._down_s: float | None = None
         self._system = system
         self._provider = SimulatedProvider()
         self._saw = saw
@@ -94,20 +100,34 @@ class SimulatedLauncher(Performer[LauncherAction]):
         self._nursery: trio.Nursery
 
     async def run(self) -> None:
-        """Run until the machine stops."""
-        async with trio.open_nursery() as self._nursery:
-            while self.stop is None:
-                due = self._machine.deadline()
-                with trio.CancelScope(deadline=math.inf if due is None else due) as self._timer:
-                    await trio.sleep_forever()
-                if self.stop is None:
-                    self.give(Tick())
-            self._nursery.cancel_scope.cancel()
+        """Run until the machine stops; a launcher that is killed is started again after a while."""
+        while True:
+            async with trio.open_nursery() as self._nursery:
+                if self._down_s is not None:
+                    await trio.sleep(self._down_s)
+                    self._resume()
+                await self._keep_time()
+                self._nursery.cancel_scope.cancel()
+            if self._down_s is None:
+                return
+
+    async def _keep_time(self) -> None:
+        while self.stop is None and self._down_s is None:
+            due = self._machine.deadline()
+            with trio.CancelScope(deadline=math.inf if due is None else due) as self._timer:
+                await trio.sleep_forever()
+            if self.stop is None and self._down_s is None:
+                self.give(Tick())
+
+    @property
+    def _is_up(self) -> bool:
+        return self.stop is None and self._down_s is None
 
     def give(self, event: LauncherEvent) -> None:
         """Give the machine an event, unless it has stopped, and carry out what follows."""
-        if self.stop is not None:
+        if not self._is_up:
             return
+        self._journal.append((event, trio.current_time()))
         actions = self._machine.handle(event, trio.current_time())
         self._saw(self._machine, event, actions)
         for action in actions:
@@ -115,13 +135,39 @@ class SimulatedLauncher(Performer[LauncherAction]):
         due = self._machine.deadline()
         self._timer.deadline = math.inf if due is None else due
 
+    # A launcher that is killed ------------------------------------------------------------------------------
+
+    def kill(self, down_s: float) -> None:
+        """Kill it, and with it its commands; it is started again after so many seconds."""
+        if not self._is_up:
+            return
+        self._down_s = down_s
+        for link in self._links.values():
+            link.cut()
+        self._links.clear()
+        self._timer.cancel()
+
+    def _resume(self) -> None:
+        before, self._machine = self._machine, Launcher(self._options, "study")
+        for event, now in self._journal:
+            self._machine.handle(event, now)
+        assert self._machine.state is before.state, "the journal gives another state"
+        assert self._machine.deadline() == before.deadline(), "the journal gives another date"
+        self._down_s = None
+        self.give(LauncherResumed())
+        statuses, self._statuses = self._statuses, {}
+        for status in statuses:
+            self.give(status)
+
     # Servers ------------------------------------------------------------------------------------------------
 
     def connect(self, link: ServerLink) -> None:
         """Take a connection."""
-        if self.stop is None:
+        if self._is_up:
             self._links[link.number] = link
             self._nursery.start_soon(self._listen, link)
+        else:
+            link.cut()
 
     async def _listen(self, link: ServerLink) -> None:
         while (item := await link.up.receive()) is not None:
@@ -208,9 +254,12 @@ class SimulatedLauncher(Performer[LauncherAction]):
         async def later() -> None:
             await trio.sleep(after_s)
             self.give(event)
+            self._statuses.pop(event, None)
 
         if self.stop is None:
-            self._nursery.start_soon(later)
+            self._statuses[event] = None
+            if self._is_up:
+                self._nursery.start_soon(later)
 
     @performs(Stop)
     def _stopped(self, action: Stop) -> None:

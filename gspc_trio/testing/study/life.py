@@ -198,10 +198,10 @@ class StudySimulation:
     async def _run_server(self, process: SimulatedProcess, asked: SubmitToEngine, job_id: str) -> None:
         delay_s, self._delay_s = self._delay_s, 0.0
         await trio.sleep(delay_s + self._random.uniform(0.0, self._random.choice(START_S)))
-        link = self._servers[process] = self._new_link(process.name)
+        server = SimulatedServer(self._random, self._options.group_size, self._to_do)
 
         def ends() -> None:
-            del self._servers[process]
+            link = self._servers.pop(process)
             if process.dark:
                 link.hold(math.inf)
             elif process.killed and self._random.random() < 0.5:
@@ -209,10 +209,15 @@ class StudySimulation:
             else:
                 link.up.close()
 
+        def connect() -> ServerLink:
+            link = self._servers[process] = self._new_link(process.name)
+            self._launcher.connect(link)
+            link.say(NewConnection(link.number, asked.incarnation, self._random.choice(("", job_id))))
+            return link
+
+        self._servers[process] = self._new_link(process.name)
         process.on_kill.append(ends)
-        self._launcher.connect(link)
-        hello = NewConnection(link.number, asked.incarnation, self._random.choice(("", job_id)))
-        await SimulatedServer(self._random, self._options.group_size, self._to_do).run(link, hello)
+        await server.run(connect)
         if process.alive:
             ends()
             process.on_kill.clear()
@@ -290,6 +295,8 @@ class StudySimulation:
     def _happen_to_launcher(self, fault: Fault) -> None:
         if fault.kind == "delay":
             self._delay_s = fault.lasts_s
+        elif fault.kind == "resume":
+            self._launcher.kill(fault.lasts_s)
         elif fault.kind == "signal":
             self._launcher.give(Signal(self._random.choice((2, 15))))
         else:

@@ -7,6 +7,7 @@ from itertools import count
 from random import Random
 
 import trio
+from msgspec.structs import replace
 
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
@@ -14,9 +15,9 @@ from gspc_trio.components.launcher.events import (
     ClientMoved,
     ClientState,
     CloseConnection,
-    NewConnection,
     PingServer,
     RefuseConnection,
+    RequestAccepted,
     RequestRefused,
     ServerPing,
     StudyDone,
@@ -39,6 +40,9 @@ LINGERS_S = (0.0, 0.0, 3.0, 40.0, 4000.0)
 WORK_S = (0.0, 1.0, 5.0, 20.0)
 """How long clients take, at most."""
 
+RETRIES, RETRY_S = 100, 1.0
+"""How often a server connects whose connection has ended, and how long after that."""
+
 FAILS, CANCELS, ERRS = 0.15, 0.08, 0.08
 """So many clients fail; so many requests cancel a client; so many are wrong."""
 
@@ -58,52 +62,79 @@ class SimulatedServer:
         self._to_do = to_do
         self._asked: dict[int, ClientState] = {}
         self._requests: dict[int, tuple[int, ...]] = {}
+        self._open: dict[int, SubmitClients | CancelClient] = {}
+        """Requests without an answer."""
+        self._is_done = False
         self._numbers: Iterator[int] = count(1)
         self._link: ServerLink
 
-    async def run(self, link: ServerLink, hello: NewConnection) -> None:
-        """Say who it is over a connection, and serve until that ends, or all is done."""
-        self._link = link
-        link.say(hello)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask)
-            lingers_s = self._random.choice(LINGERS_S) if await self._listen() else 0.0
-            nursery.cancel_scope.cancel()
-        await trio.sleep(lingers_s)
+    async def run(self, connect: Callable[[], ServerLink]) -> None:
+        """Serve until all is done, or the launcher says that it is over, or is not there.
 
-    async def _listen(self) -> bool:
-        """Take all that is said; return whether there was anything."""
+        Args:
+            connect: says who it is over a new connection, and returns that.
+        """
+        is_known = False
+        async with trio.open_nursery() as nursery:
+            for number in range(RETRIES):
+                self._link = connect()
+                for asked in list(self._open.values()):
+                    self._link.say(replace(asked, again=True))
+                if number == 0:
+                    nursery.start_soon(self._ask)
+                is_over, was_heard = await self._listen()
+                is_known = is_known or was_heard
+                if is_over or not is_known:
+                    break
+                await trio.sleep(RETRY_S)
+            nursery.cancel_scope.cancel()
+        await trio.sleep(self._random.choice(LINGERS_S) if is_known else 0.0)
+
+    async def _listen(self) -> tuple[bool, bool]:
+        """Take all that is said; return whether it is over, and whether something else was said."""
         is_known = False
         while True:
             match await self._link.down.receive():
-                case None | CloseConnection() | RefuseConnection():
-                    return is_known
+                case None:
+                    return self._is_done, is_known
+                case CloseConnection() | RefuseConnection():
+                    return True, is_known
                 case PingServer():
                     self._link.say(ServerPing())
                 case ClientMoved(client_id=client_id, state=state):
                     self._asked[client_id] = state
                     if state is ClientState.COMPLETED:
                         self._to_do.discard(client_id)
+                case RequestAccepted(request=request):
+                    self._open.pop(request, None)
                 case RequestRefused(request=request):
+                    asked = self._open.pop(request, None)
                     for client_id in self._requests.pop(request, ()):
-                        self._asked.pop(client_id, None)
+                        if asked is not None:
+                            self._asked.pop(client_id, None)
             is_known = True
+
+    def _request(self, asked: SubmitClients | CancelClient) -> None:
+        self._open[asked.request] = asked
+        self._link.say(asked)
 
     async def _ask(self) -> None:
         while self._to_do:
             free = [one for one in sorted(self._to_do) if self._has_ended(one)]
             choice = self._random.random()
             if choice < ERRS:
-                self._link.say(self._wrong())
+                self._request(self._wrong())
             elif choice < ERRS + CANCELS and self._asked:
-                self._link.say(CancelClient(next(self._numbers), self._random.choice(sorted(self._asked))))
+                one = self._random.choice(sorted(self._asked))
+                self._request(CancelClient(next(self._numbers), one))
             elif free:
                 ids = self._random.sample(free, min(len(free), self._random.randint(1, self._group_size)))
                 request = next(self._numbers)
                 self._requests[request] = tuple(ids)
                 self._asked |= dict.fromkeys(ids, ClientState.POSTPONED)
-                self._link.say(SubmitClients(request, tuple(ids), COMMAND))
+                self._request(SubmitClients(request, tuple(ids), COMMAND))
             await trio.sleep(self._random.choice(PAUSES_S) if free else LOOK_S)
+        self._is_done = True
         self._link.say(StudyDone())
 
     def _has_ended(self, client_id: int) -> bool:
