@@ -413,6 +413,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         clients = [LaunchedClient(client_id) for client_id in ids]
         job = LaunchedJob(self._incarnation, clients, asked.command)
         self._clients |= dict.fromkeys(ids, job)
+        for client_id in ids:  # what was told of an earlier client by this id is told no more
+            self._told.pop(client_id, None)
         self._postponed.add(job)
         self._accept(asked)
         self._facts.wanted(job)

@@ -67,6 +67,23 @@ def test_a_request_that_was_accepted_is_not_carried_out_again():
     )
 
 
+def test_a_server_that_comes_back_is_not_told_of_an_earlier_client_by_the_same_id():
+    study = Study(job_limit=2).serving()
+    study.want(1)
+    study.tell(Submitted(1, "11"))
+    study.tell(CommandExited(1, 1))
+    assert study.want(1, request=2)[0] == SendToServer(1, RequestAccepted(2))  # its job waits for a place
+    study.tell(LauncherResumed())
+    assert returned(study) == []
+
+
+def test_calls_of_a_launcher_that_was_resumed_are_answered():
+    study = Study().serving()
+    (asked,) = study.tell(LauncherResumed())
+    assert isinstance(asked, ListEngine)
+    assert study.tell(Listed(asked.uid, (job(0, BatchState.RUNNING),))) == []
+
+
 def test_calls_of_before_have_no_answer_and_are_made_again():
     """An unclear submission is looked for; a job that was being cancelled is cancelled until it is gone."""
     study = Study().serving()
