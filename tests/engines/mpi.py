@@ -10,6 +10,8 @@ from pathlib import Path
 
 from gspc_trio.components.provision.providers.mpi import MpiProvider
 
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
 
 def missing() -> str:
     """Return why there can be no Open MPI here, or ""."""
@@ -26,9 +28,8 @@ class Mpi:
     """``mpiexec``; see ``Cluster``."""
 
     def __init__(self) -> None:
-        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self._mark = secrets.token_hex(8)
-        self.environment = {**allowed, "PATH": os.environ["PATH"], MARK: self._mark}
+        self.environment = {**AS_ROOT, "PATH": os.environ["PATH"], MARK: self._mark}
 
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that have not ended, without those that others have on this host."""

@@ -23,6 +23,8 @@ CONFIGURATION = Path("/etc/oar/oar.conf")
 START_FILE = Path("/var/lib/oar/.batch_job_bashrc")
 DATABASE = "gspc_engines"
 HOSTS = ("127.0.0.1", "127.0.0.2")
+CORES = 2
+"""Resources of each host."""
 
 SETTINGS = {
     "DB_BASE_NAME": DATABASE,
@@ -31,6 +33,7 @@ SETTINGS = {
     "DB_BASE_PASSWD": DATABASE,
     "DB_BASE_PASSWD_RO": DATABASE,
     "SCHEDULER_JOB_SECURITY_TIME": "1",
+    "SCHEDULER_MIN_TIME_BETWEEN_2_CALLS": "1",
     # There are no control groups for jobs here; then oarsh has no other way to a node.
     "OARSH_BYPASS_WHOLE_SECURITY": "1",
 }
@@ -78,11 +81,13 @@ class Oar:
         Path("/run/sshd").mkdir(exist_ok=True)
         self._daemon("sshd", shutil.which("sshd", path=PATH) or "sshd", "-D", "-f", "/etc/oar/sshd_config")
         self.start_server()
-        for host in HOSTS:
+        for host in CORES * HOSTS:
             self.run("oarnodesetting", "-a", "-h", host)
         # "Prevent users oar and root to submit jobs": tests run as root.
         self.run("oaradmissionrules", "--delete", "2")
-        wait_until(lambda: self.run("oarnodes", "-s").count("Alive") == len(HOSTS), "nodes live", START_S)
+        wait_until(
+            lambda: self.run("oarnodes", "-s").count("Alive") == CORES * len(HOSTS), "nodes live", START_S
+        )
 
     def _write(self, path: Path, text: str) -> None:
         self._before[path] = path.read_text()

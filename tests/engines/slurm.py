@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -53,6 +54,14 @@ NODE = (
     "NodeName=node{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} Boards=1 "
     "SocketsPerBoard=1 CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN\n"
 )
+
+UNCLEAR_SBATCH = """#!/bin/sh
+PATH={path}
+sbatch "$@" >&2
+echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+exit 1
+"""
+"""A command that says that it has failed, though Slurm has the job."""
 
 
 def missing() -> str:
@@ -114,6 +123,14 @@ class Slurm:
         """End what manages the queue, at once; jobs go on."""
         self._daemons["slurmctld"].kill()
         self._daemons.pop("slurmctld").wait()
+
+    def pause_controller(self) -> None:
+        """Stop what manages the queue for a while: whoever asks it waits."""
+        self._daemons["slurmctld"].send_signal(signal.SIGSTOP)
+
+    def continue_controller(self) -> None:
+        """Let it go on."""
+        self._daemons["slurmctld"].send_signal(signal.SIGCONT)
 
     def _daemon(self, *command: str, name: str = "") -> None:
         with (self._folder / f"{command[0]}.out").open("ab") as log:

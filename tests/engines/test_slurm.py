@@ -13,15 +13,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.support import MARKING, SLEEPERS, World, completed, wait_until
-from tests.engines.slurm import Slurm
+from tests.engines.slurm import UNCLEAR_SBATCH, Slurm
 from tests.engines.support import own_address, results, start, states
-
-UNCLEAR_SBATCH = """#!/bin/sh
-PATH={path}
-sbatch "$@" >&2
-echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
-exit 1
-"""
 
 
 def start_rts(world: World, *options: str) -> subprocess.Popen[str]:

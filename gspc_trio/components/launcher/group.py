@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from gspc_trio.components.launcher.script import process_script, script_head
+from gspc_trio.components.launcher.script import Starter, process_script, script_head
 from gspc_trio.components.launcher.study_job import JobProcess, StudyJob
-from gspc_trio.components.provision.batch import Command
 
 CANCELLED_STATUS = 143
 """Exit status of a client that was cancelled before it began: that of a process that SIGTERM has ended."""
@@ -48,7 +47,7 @@ watch() {
 """
 
 
-def group_script(job: StudyJob, batch_id: str, starter: Command = ()) -> tuple[str, dict[str, str]]:
+def group_script(job: StudyJob, batch_id: str, starter: Starter) -> tuple[str, dict[str, str]]:
     """Return the script of a job of several clients, and the files that it needs: path -> content.
 
     Each client runs in a session of its own, and the script ends when all have ended. A client for which the
@@ -57,7 +56,7 @@ def group_script(job: StudyJob, batch_id: str, starter: Command = ()) -> tuple[s
     Args:
         job: to run.
         batch_id: the id of the job, in which variables of the shell are replaced.
-        starter: the command that starts each client, and its arguments.
+        starter: starts each client.
     """
     files = {one.script: process_script(job, one, batch_id, starter) for one in job.processes}
     watch = END_WHEN_CANCELLED.lstrip() + _WATCH.replace("CANCELLED", str(CANCELLED_STATUS)).lstrip()
@@ -66,7 +65,7 @@ def group_script(job: StudyJob, batch_id: str, starter: Command = ()) -> tuple[s
     return f"{script_head(job, batch_id)}{watch}{watched}until wait; do :; done\n", files
 
 
-def job_script(job: StudyJob, batch_id: str, starter: Command = ()) -> tuple[str, dict[str, str]]:
+def job_script(job: StudyJob, batch_id: str, starter: Starter) -> tuple[str, dict[str, str]]:
     """Return the script of a job, of a group or of one process, and the files that it needs."""
     if len(job.processes) > 1:
         return group_script(job, batch_id, starter)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from gspc_trio.components.launcher.group import CANCELLED_STATUS, END_WHEN_CANCELLED, tell_status_left
-from gspc_trio.components.launcher.script import process_script, script_head
+from gspc_trio.components.launcher.script import Starter, run_lines, script_head
 from gspc_trio.components.launcher.study_job import JobProcess, StudyJob
 from gspc_trio.components.provision.batch import BATCH_ID_VARIABLE, Command
 
@@ -39,6 +39,18 @@ exit $status
 """
 
 
+_END_RANKS = """
+ranks() { ps -o pid=,pgid= -s $$ | while read -r pid group; do [ "$group" -eq $$ ] || echo "$pid"; done; }
+for signal in TERM TERM TERM TERM TERM TERM TERM TERM KILL; do
+    left=$(ranks)
+    [ "$left" ] || break
+    kill -s $signal $left
+    sleep 0.2
+done
+"""
+"""What ``mpiexec`` leaves in the session of the script; it does not always end its ranks."""
+
+
 def mpi_script(
     job: StudyJob, batch_id: str, arguments: Command = (), redirect: bool = True
 ) -> tuple[str, dict[str, str]]:
@@ -54,12 +66,15 @@ def mpi_script(
     if len(job.processes) == 1:
         told = [f for name in (*job.processes[0].environment, BATCH_ID_VARIABLE) for f in ("-x", name)]
         line = (program, *arguments, "-n", "1", *options, *told)
-        return process_script(job, job.processes[0], batch_id, line, redirect), {}
+        run = run_lines(job.processes[0], Starter(line), redirect)
+        return f"{script_head(job, batch_id)}{run}{_END_RANKS.lstrip()}exit $status\n", {}
     contexts = [("-n", "1", *options, "/bin/sh", one.script) for one in job.processes]
     started = shlex.join([program, *_GROUP, "-x", BATCH_ID_VARIABLE, *arguments, *_with_colons(contexts)])
+    ranks = " ".join(f"{shlex.quote(one.path)}.rank.*" for one in job.processes)
     files = {one.script: script_head(job, f"${BATCH_ID_VARIABLE}") + _rank(job, one) for one in job.processes}
-    left = "status=$?\n[ $status != 0 ] || status=1\n" + tell_status_left(job.processes)
-    return f"{script_head(job, batch_id)}{started} </dev/null\n{left}", files
+    head = f"{script_head(job, batch_id)}rm -f {ranks}\n"
+    left = f"status=$?\n{_END_RANKS.lstrip()}rm -f {ranks}\n[ $status != 0 ] || status=1\n"
+    return f"{head}{started} </dev/null\n{left}{tell_status_left(job.processes)}", files
 
 
 def _with_colons(contexts: list[Command]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -32,9 +33,13 @@ def indirect(scheduler: str, asked: SubmitToEngine, **options: object) -> Indire
 
 
 def line(script: str, program: str) -> list[str]:
-    """Return the words of the only line of a script that runs this program."""
+    """Return the words of the only line that runs this program, without what says for srun that it ended."""
     [found] = [one for one in script.splitlines() if one.startswith(f"{program} ")]
-    return shlex.split(found.partition(" >")[0].removesuffix(" </dev/null"))
+    words = shlex.split(re.sub("( >[^ ]+ 2>[^ ]+)? </dev/null$", "", found))
+    if program == "srun":
+        at = words.index("/bin/sh")
+        del words[at : at + 4]
+    return words
 
 
 # Open MPI ---------------------------------------------------------------------------------------------------
@@ -118,6 +123,36 @@ def test_a_group_of_slurm_is_a_job_with_a_step_for_each_client():
     assert step == ["srun", "--ntasks=1", "--exact", "-n4", "solve"]
 
 
+@pytest.mark.parametrize(
+    ("srun", "status"),
+    [
+        ('for SLURM_PROCID in 0 1; do export SLURM_PROCID; "$@"; done', "0"),
+        ('export SLURM_PROCID=1; "$@"', "1"),
+        ("exit 0", "1"),
+        ("exit 3", "3"),
+    ],
+    ids=["all tasks", "one of two", "none", "srun fails"],
+)
+def test_what_srun_says_is_no_success_if_the_tasks_do_not_say_so_too(srun: str, status: str, tmp_path: Path):
+    """When the node of a task is lost, srun ends with the status 0."""
+    (tmp_path / "srun").write_text(f"#!/bin/sh\nexport SLURM_STEP_NUM_TASKS=2\n{srun}\n")
+    (tmp_path / "srun").chmod(0o755)
+    options = usual("slurm")
+    asked = SubmitToEngine(3, "s-3", 1, (7,), ("true",))
+    start = find_adapter(options).start(job_of(asked, options, tmp_path))
+    write(start)
+    assert run(tmp_path / "sbatch.3.sh", PATH=f"{tmp_path}:{os.environ['PATH']}") == int(status)
+    assert statuses(tmp_path) == {"job.3.client.7.status": status}
+    assert not list(tmp_path.glob("*.ended*"))
+
+
+def test_a_job_is_not_told_how_large_the_job_is_that_the_launcher_runs_in():
+    outside = indirect("slurm", SERVER).command[:4]
+    there = {"PATH": os.environ["PATH"], "SLURM_NTASKS": "3", "SLURM_CONF": "/conf"}
+    told = subprocess.run((*outside, "env"), env=there, capture_output=True, text=True, check=True).stdout
+    assert [line for line in told.splitlines() if "SLURM" in line] == ["SLURM_CONF=/conf"]
+
+
 def test_jobs_in_the_allocation_of_the_launcher_are_steps():
     start = direct("slurm-srun", GROUP, scheduler_arg=("--mem=0",))
     assert start.processes == (
@@ -130,7 +165,7 @@ def test_jobs_in_the_allocation_of_the_launcher_are_steps():
 
 
 def test_a_mixed_study_has_its_server_by_sbatch_and_its_clients_by_srun():
-    assert indirect("slurm-mixed", SERVER).command[0] == "sbatch"
+    assert indirect("slurm-mixed", SERVER).command[4] == "sbatch"
     assert direct("slurm-mixed", CLIENT).processes[0].client_ids == (7,)
 
 
@@ -183,9 +218,20 @@ def test_options_of_a_command_need_the_command_in_oar():
         find_adapter(usual("oar", scheduler_client_command_options=("-n", "2")))
 
 
+TIMES: dict[str, object] = {
+    "scheduler_arg_server": ("-l", "walltime=1"),
+    "scheduler_arg_client": ("-l", "walltime=1"),
+    "scheduler_arg_container": ("-l", "/nodes=2,walltime=2"),
+}
+
+
+def test_what_runs_in_a_container_has_to_end_before_it():
+    with pytest.raises(BadOption, match='scheduler_arg_client: say for how long, "-l", "/nodes=1,wallt'):
+        find_adapter(usual("oar-hybrid", **{**TIMES, "scheduler_arg_client": ("-l", "/nodes=1")}))
+
+
 def test_a_hybrid_server_is_submitted_with_a_container(tmp_path: Path):
-    arguments = {"scheduler_arg_server": ("-l", "/core=1"), "scheduler_arg_container": ("-l", "/nodes=2")}
-    options = usual("oar-hybrid", scheduler_arg=("--project=x",), **arguments)
+    options = usual("oar-hybrid", scheduler_arg=("--project=x",), **TIMES)
     start = find_adapter(options).start(job_of(SERVER, options, tmp_path))
     assert isinstance(start, IndirectStart)
     log = tmp_path / "log"
@@ -197,9 +243,9 @@ def test_a_hybrid_server_is_submitted_with_a_container(tmp_path: Path):
     done = subprocess.run(start.command, env={**path, "STATUS": "0"}, capture_output=True, check=False)
     container, server = log.read_text().splitlines()
     assert container.startswith("oarsub -n s-0-container -O /dev/null -E /dev/null -t container --project=x")
-    assert container.endswith(f"-l /nodes=2 /bin/sh {tmp_path}/container.0.sh")
+    assert container.endswith(f"-l /nodes=2,walltime=2 /bin/sh {tmp_path}/container.0.sh")
     assert server.startswith("oarsub -t inner=12 -n s-0 ")
-    assert server.endswith(f"--project=x -l /core=1 /bin/sh {tmp_path}/oarsub.0.sh")
+    assert server.endswith(f"--project=x -l walltime=1 /bin/sh {tmp_path}/oarsub.0.sh")
     adapter = OarHybridAdapter()
     assert adapter.provider is not None
     told = CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -210,7 +256,7 @@ def test_a_hybrid_server_is_submitted_with_a_container(tmp_path: Path):
 
 
 def test_hybrid_clients_fill_the_container_and_then_some_are_best_effort():
-    options = usual("oar-hybrid", container_client_size=2, besteffort_allocation_frequency=2)
+    options = usual("oar-hybrid", container_client_size=2, besteffort_allocation_frequency=2, **TIMES)
     adapter = OarHybridAdapter()
 
     def is_best_effort(uid: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gspc_trio.components.launcher.adapter import Adapter, DirectStart, HostProcess
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
-from gspc_trio.components.launcher.script import process_script
+from gspc_trio.components.launcher.script import Starter, process_script
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.providers.local import job_mark
 
@@ -22,7 +22,9 @@ class LocalAdapter(Adapter):
 
     def start(self, job: StudyJob) -> DirectStart:
         """See Adapter."""
-        files = {one.script: process_script(job, one, "$$", job.starter(())) for one in job.processes}
+        files = {
+            one.script: process_script(job, one, "$$", Starter(job.starter(()))) for one in job.processes
+        }
         return DirectStart(
             tuple(
                 HostProcess(

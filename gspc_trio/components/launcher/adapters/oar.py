@@ -5,6 +5,7 @@ from __future__ import annotations
 from gspc_trio.components.launcher.adapter import Adapter, IndirectStart
 from gspc_trio.components.launcher.group import job_script
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
+from gspc_trio.components.launcher.script import Starter
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.batch import BatchRequest, Command, Provider
 from gspc_trio.components.provision.providers.oar import OarProvider
@@ -37,7 +38,7 @@ class OarAdapter(Adapter):
             job: to submit.
             types: arguments of ``oarsub`` about the kind of job.
         """
-        script, files = job_script(job, "$OAR_JOB_ID", job.starter(()))
+        script, files = job_script(job, "$OAR_JOB_ID", Starter(job.starter(())))
         path = job.file("oarsub", "sh")
         request = BatchRequest(
             job.name,

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from gspc_trio.components.launcher.adapter import IndirectStart
 from gspc_trio.components.launcher.adapters.oar import OarAdapter
+from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.batch import (
     BatchJob,
@@ -88,6 +89,17 @@ class OarHybridAdapter(OarAdapter):
         super().__init__(self._jobs)
         self._beyond = 0
         """Number of jobs of clients for which the container had no place."""
+
+    def check(self, options: LauncherOptions) -> None:
+        """See Adapter."""
+        super().check(options)
+        for kind, example in (("container", "2:00:00"), ("server", "1:50:00"), ("client", "0:10:00")):
+            name = f"scheduler_arg_{kind}"
+            if not any("walltime=" in word for word in getattr(options, name)):
+                raise BadOption(
+                    f'{name}: say for how long, "-l", "/nodes=1,walltime={example}": what runs in a '
+                    "container has to end before it"
+                )
 
     def start(self, job: StudyJob) -> IndirectStart:
         """See Adapter."""

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from gspc_trio.components.launcher.adapter import Adapter, IndirectStart, JobStart
 from gspc_trio.components.launcher.group import job_script
+from gspc_trio.components.launcher.script import Starter
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.batch import BatchRequest, Command, Provider
 from gspc_trio.components.provision.providers.slurm import SlurmProvider
 
 BATCH_ID = "$SLURM_JOB_ID"
+
+_OUTSIDE = """
+for name in $(env | sed -n 's/^\\(SLURM_[A-Z0-9_]*\\)=.*/\\1/p'); do
+    [ "$name" = SLURM_CONF ] || unset "$name"
+done
+exec "$@"
+"""
+"""In a job of Slurm, which the launcher may run in, variables say how large that is: not for the new one."""
 
 STEP = ("--ntasks=1", "--exact")
 """What ``srun`` is told so that steps share an allocation: each has the cores of its own tasks alone."""
@@ -43,11 +52,13 @@ class SlurmAdapter(Adapter):
         request = BatchRequest(job.name, nodes=0, arguments=arguments, output=output, script=script)
         assert self.provider is not None
         command, stdin = self.provider.submit(request), self.provider.submit_input(request)
-        return IndirectStart(command, stdin, {**files, job.file("sbatch", "sh"): script})
+        outside = ("/bin/sh", "-c", _OUTSIDE.strip(), "sh")
+        return IndirectStart((*outside, *command), stdin, {**files, job.file("sbatch", "sh"): script})
 
     def script(self, job: StudyJob) -> tuple[str, dict[str, str]]:
         """Return the script of a job, and the files that it needs: path -> content."""
-        starter = job.starter(("srun",))
-        if len(job.processes) > 1 and starter[0] == "srun":
-            starter = ("srun", *step_arguments(starter[1:]))
-        return job_script(job, BATCH_ID, starter)
+        program, *arguments = job.starter(("srun",))
+        is_srun = program == "srun"
+        if is_srun and len(job.processes) > 1:
+            arguments = list(step_arguments(tuple(arguments)))
+        return job_script(job, BATCH_ID, Starter((program, *arguments), is_srun))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gspc_trio.components.launcher.adapter import Adapter, DirectStart, HostProcess
 from gspc_trio.components.launcher.adapters.slurm import step_arguments
-from gspc_trio.components.launcher.script import process_script
+from gspc_trio.components.launcher.script import Starter, process_script
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.providers.local import job_mark
 
@@ -14,9 +14,11 @@ def steps(job: StudyJob) -> DirectStart:
 
     A step waits for free cores of the allocation, and is told as running meanwhile.
     """
-    starter = job.starter(("srun",))
-    if starter[0] == "srun":
-        starter = ("srun", f"--job-name={job.name}", *step_arguments((*job.arguments, *starter[1:])))
+    program, *arguments = job.starter(("srun",))
+    is_srun = program == "srun"
+    if is_srun:
+        arguments = [f"--job-name={job.name}", *step_arguments((*job.arguments, *arguments))]
+    starter = Starter((program, *arguments), is_srun)
     return DirectStart(
         tuple(
             HostProcess(

@@ -109,7 +109,7 @@ class StudyEngine(Performer[EngineAction]):
         self._calls: set[_Call] = set()
         self._here = HostJobs(nursery, folder, inbox.put)
         self._there: dict[str, tuple[StudyJob, list[JobProcess]]] = {}
-        """Job at the provider -> it, and what of it has not told how it has ended."""
+        """Job whose script tells how its processes end -> it, and those that have not ended."""
         self._unwanted: set[tuple[int, int]] = set()
         """Number of a job that is being submitted, and a client of it that is to end."""
 
@@ -210,6 +210,7 @@ class StudyEngine(Performer[EngineAction]):
             if isinstance(start, DirectStart):
                 call.killed = None
                 event: LauncherEvent = Submitted(uid, await self._here.start(job, start), is_running=True)
+                self._watch_groups(job, start)
             else:
                 call.killed = Submitted(uid, None)
                 event = await self._submit_there(job, start)
@@ -222,6 +223,14 @@ class StudyEngine(Performer[EngineAction]):
                 self._unwanted.remove((uid, client_id))
                 self._begin(partial(self._end, EndClient(uid, uid, "", client_id)))
         return event
+
+    def _watch_groups(self, job: StudyJob, start: DirectStart) -> None:
+        """Have looked for the ends of clients that share a process of this host: its own end says nothing."""
+        shared = {
+            one for process in start.processes if len(process.client_ids) > 1 for one in process.client_ids
+        }
+        if shared:
+            self._there[job.name] = job, [one for one in job.processes if one.client_id in shared]
 
     def _job_of(self, asked: SubmitToEngine) -> StudyJob:
         """Return what to submit; a server finds its secret in a file.
@@ -277,7 +286,10 @@ class StudyEngine(Performer[EngineAction]):
         return Listed(asked.uid, jobs + self._here.told())
 
     async def _look(self, statuses: Callable[[list[JobProcess]], dict[str, int]]) -> None:
-        """Look for commands at the provider that have ended, and tell of them."""
+        """Look for what scripts say of processes that have ended, and tell of it."""
+        running = {job.name for job in self._here.jobs()}
+        for name in [one for one in self._there if one in self._here and one not in running]:
+            del self._there[name]  # all of it was told
         waiting = [one for _, processes in self._there.values() for one in processes]
         if not waiting:
             return
