@@ -101,7 +101,7 @@ class StudyClient:
         where = urlsplit(access.address)
         connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_S)
         try:
-            headers = {"Authorization": f"Bearer {access.token}"}
+            headers = {"Authorization": f"Bearer {access.token}".encode()}
             connection.request(method, f"{path}?{query}" if query else path, headers=headers)
             answer = connection.getresponse()
             told: object = json.loads(answer.read(ANSWER_BYTES_MAX))

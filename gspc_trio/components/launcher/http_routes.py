@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
@@ -202,8 +202,8 @@ class HttpRouter:
         if host.lower() not in self._hosts:
             raise HttpRefusal(421, f"this is not {host or 'a host without a name'}: call {min(self._hosts)}")
         caller = self._caller(request.headers.get("authorization", ""))
-        url = urlsplit(request.target)
-        words = url.path.strip("/").split("/")
+        path, _, query = request.target.partition("?")
+        words = path.strip("/").split("/")
         method = request.method
         match words:
             case ["ping" | "done" as word]:
@@ -220,26 +220,26 @@ class HttpRouter:
                 return HttpAnswer(200, describe_study(self._view.progress, self._interval_s, now))
             case ["jobs"]:
                 _allow(method, "GET", "POST")
-                return self._jobs(_query(url.query, "state", "before", "limit"), caller, now)
+                return self._jobs(_query(query, "state", "before", "limit"), caller, now)
             case ["jobs", name]:
                 _allow(method, "GET", "DELETE")
                 job = self._job(name, caller)
                 return HttpAnswer(200, describe_job(self._view.progress, job, now))
             case ["jobs", name, "log"]:
                 _allow(method, "GET")
-                return self._log(_query(url.query, "stream", "tail", "client"), self._job(name, caller))
+                return self._log(_query(query, "stream", "tail", "client"), self._job(name, caller))
             case ["events"]:
                 _allow(method, "GET")
-                return self._events(_query(url.query, "after", "wait_s", "snapshot"), caller)
+                return self._events(_query(query, "after", "wait_s", "snapshot"), caller)
         there = "/status, /jobs, /jobs/UID, /jobs/UID/log, /events, /ping, /done"
-        raise HttpRefusal(404, f"there is no {url.path[:100]!r}; there are: {there}")
+        raise HttpRefusal(404, f"there is no {path[:100]!r}; there are: {there}")
 
     # Who asks -----------------------------------------------------------------------------------------------
 
     def _caller(self, authorization: str) -> int | None:
         """Return the server that asks, or None: whoever has the token of the interface."""
         scheme, _, given = authorization.partition(" ")
-        told = given.strip().encode("utf-8", "replace")
+        told = given.strip().encode("latin-1", "replace")  # as it came
         may_look = hmac.compare_digest(told, self._token)
         try:
             incarnation = self._incarnation_of(bytes.fromhex(given.strip()))
@@ -434,6 +434,11 @@ def _query(text: str, *names: str) -> dict[str, str]:
     return dict(pairs)
 
 
+def _is_argument(one: object) -> bool:
+    """Return whether this can be an argument of a program."""
+    return isinstance(one, str) and not re.search("[\0\ud800-\udfff]", one)
+
+
 def _clients_wanted(body: bytes) -> SubmitClients:
     """Return what a body of JSON asks for."""
     try:
@@ -446,6 +451,6 @@ def _clients_wanted(body: bytes) -> SubmitClients:
     ids, command = told["client_ids"], told["command"]
     if not isinstance(ids, list) or not all(type(one) is int and 0 <= one <= _ID_MAX for one in ids):
         raise HttpRefusal(400, f"client_ids: {str(ids)[:60]} is no list of whole numbers; {form}")
-    if not isinstance(command, list) or not all(isinstance(one, str) and "\0" not in one for one in command):
+    if not isinstance(command, list) or not all(map(_is_argument, command)):
         raise HttpRefusal(400, f"command: {str(command)[:60]} is no list of texts; {form}")
     return SubmitClients(0, tuple(ids), tuple(command))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gspc_trio.components.launcher.events import (
     CancelClient,
@@ -125,6 +129,9 @@ def test_a_study_that_has_not_begun_has_a_status() -> None:
     assert (told["state"], told["server"], told["heard_ago_s"]) == ("idle", None, None)
 
 
+BUSY = busy()
+
+
 def states(told: dict[str, object]) -> list[tuple[object, object]]:
     jobs = told["jobs"]
     assert isinstance(jobs, list)
@@ -238,11 +245,31 @@ def test_the_server_asks_for_clients_and_ends_the_study() -> None:
         b'{"client_ids": [1], "command": "a b"}',
         b'{"client_ids": [1], "command": [1]}',
         b'{"client_ids": [1], "command": ["a\\u0000b"]}',
+        b'{"client_ids": [1], "command": ["\\ud800"]}',
         b"\xff\xfe",
     ],
 )
 def test_a_body_of_another_form_is_refused_with_the_form(body: bytes) -> None:
     assert busy().refused("POST /jobs", body, token=FIRST)[0] == 400
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["GET", "POST", "DELETE", "HEAD", "*"]),
+    st.text(st.characters(max_codepoint=255)) | st.from_regex(r"/jobs(/[0-9x]+)?(/log)?([?][a-z_&=0-9%]*)?"),
+    st.binary(max_size=60) | st.just(b'{"client_ids": [1], "command": ["\\ud800"]}'),
+    st.sampled_from([TOKEN, FIRST.hex(), ""]),
+)
+@example("GET", "//[", b"", TOKEN)
+@example("GET", "/status\u00e9?%ff", b"", TOKEN)
+def test_whatever_is_asked_has_an_answer(method: str, target: str, body: bytes, token: str) -> None:
+    headers = {"host": HOST, "authorization": f"Bearer {token}"}
+    plan = BUSY.router.plan(HttpRequest(method, target, headers, body), BUSY.now)
+    if isinstance(plan, HttpAnswer):
+        assert plan.status in (200, 400, 401, 404, 405)
+        json.dumps(plan.body).encode()
+    if isinstance(plan, AskLauncher) and isinstance(plan.body, SubmitClients):
+        assert all(word.encode() is not None for word in plan.body.command)
 
 
 def test_a_server_sees_what_is_its_own_and_one_that_is_over_is_told_so() -> None:

@@ -49,6 +49,8 @@ from gspc_trio.components.launcher.options import LauncherOptions
 from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.core.machine import Tick
+from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged
+from gspc_trio.records.study import StudyProgress
 
 LIMIT = 3
 ALIVE = (BatchState.QUEUED, BatchState.HELD, BatchState.RUNNING)
@@ -61,7 +63,8 @@ class LauncherModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         options = LauncherOptions(scheduler="slurm", job_limit=LIMIT, group_size=2)
-        self.machine = Launcher(options, "s")
+        self.machine = Launcher(options, "s", records=True)
+        self.fold = StudyProgress()
         self.now = 0.0
         self.connections = 0
         self.requests = 0
@@ -115,6 +118,8 @@ class LauncherModel(RuleBasedStateMachine):
                     self.server_gone()
             case Stop():
                 self.stop = action
+            case StudyChanged() | StudyJobChanged() | StudyClientChanged():
+                self.fold.apply(action)
             case RefuseConnection() | KillCommands() | EndClient():
                 pass
 
@@ -134,6 +139,19 @@ class LauncherModel(RuleBasedStateMachine):
                 asked = self.open_requests.pop(request)
                 if isinstance(asked, CancelClient):
                     assert self.has_ended(asked.client_id)
+
+    @invariant()
+    def records_tell_the_same(self) -> None:
+        changed = self.fold.changed
+        assert changed is not None
+        assert changed.state == self.machine.state
+        told = {client_id: client.state for client_id, client in self.fold.clients.items()}
+        if self.accepted is not None:
+            live = {one: state for one, state in self.clients.items() if not self.has_ended(one)}
+            assert told == live
+            assert changed.incarnation == self.served[-1]
+        assert len(self.fold.jobs) <= LIMIT
+        assert {job.uid for job in self.fold.jobs.values()} <= {one.uid for one in self.submissions.values()}
 
     def has_ended(self, client_id: int) -> bool:
         state = self.clients.get(client_id)

@@ -249,7 +249,11 @@ class HttpServer:
         else:
             if request is None:
                 return
-            answer = await self._answer(router.plan(request, trio.current_time()))
+            try:
+                answer = await self._answer(router.plan(request, trio.current_time()))
+            except Exception:  # a fault here is no reason to end the study
+                log.exception("the HTTP interface has failed at %s %s", request.method, request.target)
+                answer = HttpAnswer(500, {"error": "the launcher has failed at this: its log says how"})
         await _reply(stream, connection, answer, with_body=request is None or request.method != "HEAD")
 
     async def _answer(self, plan: HttpPlan) -> HttpAnswer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from gspc_trio.components.launcher.http_file import (
     read_http_file,
     write_http_file,
 )
-from gspc_trio.components.launcher.http_routes import StudyView
+from gspc_trio.components.launcher.http_routes import HttpRouter, StudyView
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.shell.http_server import (
     BODY_BYTES_MAX,
@@ -276,6 +277,39 @@ async def test_a_client_that_waits_for_leave_to_send_gets_it(tmp_path: Path, aut
         assert bytes(await stream.receive_some(100)).startswith(b"HTTP/1.1 100 ")
         await stream.send_all(b"{}")
         assert await answer_of(stream) == (200, {})
+
+
+PIECES = (
+    *(b"GET ", b"POST ", b"DELETE ", b"/jobs", b"/status", b"//[", b"?state=", b"%ff", b" HTTP/1.1", b"\r\n"),
+    *(b"Host: 127.0.0.1:8000", b"Authorization: Bearer a token", b"Content-Length: 3", b"\0", b"\xff", b":"),
+    *(b"Transfer-Encoding: chunked", b"Expect: 100-continue", b"\r\n\r\n", b"{}", b"5\r\n", b"x" * 5000),
+)
+
+
+async def test_no_bytes_harm_the_launcher(tmp_path: Path, autojump_clock: object) -> None:
+    chance = random.Random(17)
+    async with open_desk(tmp_path) as desk:
+        for _ in range(300):
+            begin = [b"GET ", b"/status", b" HTTP/1.1\r\n"] * chance.randrange(2)
+            stream = desk.dial()
+            await stream.send_all(b"".join([*begin, *chance.choices(PIECES, k=chance.randrange(1, 12))]))
+            await stream.send_eof()
+            with trio.fail_after(100):
+                said = b"".join([bytes(piece) async for piece in stream])
+            assert said[:12] != b"HTTP/1.1 500", said
+            await stream.aclose()
+        assert (await desk.ask("GET /status"))[0] == 200
+
+
+async def test_a_fault_of_the_interface_does_not_end_the_study(
+    tmp_path: Path, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.router = HttpRouter(desk.view, TOKEN, lambda _: 1 // 0, [HOST], 5.0)
+        assert (await desk.ask("GET /status", token=FIRST))[0] == 500
+        assert "the HTTP interface has failed at GET /status" in caplog.text
+        desk.router = desk.server.router([HOST])
+        assert (await desk.ask("GET /status"))[0] == 200
 
 
 async def test_a_request_that_comes_in_drops_is_given_up(tmp_path: Path, autojump_clock: object) -> None:
