@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import logging
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,10 +34,11 @@ class StudyFolder:
         secrets: the directory in it that its owner alone can read.
     """
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int, *, had_study: bool = False) -> None:
         self.path = path
         self.secrets = path / SECRETS
         self._lock = lock
+        self._had_study = had_study
         self._is_full = False
 
     @classmethod
@@ -74,11 +76,15 @@ class StudyFolder:
                 f"output_dir: {path} has the files of a study already: name another directory, or say "
                 "load_from_checkpoint = true to go on there"
             )
-        return cls(path, lock)
+        return cls(path, lock, had_study=had_study)
 
     def close(self) -> None:
-        """Let another launcher have it."""
+        """Let another launcher have it; where no server was submitted, nothing of the study is left."""
         os.close(self._lock)
+        if not self._had_study and not any(self.secrets.glob("server.*.json")):
+            shutil.rmtree(self.secrets, ignore_errors=True)
+            with suppress(OSError):  # it has other files
+                self.path.rmdir()
 
     def server_file(self, incarnation: int) -> Path:
         """Return the file with the address of the launcher, and with the secret of a server."""

@@ -288,6 +288,7 @@ def test_a_study_does_not_take_the_files_of_another(tmp_path: Path):
     folder = StudyFolder.make(options, tmp_path)
     with pytest.raises(BadOption, match="another launcher runs there"):
         StudyFolder.make(options, tmp_path)
+    folder.server_file(0).touch()  # it has begun
     folder.close()
     with pytest.raises(BadOption, match="has the files of a study already: name another directory"):
         StudyFolder.make(options, tmp_path)

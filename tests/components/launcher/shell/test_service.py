@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 import trio
 from attrs import evolve
 
+from gspc_trio.components.launcher.http_client import SECRETS, StudyClient
+from gspc_trio.components.launcher.http_file import HTTP_FILE, read_http_file
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.service import check_study, open_launcher
 from gspc_trio.components.launcher.states import LauncherState
@@ -90,3 +93,24 @@ async def test_an_address_that_others_reach_needs_encryption(tmp_path: Path):
     with pytest.raises(BadOption, match=r"bind: other hosts can reach 0\.0\.0\.0"):
         async with open_launcher(options, work_dir=tmp_path):
             raise AssertionError("it began")
+
+
+async def test_a_port_that_is_taken_is_named_and_leaves_nothing(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = options_of("local", "/bin/true", http_port=port)
+        with pytest.raises(BadOption, match=f"http_port: {port}: Address already in use"):
+            async with open_launcher(options, work_dir=tmp_path):
+                raise AssertionError("it has begun")
+    assert not (tmp_path / "out").exists()
+
+
+async def test_the_http_interface_serves_a_study_and_its_file_goes_with_it(tmp_path: Path):
+    options = options_of("local", "/bin/sh", "-c", "exec sleep 1000", http_token="wörld")
+    secret = tmp_path / "out" / SECRETS
+    async with open_launcher(options, work_dir=tmp_path) as study:
+        await until(lambda: study.state is LauncherState.AWAITING)
+        assert read_http_file(secret).address == study.http_address
+        told = await trio.to_thread.run_sync(StudyClient(tmp_path / "out").get, "status")
+        assert (told["study"], told["state"], told["job_limit"]) == (study.name, "awaiting", 1000)
+    assert not (secret / HTTP_FILE).exists()
