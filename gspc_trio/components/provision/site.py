@@ -28,9 +28,7 @@ class QueryTimes:
         unclear_s: a job of an unclear submission that two lists so far apart do not have was not submitted.
         missing_s: how long a job may be missing before it is given up.
         cancel_s, cancel_max_s: how long after a cancel it is seen whether the job is gone; twice as long each
-            time that it is not.
-        ending_s: how long after the end of what a job runs there is a list that may say that it is gone;
-            twice as long each time that it does not.
+            time that it is not. Also how long after the first look when all that it runs has ended.
     """
 
     list_s: float = 10.0
@@ -39,7 +37,6 @@ class QueryTimes:
     missing_s: float = 300.0
     cancel_s: float = 0.5
     cancel_max_s: float = 60.0
-    ending_s: float = 1.0
 
 
 class JobWanted(Struct, frozen=True):
@@ -257,7 +254,6 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         self._jobs: dict[str, _Job] = {}
         self._list_at: float | None = None
         self._list_s = times.list_s
-        self._ending_s = times.ending_s
         self._listed_from: float | None = None
         """When the list under way was asked for."""
         self._is_changed = False
@@ -344,8 +340,9 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         job = self._jobs.get(event.name)
         if job is not None and not job.is_ending:
             job.is_ending = True
-            self._ending_s = self._times.ending_s
-            self._list_by(self.now + self._ending_s)
+            job.ask_s = job.ask_s or self._times.cancel_s
+            if job.job_id:
+                self._ask(job)
 
     @handles(JobUnwanted)
     def _unwanted(self, event: JobUnwanted) -> None:
@@ -384,6 +381,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._say_unclear(job, event.said)
         if job.unwanted:
             self.actions.append(CancelJob(job.name, job.job_id))
+        elif job.is_ending and job.job_id:
+            self._ask(job)
 
     @handles(SubmitRefused)
     def _refused(self, event: SubmitRefused) -> None:
@@ -416,11 +415,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._times.list_s if self._is_changed else min(2 * self._list_s, self._times.list_max_s)
         )
         self._is_changed = False
-        pause_s = self._list_s
-        if any(job.is_ending for job in self._jobs.values()):
-            self._ending_s = 2 * self._ending_s
-            pause_s = min(pause_s, self._ending_s)
-        self._list_at = self.now + pause_s if self._has_submitted() else None
+        self._list_at = self.now + self._list_s if self._has_submitted() else None
 
     @handles(JobAnswered)
     def _answered(self, event: JobAnswered) -> None:
@@ -445,8 +440,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
     def _cancelled(self, event: CancelAnswered) -> None:
         job = self._jobs.get(event.name)
         if job is not None:
-            job.ask_at = self.now + job.ask_s
-            heappush(self._due, (job.ask_at, job.name))
+            self._ask_in(job, job.ask_s)
 
     def _there(self, job: _Job, told: BatchJob) -> None:
         """The batch system knows the job."""
@@ -458,8 +452,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             self._over(job, how, job.reason or f"{self._system} job {told.job_id} ended: {told.reason}")
             return
         if told.state is BatchState.UNKNOWN:  # it is there, and that is all
-            if job.unwanted:
-                self._see_later(job)
+            self._see_later(job)
             return
         job.state, job.is_hopeless = told.state, told.is_hopeless
         job.why = "" if told.reason == "None" else told.reason
@@ -468,7 +461,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if told.is_hopeless and not job.unwanted:
             words = f"{self._system} job {told.job_id} can never run as it was asked for: {told.reason}"
             self._cancel(job, words)
-        elif job.unwanted:
+        else:
             self._see_later(job)
 
     def _say(self, job: _Job, text: str) -> None:
@@ -484,10 +477,18 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         self._say(job, f"{text}: {said}" if said else text)
 
     def _see_later(self, job: _Job) -> None:
-        """Cancel it once more, and ask again, unless it is wanted."""
-        if job.unwanted and job.ask_at is None:
-            job.ask_s = min(2 * job.ask_s, self._times.cancel_max_s)
+        """Ask again later if it is to go soon; cancel it once more before, if it is not wanted."""
+        if job.ask_at is not None or not (job.unwanted or job.is_ending):
+            return
+        job.ask_s = min(2 * job.ask_s, self._times.cancel_max_s)
+        if job.unwanted:
             self.actions.append(CancelJob(job.name, job.job_id))
+        else:
+            self._ask_in(job, job.ask_s)
+
+    def _ask_in(self, job: _Job, seconds: float) -> None:
+        job.ask_at = self.now + seconds
+        heappush(self._due, (job.ask_at, job.name))
 
     def _not_submitted(self, job: _Job, began: float) -> None:
         if job.connected:
@@ -541,9 +542,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
     def _list_soon(self) -> None:
         self._is_changed = True
         self._list_s = self._times.list_s
-        self._list_by(self.now + self._list_s)
-
-    def _list_by(self, due: float) -> None:
+        due = self.now + self._list_s
         if self._listed_from is None and (self._list_at is None or due < self._list_at):
             self._list_at = due
 

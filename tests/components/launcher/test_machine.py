@@ -88,7 +88,7 @@ def done_study() -> Walked:
         ListEngine(1, "10"),
     ]
     assert study.tell(Listed(1, (job(0, RUNNING),))) == []
-    assert study.tick() == [ListEngine(2)]
+    assert study.tick() == [ListEngine(2, "10")]
     assert study.now == 1.0
     assert study.tell(Listed(2, (job(0, ENDED, "COMPLETED"),))) == [Stop(0, DONE)]
     return study.machine.walked
@@ -222,15 +222,15 @@ def test_a_client_has_completed_when_its_own_command_says_so():
     study.want(7)
     study.tell(Submitted(1, "11"))
     completed = moved(7, ClientState.COMPLETED, "11", "exit status 0")
-    assert study.tell(CommandExited(1, 0)) == [completed]
+    assert study.tell(CommandExited(1, 0)) == [completed, ListEngine(2, "11")]
     assert study.tell(CommandExited(1, 0)) == []
     # Its id is free; its job counts until the engine says that it is gone.
     assert study.want(7)[0] == accepted()
-    assert study.listed(job(0, RUNNING), job(1, ENDED, "COMPLETED")) == []
-    assert study.tell(CommandExited(2, 1, is_gone=True)) == [
+    assert study.tell(Listed(2, (job(1, ENDED, "COMPLETED"),))) == []
+    assert study.tell(CommandExited(3, 1, is_gone=True)) == [
         moved(7, ClientState.FAILED, "", "exit status 1")
     ]
-    assert study.tell(Submitted(2, "12")) == []
+    assert study.tell(Submitted(3, "12")) == []
 
 
 def test_a_job_whose_clients_have_ended_is_looked_for_at_once():
@@ -239,9 +239,10 @@ def test_a_job_whose_clients_have_ended_is_looked_for_at_once():
     study.tell(Submitted(1, "11"))
     study.tell(CommandExited(1, 0, 7))
     study.listed(job(0, RUNNING), job(1, RUNNING))
+    assert study.tell(CommandExited(1, 0, 8))[-1] == ListEngine(3, "11")
     ended = study.now
-    study.tell(CommandExited(1, 0, 8))
-    assert study.listed(job(0, RUNNING), job(1, ENDED)) == []
+    assert study.tell(Listed(3, (job(1, RUNNING),))) == []
+    assert study.tick() == [ListEngine(4, "11")]
     assert study.now == ended + 1.0
 
 
@@ -260,8 +261,9 @@ def test_a_server_that_has_said_that_it_is_done_ends_by_itself_or_is_cancelled()
         assert one.tell(Submitted(1, "11")) != []
         cancelled = [action for action in one.say(StudyDone()) if isinstance(action, CancelAtEngine)]
         assert [action.name for action in cancelled] == ["s-1"]
-    assert study.tick() == [ListEngine(4)]
-    assert study.tell(Listed(4, (job(0, RUNNING), job(1, ENDED)))) == []
+    assert study.tell(Listed(2, (job(0, RUNNING),))) == []
+    assert study.tick() == [ListEngine(4, "10")]
+    assert study.tell(Listed(4, (job(0, RUNNING),))) == []
     assert study.tick() == [CancelAtEngine(5, "s-0", "10")]
     assert study.now == 1.5
     assert interrupted.tell(Signal(2)) == [CancelAtEngine(4, "s-0", "10")]

