@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -182,19 +182,28 @@ class Study:
             StudyOver: there is no launcher, or it refuses.
         """
         info = _read(file)
-        try:
-            lost = await self._connect(info, dial, task_status.started)
-        except ConnectionProblem as problem:
-            raise StudyOver(f"no connection with the launcher: {problem}") from problem
-        give_up_s = trio.current_time() + info.patience_s
-        while not self._over and trio.current_time() < give_up_s:
-            await trio.sleep(RETRY_S)
+        lost, give_up_s = "", trio.current_time() + info.patience_s
+        has_begun = False
+
+        def begin() -> None:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
+                task_status.started()
+
+        while True:
             try:
+                lost = await self._connect(info, dial, begin)
+                give_up_s = trio.current_time() + info.patience_s
+            except ConnectionProblem as problem:
+                lost = problem.reason  # it may be there later
+            if self._over or trio.current_time() >= give_up_s:
+                break
+            await trio.sleep(RETRY_S)
+            with suppress(StudyOver):
                 info = _read(file)
-                lost = await self._connect(info, dial, lambda: None)
-            except (StudyOver, ConnectionProblem):
-                continue  # it is not there yet
-            give_up_s = trio.current_time() + info.patience_s
+        if not has_begun:
+            raise StudyOver(f"no connection with the launcher: {lost}")
         self._over = self._over or f"the connection with the launcher is over: {lost}"
         self._tell()
 

@@ -223,6 +223,30 @@ async def test_a_server_goes_on_with_the_launcher_that_takes_the_place_of_a_kill
         await study.done()
 
 
+async def test_a_server_that_begins_when_there_is_no_launcher_waits_for_one(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_launcher(tmp_path) as launcher:
+        await launcher.until_submitted(0)
+        launcher.is_there = False
+        async with trio.open_nursery() as nursery:
+
+            async def come_back() -> None:
+                await trio.sleep(PATIENCE_S / 2)
+                launcher.is_there = True
+
+            nursery.start_soon(come_back)
+            async with launcher.server() as study:
+                assert launcher.is_there
+                await study.submit(1, COMMAND)
+        launcher.is_there = False
+        began = trio.current_time()
+        with pytest.raises(StudyOver, match="no connection with the launcher: nothing listens"):
+            async with launcher.server():
+                pass
+        assert trio.current_time() - began >= PATIENCE_S
+
+
 async def test_a_server_waits_for_another_launcher_only_so_long(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

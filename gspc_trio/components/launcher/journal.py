@@ -15,6 +15,7 @@ from gspc_trio.components.launcher.events import (
     Listed,
     Message,
     ServerMessage,
+    Stop,
 )
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
@@ -116,7 +117,7 @@ class EventLines:
 
 
 def replay(
-    machine: Launcher, lines: Iterable[str], reader: EventLines, record: Callable[[StudyRecord], None]
+    machine: Launcher, lines: Iterable[str], reader: EventLines, tell: Callable[[StudyRecord | Stop], None]
 ) -> float:
     """Tell a machine all that the one before it was told; return the time of the last event.
 
@@ -124,7 +125,7 @@ def replay(
         machine: a new one.
         lines: of the journal.
         reader: reads them.
-        record: takes the records of what has happened.
+        tell: takes the records of what has happened, and how the study has stopped, if it has.
 
     Raises:
         BadStudyJournal: that cannot be.
@@ -137,8 +138,8 @@ def replay(
         except IllegalEvent as error:
             raise BadStudyJournal(f"{type(event).__name__} was not possible then: {error}") from error
         for action in actions:
-            if isinstance(action, StudyRecord):
-                record(action)
+            if isinstance(action, StudyRecord | Stop):
+                tell(action)
     return at_s
 
 

@@ -125,6 +125,7 @@ class StudyEngine(Performer[EngineAction]):
         start = self._adapter.start(job)
         if isinstance(start, DirectStart):
             self._here.adopt(job, start, job_id)
+            self._watch_groups(job, start)
         else:
             self._there[job.name] = job, list(job.processes)
 

@@ -161,16 +161,16 @@ class RunningStudy(Performer[LauncherAction]):
         lines = EventLines()
         if journal.lines:
             self._goes_on = True
-            before: list[StudyRecord] = []
+            before: list[StudyRecord | Stop] = []
             try:
                 last_s = replay(self._machine, journal.lines, lines, before.append)
             except BadStudyJournal as error:
                 raise BadOption(f"journal: {error}") from error
-            if self.state is LauncherState.STOPPED:
-                raise BadOption("journal: the study in it has ended: name another directory")
             self._shift_s = last_s + journal.age_s - trio.current_time()
-            for record in before:
-                self._record(record)
+            for action in before:
+                self.perform(action)
+            if self._stop is not None:
+                log.warning("the study in the journal has ended; for another one name another directory")
         self._driven = JournaledLauncher(self._machine, journal.note, lines, self._shift_s)
 
     def _take_over(self, engine: StudyEngine, link: ServerLink) -> None:
@@ -193,7 +193,7 @@ class RunningStudy(Performer[LauncherAction]):
         """Drive the machine until it stops."""
         self._engine, self._link = engine, link
         try:
-            if self._goes_on:
+            if self._goes_on and self._stop is None:
                 self._take_over(engine, link)
             await drive(self._driven, self._inbox, self.perform)
             stop = self._stop
