@@ -58,6 +58,7 @@ API_GROUPS = {
         "LayerGone",
         "UnknownName",
     ),
+    "Studies": ("open_launcher", "StudyEnd", "BadOption"),
     "Servers of studies": (),
 }
 """Heading -> public names below it; together all of them."""
@@ -74,6 +75,7 @@ API_MORE = {
         "gspc_trio.core.task.TaskError",
     ),
     "Memory layer": ("gspc_trio.iml.shell.client.Iml",),
+    "Studies": ("gspc_trio.components.launcher.shell.service.RunningStudy",),
     "Servers of studies": (
         "gspc_trio.study.connect",
         "gspc_trio.study.Study",
@@ -91,6 +93,7 @@ API_INTERNAL = {
     "Job": {"close", "end", "host_of", "look", "memory_status", "restored"},
     "Net": {"check", "copy", "replace_place"},
     "Resources": {"fail", "take"},
+    "RunningStudy": {"note_in", "view"},
     "RunTimeSystem": {"connect_to_job", "has_outsiders", "join"},
     "Study": {"change_or_end"},
     "TaskFuture": {"encoded", "fail", "finish", "give_up"},
@@ -106,6 +109,7 @@ API_GIVEN = {
     "DirectWorker",
     "Resources",
     "RunTimeSystem",
+    "RunningStudy",
     "TaskExecutor",
     "TaskFuture",
 }

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
     from gspc_trio.components.job.shell.output import show_output
     from gspc_trio.components.job.shell.server import JobSettings
+    from gspc_trio.components.launcher.options import BadOption
+    from gspc_trio.components.launcher.shell.service import StudyEnd, open_launcher
     from gspc_trio.components.provision.shell.hardware import hw_info
     from gspc_trio.components.rts.shell.acquire import (
         AcquireInterrupted,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
     "AcquireRefused": "gspc_trio.components.rts.shell.acquire",
+    "BadOption": "gspc_trio.components.launcher.options",
     "CacheCounts": "gspc_trio.components.job.cache",
     "CacheError": "gspc_trio.components.job.cache",
     "CacheSettings": "gspc_trio.components.job.cache",
@@ -76,6 +79,7 @@ _HOMES = {
     "Shape": "gspc_trio.core.task",
     "SourceFile": "gspc_trio.core.code",
     "StageLimits": "gspc_trio.core.staging",
+    "StudyEnd": "gspc_trio.components.launcher.shell.service",
     "TaskFailed": "gspc_trio.executor",
     "TaskFuture": "gspc_trio.executor",
     "TaskOptions": "gspc_trio.core.task",
@@ -92,6 +96,7 @@ _HOMES = {
     "map_reduce": "gspc_trio.workflow.patterns",
     "open_iml": "gspc_trio.iml.shell.layer",
     "open_job": "gspc_trio.components.embed",
+    "open_launcher": "gspc_trio.components.launcher.shell.service",
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
     "open_worker": "gspc_trio.components.rts.shell.direct",
@@ -109,6 +114,7 @@ _HOMES = {
 __all__ = [
     "AcquireInterrupted",
     "AcquireRefused",
+    "BadOption",
     "CacheCounts",
     "CacheError",
     "CacheSettings",
@@ -137,6 +143,7 @@ __all__ = [
     "Shape",
     "SourceFile",
     "StageLimits",
+    "StudyEnd",
     "TaskFailed",
     "TaskFuture",
     "TaskOptions",
@@ -154,6 +161,7 @@ __all__ = [
     "map_reduce",
     "open_iml",
     "open_job",
+    "open_launcher",
     "open_resources",
     "open_rts",
     "open_worker",

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from gspc_trio.components.launcher.journal import (
     replay,
 )
 from gspc_trio.components.launcher.machine import Launcher
-from gspc_trio.components.launcher.options import BadOption, LauncherOptions
+from gspc_trio.components.launcher.options import BadOption, LauncherOptions, launcher_options, read_options
 from gspc_trio.components.launcher.shell.engine import EngineAction, StudyEngine
 from gspc_trio.components.launcher.shell.http_server import HttpServer, HttpServers
 from gspc_trio.components.launcher.shell.journal_file import StudyJournal
@@ -338,7 +338,7 @@ def _journal_of(
 
 @asynccontextmanager
 async def open_launcher(
-    options: LauncherOptions,
+    options: LauncherOptions | Mapping[str, object] | Path,
     *,
     tls: bool = False,
     work_dir: Path | None = None,
@@ -348,11 +348,11 @@ async def open_launcher(
 ) -> AsyncIterator[RunningStudy]:
     """Launch a study for the time of a block: its server, and the clients that this one asks for.
 
-    When the block is left all its jobs are cancelled, and it is seen that they are gone, or
-    ``options.stop_grace_s`` is over.
+    Yields the study: ``await study.wait()`` returns how it has ended. When the block is left all its jobs are
+    cancelled, and it is seen that they are gone, or ``options.stop_grace_s`` is over.
 
     Args:
-        options: of the study.
+        options: of the study; a mapping has those that are not as usual, a path is that of a file with them.
         tls: encrypt connections of servers; others than this host can reach only such.
         work_dir: where jobs run, and to which ``output_dir`` is relative; None: where this program runs.
         records: takes records of all that happens.
@@ -360,13 +360,14 @@ async def open_launcher(
         journal: directory in which all that happens is noted. When this program is killed, another one that
             is given the same directory goes on with the study, and takes its jobs over.
 
-    Yields:
-        The study: ``await study.wait()`` returns how it has ended.
-
     Raises:
         BadOption: it cannot be had like this.
         OSError: the address is taken, or not ours.
     """
+    if isinstance(options, Path):
+        options = await trio.to_thread.run_sync(read_options, options)
+    elif isinstance(options, Mapping):
+        options = launcher_options(options)
     work_dir = (work_dir or Path.cwd()).absolute()
     adapter = check_study(options, work_dir)
     try:

@@ -71,6 +71,14 @@ async def test_a_study_ends_with_its_block(tmp_path: Path):
     await until_ended(int(output.read_text()))
 
 
+async def test_options_are_said_by_a_mapping_or_a_file(tmp_path: Path):
+    (tmp_path / "study.toml").write_text('scheduler = "local"\noutput_dir = "out"\n')
+    for options in ({"scheduler": "local"}, tmp_path / "study.toml"):
+        with pytest.raises(BadOption, match="server_command: there is none"):
+            async with open_launcher(options, work_dir=tmp_path):
+                raise AssertionError("it began")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
