@@ -127,16 +127,21 @@ class Turn(Generic[ActionT]):
         self.now = 0.0
 
 
-def _copy_method(owner: type, name: str) -> None:
-    """Give a class a method of its own that is the same as the inherited one.
+def _give_method(owner: type, name: str, method: Callable[..., object]) -> None:
+    """Give a class a method, unless it has one of its own by this name."""
+    if name not in vars(owner):
+        setattr(owner, name, method)
+
+
+def _copy(method: Callable[..., object]) -> FunctionType:
+    """Return a method that is the same, with code of its own.
 
     Python keeps in the code of a function where the attributes of its objects are. Code that several classes
     share finds them anew each time, which is many times as dear.
     """
-    method: FunctionType = getattr(owner, name)
-    if name not in vars(owner):
-        code = method.__code__.replace()
-        setattr(owner, name, FunctionType(code, method.__globals__, name, None, method.__closure__))
+    assert isinstance(method, FunctionType)
+    code = method.__code__.replace()
+    return FunctionType(code, method.__globals__, method.__name__, None, method.__closure__)
 
 
 class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
@@ -154,7 +159,7 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._methods = cls._methods | handles.table(cls)
-        _copy_method(cls, "handle")
+        _give_method(cls, "handle", _copy(cls.handle))
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,6 +215,14 @@ class ComposedMachine(MachineBase[EventT, ActionT]):
         return actions
 
 
+def _performing(methods: Table) -> Callable[[object, object], None]:
+    def perform(shell: object, action: object) -> None:
+        """Carry out one action."""
+        methods[type(action)](shell, action)
+
+    return perform
+
+
 class Performer(Generic[ActionT]):
     """A shell whose methods say with :data:`performs` which actions of a machine they carry out."""
 
@@ -218,7 +231,7 @@ class Performer(Generic[ActionT]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._performers = cls._performers | performs.table(cls)
-        _copy_method(cls, "perform")
+        _give_method(cls, "perform", _performing(cls._performers))
 
     @classmethod
     def action_kinds(cls) -> frozenset[type[object]]:

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -194,8 +194,11 @@ class TaskFuture(Future[T]):
                 waker = self._waker = threading.Lock()
                 waker.acquire()
         limit_s = -1 if timeout is None else max(0.0, timeout)
-        with _lending() if self._lends else nullcontext():
+        if not self._lends:
             acquired = waker.acquire(True, limit_s)
+        else:
+            with _lending():
+                acquired = waker.acquire(True, limit_s)
         if acquired:
             waker.release()  # for the next one who waits
 

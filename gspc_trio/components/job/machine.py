@@ -275,6 +275,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     _stopped: bool = False
     _more_since: float | None = None
     _room_min: int = 1
+    _drained: bool = False
     _unkept: deque[TaskDone] = field(factory=deque)
     _looked_up: dict[TaskId, Task] = field(factory=dict)
 
@@ -432,11 +433,13 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         """Take results into the engine and new tasks to the scheduler until neither has more."""
         actions, now, position = self.actions, self.now, 0
         room_min, self._room_min = self._room_min, 1
+        self._drained = False
         while True:
             through: list[TaskDone] = []
             for action in islice(actions, position, None):
                 if type(action) is not TaskDone:
                     continue
+                self._drained = False
                 if action.state is _FINISHED and not self.journaled:
                     self.engine.inject(action.task_id, action.outcome.values)
                 else:
@@ -446,6 +449,8 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             if through:
                 actions += self.scheduler.handle(EndedUnsent(tuple(through)), now)
                 continue
+            if self._drained:
+                break
             ready = self._pull(room_min) if self._begun and self._stop is None else ()
             if ready and (self.cached or self.recalled):
                 ready = self._look_up(ready)
@@ -501,7 +506,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         Nothing is taken while there is room for less than ``room_min`` tasks. The job ends when the
         workflow's own code raises or says so.
         """
-        self._more_since = None
+        self._more_since, self._drained = None, False
         engine, room = self.engine, self.ready_max - self.scheduler.live
         if room <= 0:
             room = self.ready_max - self.scheduler.unsent
@@ -516,6 +521,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 if task_id is not None:
                     tasks.append(engine.extract(task_id))
                 elif not engine.has_more:
+                    self._drained = True
                     break
                 elif turns == 0 or (self.clock is not None and self.clock() >= self.now + TURN_S):
                     self._more_since = self.now

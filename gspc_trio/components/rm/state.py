@@ -361,9 +361,10 @@ class ManagerState(Turn[RmAction]):
         vertex = self.pool.take(want.form.queue)
         if vertex is None:
             return False
-        holding = Holding(want, self.now, (vertex,), (vertex.resource_id,), vertex.kinds.units)
+        vertex.newest = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        holding = Holding(want, self.now, (vertex,), (vertex.resource_id,), vertex.kinds.units, grant_id)
         self.pool.hold(vertex, holding)
-        vertex.newest = self._enter(holding, ())
+        self._enter(holding, ())
         return True
 
     def give(self, holding: Holding) -> None:
@@ -371,13 +372,14 @@ class ManagerState(Turn[RmAction]):
         vertices = holding.vertices
         holding.resources = tuple([vertex.resource_id for vertex in vertices])
         holding.units = sum([vertex.kinds.units for vertex in vertices])
-        grant_id = self._enter(holding, _memories(holding))
+        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
         for vertex in vertices:
             vertex.newest = grant_id
+        self._enter(holding, _memories(holding))
 
-    def _enter(self, holding: Holding, memories: Memories) -> GrantId:
-        """Count a new grant and tell its job; return its id."""
-        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
+    def _enter(self, holding: Holding, memories: Memories) -> None:
+        """Count a new grant and tell its job."""
+        grant_id = holding.grant_id
         want = holding.want
         job = want.owner
         units = holding.units
@@ -394,7 +396,6 @@ class ManagerState(Turn[RmAction]):
             Grant(name, want.form.shape, grant_id, resources, memories),
             GrantChanged(self.now, name, grant_id, resources, True),
         )
-        return grant_id
 
     def release(self, holding: Holding, vertices: Sequence[Vertex]) -> None:
         """Free these resources of a grant; with the last of them the grant is over.

@@ -162,14 +162,13 @@ class AnsweringManager:
     def handle(self, event: RmEvent, now: float) -> list[RmAction | ToRts]:
         """Take one event; see :class:`gspc_trio.core.machine.Machine`."""
         actions: list[RmAction | ToRts] = [*self._handle(event, now)]
-        left = [
-            action.resource_id
-            for action in actions
-            if action.__class__ is ResourceChanged and action.state == "removed"
-        ]
+        left = []
+        for action in actions:
+            if type(action) is ResourceChanged and action.state == "removed":
+                left.append(action.resource_id)
         if left:
             actions.append(ResourcesLeft(tuple(left)))
-        if event.__class__ is Added or event.__class__ is Removed:
+        if type(event) is Added or type(event) is Removed:
             actions.append(RmAnswered(event))
         if self.ahead.look(self._machine.newest, now):
             actions.insert(0, GrantsAhead(self.ahead.newest))
