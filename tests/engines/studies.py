@@ -59,6 +59,7 @@ class StudyRun:
         scheduler: its adapter.
         server: program and arguments of its server.
         launched: the command that starts the launcher's own, such as ``salloc``.
+        has_journal: whether another launcher can go on for this one.
         options: of the study.
     """
 
@@ -68,6 +69,7 @@ class StudyRun:
         scheduler: str,
         server: Sequence[str],
         launched: Sequence[str] = (),
+        has_journal: bool = False,
         **options: object,
     ) -> None:
         self._world = world
@@ -78,17 +80,35 @@ class StudyRun:
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in said.items()]
         (self.folder / "study.toml").write_text("".join(lines))
         command = [*launched, sys.executable, "-m", "gspc_trio.cli.launcher", "-c", "study.toml"]
-        program = ("/bin/sh", "-c", 'exec "$@" >said 2>&1', "sh", *command)
-        self.launcher = world.start_program(*program, cwd=self.folder)
+        command += ["--journal", "journal"] if has_journal else []
+        self._program = ("/bin/sh", "-c", 'exec "$@" >>said 2>&1', "sh", *command)
+        self.launcher = world.start_program(*self._program, cwd=self.folder)
 
     @classmethod
-    def of_clients(cls, world: World, scheduler: str, groups: int, size: int, **options: object) -> StudyRun:
+    def of_clients(
+        cls,
+        world: World,
+        scheduler: str,
+        groups: int,
+        size: int,
+        has_journal: bool = False,
+        **options: object,
+    ) -> StudyRun:
         """Start a study with so many jobs of so many clients, which wait for files."""
         folder = world.folder / "study"
         folder.mkdir(mode=0o777)
         (folder / "server.py").write_text(SERVER)
         server = [sys.executable, "server.py", str(folder), str(groups), str(size), "/bin/sh", "-c", GATED]
-        return cls(world, scheduler, server, **{"group_size": size, **options})
+        return cls(world, scheduler, server, has_journal=has_journal, **{"group_size": size, **options})
+
+    def kill_launcher(self) -> None:
+        """Kill the launcher; its jobs stay."""
+        self.launcher.kill()
+        self.launcher.wait()
+
+    def start_again(self) -> None:
+        """Start the launcher that goes on for the one that was killed."""
+        self.launcher = self._world.start_program(*self._program, cwd=self.folder)
 
     def log(self) -> list[list[object]]:
         """Return what servers have written down."""

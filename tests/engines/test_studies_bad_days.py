@@ -32,8 +32,8 @@ def world(wide: Slurm) -> Iterator[World]:
         yield place
 
 
-def launch(world: World, groups: int, **options: object) -> StudyRun:
-    return StudyRun.of_clients(world, "slurm", groups, 1, **{**ON_NODES, **options})
+def launch(world: World, groups: int, has_journal: bool = False, **options: object) -> StudyRun:
+    return StudyRun.of_clients(world, "slurm", groups, 1, has_journal, **{**ON_NODES, **options})
 
 
 def job_id(study: StudyRun, client_id: int) -> str:
@@ -115,3 +115,20 @@ def test_a_server_that_is_killed_is_followed_by_another_which_has_clients_of_its
     wait_until(lambda: job_id(study, 0) not in ("", before), "it has a client of its own", 180)
     wait_until(lambda: before not in wide.jobs("RUNNING", "PENDING"), "the client of before is gone", 180)
     finish(study)
+
+
+def test_a_launcher_that_is_started_again_takes_back_the_jobs_of_a_killed_one(world: World, wide: Slurm):
+    """One client ends while there is no launcher; the server stays, and is told."""
+    study = launch(world, 2, has_journal=True)
+    study.wait_for("running", 0, 1)
+    before = [job_id(study, 0), job_id(study, 1)]
+    study.kill_launcher()
+    study.touch("gate.0")
+    wait_until(lambda: before[0] not in wide.jobs("RUNNING"), "a client ends", 180)
+    study.start_again()
+    study.wait_for("completed", 0)
+    assert study.states(1)[-1] == "running"
+    finish(study)
+    assert [job_id(study, 0), job_id(study, 1)] == before
+    assert [study.states(client_id).count("completed") for client_id in (0, 1)] == [1, 1]
+    assert [entry[0] for entry in study.log() if entry[1] == "connected"] == [0]
