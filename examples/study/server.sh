@@ -10,7 +10,8 @@ secret=$(said token)
 # ask METHOD PATH [BODY]: the secret goes through a pipe, for everybody sees the arguments of a process.
 ask() {
     printf 'header = "Authorization: Bearer %s"\n' "$secret" |
-        curl --silent --show-error --fail --config - --request "$1" ${3:+--data "$3"} "$http$2"
+        curl --silent --show-error --fail --retry 30 --retry-connrefused --retry-delay 1 --config - \
+            --request "$1" ${3:+--data "$3"} "$http$2"
 }
 
 ask POST /ping
@@ -20,7 +21,8 @@ done
 
 after=0 ended=0
 while [ "$ended" -lt 8 ]; do
-    news=$(ask GET "/events?after=$after&wait_s=3") # an answer waits for news; to ask is a sign of life, too
+    ask POST /ping >/dev/null
+    news=$(ask GET "/events?after=$after&wait_s=3") || continue # it waits for news, maybe of a new launcher
     after=$(printf '%s' "$news" | sed -n 's/.*"next":\([0-9]*\).*/\1/p')
     ended=$((ended + $(printf '%s' "$news" | grep -o '"state":"completed"' | wc -l)))
     echo "$ended clients have ended"

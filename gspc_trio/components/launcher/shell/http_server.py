@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import h11
 import trio
@@ -37,6 +38,7 @@ from gspc_trio.components.launcher.events import (
     StudyDone,
     SubmitClients,
 )
+from gspc_trio.components.launcher.http_file import HttpAccess
 from gspc_trio.components.launcher.http_routes import (
     AskLauncher,
     AwaitEvents,
@@ -116,6 +118,8 @@ class HttpServers(Performer[SendToServer | PingServer | RefuseConnection | Close
         present = self._connected()
         if present is not None and present[0] == asked.incarnation:
             number = present[1]
+        elif isinstance(asked.body, CancelClient):  # it may be the user who asks, with the server's secret
+            return HttpAnswer(409, {"error": f"server {asked.incarnation} is not connected"})
         else:
             self._last -= 1
             number = self._last
@@ -171,6 +175,7 @@ class HttpServer:
         interval_s: seconds between two signs of life of a server.
         opened: head of a snapshot of records.
         token: that lets its owner look; "" for a random one.
+        before: where a launcher before this one has served the same study: that is tried first.
     """
 
     def __init__(
@@ -182,8 +187,10 @@ class HttpServer:
         interval_s: float,
         opened: StreamOpened,
         token: str = "",
+        before: HttpAccess | None = None,
     ) -> None:
-        self.token = token or secrets.token_urlsafe(32)
+        self.token = token or (before.token if before is not None else secrets.token_urlsafe(32))
+        self._before = before
         self._view = view
         self._servers = servers
         self._incarnation_of = incarnation_of
@@ -201,11 +208,18 @@ class HttpServer:
         Raises:
             OSError: it is taken, or not ours.
         """
-        listeners = await trio.open_tcp_listeners(port, host=LOOPBACK)
+        listeners = await self._listen(port)
         number = listeners[0].socket.getsockname()[1]
         router = self.router(f"{name}:{number}" for name in (LOOPBACK, "localhost"))
         task_status.started(f"http://{LOOPBACK}:{number}")
         await trio.serve_listeners(partial(self.accept, router), listeners)
+
+    async def _listen(self, port: int) -> list[trio.SocketListener]:
+        if self._before is not None and port == 0:
+            with suppress(OSError, ValueError, OverflowError):  # another has it by now
+                again = urlsplit(self._before.address).port or 0
+                return await trio.open_tcp_listeners(again, host=LOOPBACK)
+        return await trio.open_tcp_listeners(port, host=LOOPBACK)
 
     def router(self, hosts: Iterable[str]) -> HttpRouter:
         """Return what decides, where the interface may be called by these values of the header Host."""

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +35,13 @@ from gspc_trio.components.launcher.events import (
     Stop,
     SubmitToEngine,
 )
-from gspc_trio.components.launcher.http_file import HTTP_FILE, HttpAccess, write_http_file
+from gspc_trio.components.launcher.http_file import (
+    HTTP_FILE,
+    HttpAccess,
+    HttpFileError,
+    read_http_file,
+    write_http_file,
+)
 from gspc_trio.components.launcher.http_routes import StudyView
 from gspc_trio.components.launcher.journal import (
     BadStudyJournal,
@@ -286,7 +292,10 @@ async def _open_http(
         BadOption: its port is taken.
         OSError: the file cannot be written.
     """
-    now = trio.current_time()
+    now, before = trio.current_time(), None
+    if study._goes_on:
+        with suppress(HttpFileError):
+            before = await trio.to_thread.run_sync(read_http_file, study._folder.secrets)
     server = HttpServer(
         study.view,
         study._http,
@@ -295,6 +304,7 @@ async def _open_http(
         options.timer_interval_s,
         StreamOpened(now, time.time() - now, VERSION),
         options.http_token,
+        before,
     )
     try:
         study.http_address = await nursery.start(server.run, options.http_port)

@@ -129,6 +129,8 @@ async def open_desk(directory: Path) -> AsyncIterator[Desk]:
 async def test_a_server_that_speaks_http_alone_is_a_server(tmp_path: Path, autojump_clock: object) -> None:
     async with open_desk(tmp_path) as desk:
         assert (await desk.ask("GET /status"))[1]["state"] == "awaiting"
+        assert await desk.ask("DELETE /jobs/1", token=FIRST) == (409, {"error": "server 0 is not connected"})
+        assert (await desk.ask("GET /status"))[1]["state"] == "awaiting", "only a server says POST"
         assert await desk.ask("POST /ping", token=FIRST) == (200, {})
         assert (await desk.ask("GET /status"))[1]["state"] == "serving"
         wanted = {"client_ids": [1, 2], "command": ["solve"]}
