@@ -39,7 +39,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.sites import app as site_app
 from gspc_trio.cli.sites import block_app
-from gspc_trio.cli.waiting import describe_waiting
+from gspc_trio.cli.waiting import describe_waiting, watched
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.rif.messages import MemoryServer
 from gspc_trio.components.rm.shell.remote import RemoteManager
@@ -273,12 +273,14 @@ async def bootstrap(
     *,
     strategy: str = "local",
     cores: Cores = 0,
-    nodes: int = 0,
+    nodes: int | None = None,
     settings: Settings = None,
     connection_file: RunningFile = None,
     json: Json = False,
 ) -> int:
     """Start a RIF on each of these hosts, or blocks of RIFs with --nodes.
+
+    While that takes, what each of them waits for is printed on standard error.
 
     Parameters
     ----------
@@ -290,16 +292,16 @@ async def bootstrap(
         Cores that each host offers; 0 for all.
     nodes
         Each name is that of a block: one batch job of so many nodes, with a RIF on each (NAME.0, NAME.1,
-        ...). A node that is lost is not started again, the others go on. 0: each name is that of a host, in a
-        batch job of one node, which is submitted again when it is lost.
+        ...). A node that is lost is not started again, the others go on. Without it each name is that of a
+        host, in a batch job of one node, which is submitted again when it is lost.
     settings
         name=value, an option of the strategy; repeat it to set several. For ssh: python (the interpreter
         there), config (in place of ~/.ssh/config). For slurm: queue, account, arguments (for sbatch), shared
         (a directory that the nodes see, too), python. For all: directory, memory, spill, spill_directory (as
         for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no task that takes longer.
     """
-    if nodes < 0:
-        raise UsageError(f"--nodes {nodes}: a number of nodes is not negative")
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"--nodes {nodes}: a block has at least one node; for single hosts leave it out")
     options = dict(parse_option(text) for text in settings or [])
     for name, parse in (("memory", parse_size), ("spill", parse_size), ("time", parse_time)):
         try:
@@ -309,7 +311,8 @@ async def bootstrap(
             raise UsageError(f"--set {name}={options[name]}: {error}") from error
     async with join_rts(running_connection(connection_file)) as rts:
         try:
-            report = await rts.bootstrap(hosts, strategy, cores=cores, options=options, nodes=nodes)
+            async with watched(rts, hosts):
+                report = await rts.bootstrap(hosts, strategy, cores=cores, options=options, nodes=nodes or 0)
         except RemoteError as error:
             if error.message.startswith(NO_STRATEGY):
                 raise UsageError(f"--strategy {strategy}: {error.message}") from error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 LOOK_INTERVAL_S = 3.0
 """Pauses between looks at whether anything of a job runs."""
+
+START_INTERVAL_S = 1.0
+"""The same of hosts that are started by hand."""
 
 AT_WORK = (TaskState.RUNNING, TaskState.SUBMITTED)
 
@@ -89,3 +92,30 @@ async def _why_waiting(job: Job, rts: RunTimeSystem) -> str:
     except RemoteError:  # it has not joined yet, or has gone
         return ""
     return f"waits for {waiting[0].shape}: {waiting[0].reason}" if waiting else ""
+
+
+@asynccontextmanager
+async def watched(rts: RunTimeSystem, names: Sequence[str]) -> AsyncIterator[None]:
+    """Say on standard error, as long as the block lasts, what these hosts wait for, or these blocks."""
+    problem: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, rts, names)
+        try:
+            yield
+        except Exception as error:
+            problem = error  # not within the nursery, which would make a group of it
+        nursery.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
+
+
+async def _watch(rts: RunTimeSystem, names: Sequence[str]) -> None:
+    told: dict[str, str] = {}
+    with suppress(PeerGone):
+        while True:
+            await trio.sleep(START_INTERVAL_S)
+            for rif in (await rts.status()).rifs:
+                name = next((name for name in names if rif.host in (name, f"{name}.0")), None)
+                if name is not None and rif.state == "starting" and rif.detail not in ("", told.get(name)):
+                    told[name] = rif.detail
+                    print(f"{name}: {rif.detail}", file=sys.stderr)

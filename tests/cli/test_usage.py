@@ -63,6 +63,7 @@ WRONG = [
     (rts, "start --host a --host a", "--host a a: hosts named twice: a"),
     (rts, "bootstrap a a", "HOSTS a a"),
     (rts, "bootstrap a --cores -1", "--cores -1"),
+    (rts, "bootstrap a --nodes 0", "--nodes 0: a block has at least one node"),
     (rts, "bootstrap a --set memory", "--set memory"),
     (rts, "bootstrap a --set memory=x", "--set memory=x"),
     (rts, "add r1 fpga", "RESOURCES fpga"),

@@ -20,7 +20,7 @@ head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": int
 cluster = Cluster(initialize_head=True, head_node_args=head)
 nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
 cluster.wait_for_nodes()
-print("ready", flush=True)
+print("ready", cluster.address, flush=True)
 for _ in sys.stdin:
     for node in nodes:
         cluster.remove_node(node, allow_graceful=False)
@@ -36,11 +36,15 @@ def missing() -> str:
 
 
 class Ray(RunningCluster):
-    """A running cluster; see ``Cluster``."""
+    """A running cluster; see ``Cluster``.
+
+    Attributes:
+        own_address: for programs of Ray on this host.
+    """
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self._process = process
-        self._await("ready")
+        self.own_address = self._await("ready")
         self.address = address
         self.provider = find_provider("ray", address=address)
 
@@ -50,10 +54,15 @@ class Ray(RunningCluster):
         print("lose", file=self._process.stdin, flush=True)
         self._await("lost")
 
-    def _await(self, word: str) -> None:
+    def _await(self, word: str) -> str:
+        """Wait until the cluster says this; return what follows."""
         assert self._process.stdout is not None
-        while (line := self._process.stdout.readline()).strip() != word:
+        while True:
+            line = self._process.stdout.readline()
             assert line, "the cluster has ended"
+            said, _, more = line.strip().partition(" ")
+            if said == word:
+                return more
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def asking_for(world: World, *hosts: str, nodes: int = 0, **options: str) -> lis
     shared = world.folder / "shared"
     shared.mkdir(exist_ok=True)
     settings = [f"--set={name}={value}" for name, value in {"shared": str(shared), **options}.items()]
-    names = [*hosts, f"--nodes={nodes}"]
+    names = [*hosts, *([f"--nodes={nodes}"] if nodes else [])]
     return ["rts", "bootstrap", *names, "--strategy=slurm", "--cores=1", *settings, "--json"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -18,6 +19,15 @@ Command: TypeAlias = tuple[str, ...]
 
 class BadRequest(ValueError):
     """A batch job cannot be asked for like this; the message is one line for people."""
+
+
+class HopelessRequest(BadRequest):
+    """It would be refused again: nothing that is asked for like this will ever be a job."""
+
+
+def refusal(said: str, hopeless: re.Pattern[str]) -> BadRequest:
+    """Return the error for a job that was refused; ``hopeless`` finds words that will always be said."""
+    return HopelessRequest(said) if hopeless.search(said) else BadRequest(said)
 
 
 class QueryFailed(Exception):
@@ -173,6 +183,7 @@ class Provider(Protocol):
 
         Raises:
             BadRequest: it was refused: there is no job.
+            HopelessRequest: it always will be.
         """
         ...
 

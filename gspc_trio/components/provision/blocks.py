@@ -11,7 +11,7 @@ from msgspec import Struct
 ENROL_ROLE = "enrol"
 """Role of a process of a block that wants the order for its RIF."""
 
-Over: TypeAlias = Literal["ended", "refused", "missing"]
+Over: TypeAlias = Literal["ended", "refused", "hopeless", "missing"]
 """How it is over with a batch job: it has ended; there is none; nobody knows."""
 
 
@@ -74,7 +74,8 @@ class BlockOver(Struct, frozen=True):
 
     Attributes:
         block: of which it is told.
-        how: its batch job has ended; there was none (it was refused); nobody knows what became of it.
+        how: its batch job has ended; there was none (it was refused, for
+            now or for good); nobody knows what became of it.
         reason: for people.
         had_rifs: whether one of its RIFs was ever connected.
         was_cancelled: whether that is what was asked for.

@@ -37,6 +37,7 @@ class SiteOutcome(StrEnum):
     BLOCK_WITHOUT_RIF = "block without a RIF"
     STAGING_FAILED = "failed staging"
     REFUSED = "refusal"
+    HOPELESS = "refusal for good"
     CONNECTION_REFUSED = "refused connection"
     TIME_OUT = "time-out"
 
@@ -55,6 +56,7 @@ CHANGES_TENTHS = {
     SiteOutcome.BLOCK_WITHOUT_RIF: -5,
     SiteOutcome.STAGING_FAILED: -5,
     SiteOutcome.REFUSED: -5,
+    SiteOutcome.HOPELESS: -5,
     SiteOutcome.CONNECTION_REFUSED: -100,
     SiteOutcome.TIME_OUT: -200,
 }

@@ -97,10 +97,11 @@ class SubmitAnswered(Struct, frozen=True):
 
 
 class SubmitRefused(Struct, frozen=True):
-    """There is no job, and this is why."""
+    """There is no job, and this is why; ``is_hopeless``: it would be said again."""
 
     name: str
     reason: str
+    is_hopeless: bool = False
 
 
 class JobsListed(Struct, frozen=True):
@@ -388,7 +389,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
     def _refused(self, event: SubmitRefused) -> None:
         job = self._submitting(event.name)
         if job is not None and job.submitted_at is None:
-            self._over(job, "refused", event.reason)
+            self._over(job, "hopeless" if event.is_hopeless else "refused", event.reason)
 
     @handles(JobsListed)
     def _listed(self, event: JobsListed) -> None:

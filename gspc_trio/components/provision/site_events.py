@@ -147,7 +147,7 @@ class BlockIdle(Struct, frozen=True):
 class BlockGone(Struct, frozen=True):
     """Nothing is left of a block; ``outcome`` says what the site is to blame for, None for nothing.
 
-    REFUSED, CONNECTION_REFUSED and TIME_OUT mean that the batch system has not taken the job.
+    REFUSED, HOPELESS, CONNECTION_REFUSED and TIME_OUT mean that the batch system has not taken the job.
     """
 
     block_id: str

@@ -224,6 +224,19 @@ KEYS = (
 )
 """All keys of a site."""
 
+ALSO_CALLED = {
+    **dict.fromkeys(("partition", "partitions"), "queue"),
+    **dict.fromkeys(("cores", "cpus", "cpus_per_node", "ncpus", "ppn"), "cores_per_node"),
+    **dict.fromkeys(("nodes", "hosts"), "max_nodes"),
+    **dict.fromkeys(("time", "walltime", "time_limit"), "max_time"),
+    **dict.fromkeys(("blocks", "max_blocks", "jobs"), "slots"),
+    **dict.fromkeys(("project", "allocation"), "account"),
+    **dict.fromkeys(("options", "args", "extra"), "arguments"),
+    **dict.fromkeys(("url", "scheduler", "host"), "address"),
+    **dict.fromkeys(("type", "system", "batch_system"), "provider"),
+}
+"""What a key is called elsewhere."""
+
 
 def site_settings(name: str, given: Mapping[str, object]) -> SiteSettings:
     """Return the settings of a site.
@@ -240,7 +253,9 @@ def site_settings(name: str, given: Mapping[str, object]) -> SiteSettings:
     read: dict[str, dict[str, Any]] = {"site": {}, "blocks": {}, "options": {}, "throttles": {}}
     for key, value in given.items():
         if key not in KEYS:
-            near = did_you_mean(key, KEYS) or f"; there are: {', '.join(KEYS)}"
+            meant = ALSO_CALLED.get(key, "")
+            near = f" (did you mean {meant!r}?)" if meant else did_you_mean(key, KEYS)
+            near = near or f"; there are: {', '.join(KEYS)}"
             raise BadSite(f"site {name}: there is no setting {key!r}{near}")
         try:
             _read(key, value, read)
@@ -345,6 +360,8 @@ def given_sites(said: Path | str | Mapping[str, Mapping[str, object]] | SitesFil
         return said
     if isinstance(said, Mapping):
         return sites_of(said)
+    if not isinstance(said, str | Path):
+        raise BadSite(f"it is a file of sites, its tables, or an address, not a {type(said).__name__}")
     found = _URL.fullmatch(str(said)) if isinstance(said, str) else None
     if found is not None:
         return sites_of({found[1]: {"provider": found[1], "address": str(said)}})

@@ -63,7 +63,10 @@ from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.records.facts import SiteChanged
 
-REFUSALS = (SiteOutcome.REFUSED, SiteOutcome.CONNECTION_REFUSED, SiteOutcome.TIME_OUT)
+REFUSALS = {
+    *(SiteOutcome.REFUSED, SiteOutcome.HOPELESS),
+    *(SiteOutcome.CONNECTION_REFUSED, SiteOutcome.TIME_OUT),
+}
 """Outcomes of blocks that the batch system has not taken."""
 
 
@@ -341,7 +344,7 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         elif event.state in (BatchState.QUEUED, BatchState.HELD) and not block.up:
             block.ends_at = None  # it was put back into the queue
         self._tell(block)
-        if event.is_hopeless and not block.ending:
+        if event.is_hopeless and not block.ending and not block.up:  # what is up runs, whatever is said
             words = f"{block.block_id} can never run as it was asked for ({block.size}): {event.reason}"
             self._end(block, words)
             self._pause(self.sites[block.site], words)
@@ -408,20 +411,22 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         outcome = event.outcome or SiteOutcome.BLOCK_WITHOUT_RIF
         self.scores.count(site.name, outcome, self.now)
         if outcome in REFUSALS:
-            self._refused(site, event.reason)
+            self._refused(site, event.reason, outcome is SiteOutcome.HOPELESS)
         else:
             site.without_rif += 1
             if site.without_rif >= self.limits.without_rif_max:
                 words = f"{site.without_rif} blocks without any RIF, the last one: {event.reason}"
                 self._pause(site, words)
 
-    def _refused(self, site: KnownSite, reason: str) -> None:
+    def _refused(self, site: KnownSite, reason: str, is_hopeless: bool) -> None:
         """The batch system has refused a block: ask again after a while, or not before somebody says so."""
         site.refusals, site.refused = site.refusals + 1, reason
         pause_s = min(self.limits.refused_s * 2.0 ** (site.refusals - 1), self.limits.refused_max_s)
         site.retry_at = self.now + pause_s
         self._drop_waiting(site, f"{site.name} has refused another block: {reason}")
-        if site.refusals >= self.limits.refusals_max:
+        if is_hopeless:
+            self._pause(site, reason)
+        elif site.refusals >= self.limits.refusals_max:
             self._pause(site, f"{site.refusals} refusals, the last one: {reason}")
 
     def _submitted_block(self, block_id: str) -> SiteBlock | None:

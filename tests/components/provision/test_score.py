@@ -19,6 +19,7 @@ EFFECT = {
     SiteOutcome.BLOCK_WITHOUT_RIF: -0.5,
     SiteOutcome.STAGING_FAILED: -0.5,
     SiteOutcome.REFUSED: -0.5,
+    SiteOutcome.HOPELESS: -0.5,
     SiteOutcome.CONNECTION_REFUSED: -10.0,
     SiteOutcome.TIME_OUT: -20.0,
 }

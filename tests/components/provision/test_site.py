@@ -124,6 +124,13 @@ def test_a_refused_submission_is_over():
     assert site.tell(SubmitRefused("a", "no such queue")) == [JobOver("a", "refused", "no such queue")]
 
 
+def test_a_job_that_was_refused_for_good_is_over_for_good():
+    site = Site()
+    site.tell(JobWanted("a"))
+    refused = SubmitRefused("a", "no such queue", is_hopeless=True)
+    assert site.tell(refused) == [JobOver("a", "hopeless", "no such queue")]
+
+
 def test_an_unclear_submission_is_adopted_when_a_list_has_it():
     site = Site()
     site.tell(JobWanted("a"))

@@ -51,6 +51,8 @@ def test_texts_of_a_command_line_mean_the_same_as_values_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"partition": "debug"}, "site a: there is no setting 'partition' (did you mean 'queue'?)"),
+        ({"cores": 16}, "site a: there is no setting 'cores' (did you mean 'cores_per_node'?)"),
         ({"max_nods": 3}, "site a: there is no setting 'max_nods' (did you mean 'max_nodes'?)"),
         ({"max_time": "2 hours"}, "max_time: '2 hours': there is no unit 'hours' (did you mean 'h'?)"),
         ({"max_time": "2 parsecs"}, "there is no unit 'parsecs'; there are: s, m, h, d"),

@@ -68,6 +68,8 @@ class SitesAgainstModel(RuleBasedStateMachine):
                 self.asked_at[action.block_id] = self.now
             elif isinstance(action, CancelBlock | SuspendBlock):
                 assert action.block_id in self.alive
+                if isinstance(action, CancelBlock):
+                    self.up.discard(action.block_id)  # its hosts get nothing any more
             elif isinstance(action, SiteChanged):
                 (self.paused.add if action.state == "paused" else self.paused.discard)(action.site)
             elif isinstance(action, SiteOffers):
@@ -117,7 +119,7 @@ class SitesAgainstModel(RuleBasedStateMachine):
             self.do(NodeEnded(block, 0, "lost"))
 
     @precondition(lambda self: self.alive)
-    @rule(data=st.data(), outcome=st.sampled_from([None, SiteOutcome.REFUSED]))
+    @rule(data=st.data(), outcome=st.sampled_from([None, SiteOutcome.REFUSED, SiteOutcome.HOPELESS]))
     def over(self, data: st.DataObject, outcome: SiteOutcome | None) -> None:
         block = data.draw(st.sampled_from(sorted(self.alive)))
         del self.alive[block]

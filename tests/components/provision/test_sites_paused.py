@@ -89,6 +89,14 @@ def test_what_can_never_run_is_cancelled_and_the_site_is_paused_with_the_reason(
     assert of(SubmitBlock, bench.until(1000)) == []
 
 
+def test_what_has_hosts_runs_whatever_the_batch_system_says_of_it() -> None:
+    bench = Bench(a=ONE_SLOT)
+    bench.demand(TaskGroup(100.0))
+    started(bench)
+    actions = bench.do(BatchMoved("a/b1", BatchState.QUEUED, "PartitionConfig", is_hopeless=True))
+    assert of(CancelBlock, actions) == of(SiteChanged, actions) == []
+
+
 NOBODY = "nobody can resume it here: mend that, or the file of sites, and run again"
 
 
@@ -189,6 +197,7 @@ def test_tasks_wait_as_long_as_anything_else_could_run_them() -> None:
     ("outcome", "count", "words"),
     [
         (SiteOutcome.REFUSED, 10, "10 refusals, the last one: no such queue"),
+        (SiteOutcome.HOPELESS, 1, "no such queue"),
         (None, 3, "3 blocks without any RIF, the last one: no such queue"),
     ],
 )

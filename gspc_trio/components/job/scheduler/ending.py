@@ -28,7 +28,7 @@ from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Requirement, Shape, Task
 
 LOOKED_AT_MAX = 256
-"""Tasks of a queue among which the longest one is looked for."""
+"""Tasks of a queue among which the longest one is looked for, and that a grant gets at a time."""
 
 SHORT_S = 0.01
 """The order does not matter for tasks that state nothing and take less."""
@@ -83,6 +83,7 @@ def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
     begins_s = sum(stated_s(entry.task) or 0.0 for entry in held.sent.values())
     _bring_longest(state, held.queue, left_s - begins_s)
     misfits, count, queue = list[TaskEntry](), len(held.sent), held.queue
+    share = min(share, count + LOOKED_AT_MAX)  # its share may be all tasks of the job, of which it gets few
     for entry in chain(queue.elsewhere.values(), queue.waiting):
         if count >= share:
             break

@@ -15,6 +15,7 @@ from gspc_trio.components.provision.batch import (
     Provider,
     QueryFailed,
     on_node,
+    refusal,
 )
 from gspc_trio.components.provision.providers.kubernetes_status import NAME_LABEL, read_jobs
 
@@ -26,6 +27,12 @@ _UNCLEAR = re.compile(
     r"ServiceUnavailable|InternalError|TooManyRequests",
 )
 """A submission that failed so may have been taken all the same."""
+
+_REFUSED_FOR_GOOD = re.compile(
+    r'namespaces "\S+" not found|is invalid:|unknown (flag|shorthand|command)|no matches for kind',
+    re.IGNORECASE,
+)
+"""A submission that failed so will always fail, as long as the batch system is what it is."""
 
 _KEPT_S = 3600
 """How long a Job is known after its end, seconds."""
@@ -88,7 +95,7 @@ class KubernetesProvider(Provider):
             return found[0] if found else None
         if _UNCLEAR.search(result.errors):
             return None
-        raise BadRequest(f"kubectl refused it: {result.words}")
+        raise refusal(f"kubectl refused it: {result.words}", _REFUSED_FOR_GOOD)
 
     def check(self, request: BatchRequest) -> Command:
         """See Provider."""

@@ -8,7 +8,6 @@ import shlex
 import msgspec
 
 from gspc_trio.components.provision.batch import (
-    BadRequest,
     BatchJob,
     BatchRequest,
     BatchState,
@@ -19,6 +18,7 @@ from gspc_trio.components.provision.batch import (
     clock_time,
     on_all_nodes,
     on_node,
+    refusal,
 )
 
 _JOB_ID = re.compile(r"^OAR_JOB_ID=(\d+)$", re.MULTILINE)
@@ -26,6 +26,12 @@ _JOB_ID = re.compile(r"^OAR_JOB_ID=(\d+)$", re.MULTILINE)
 _UNCLEAR = re.compile(r"cannot connect|could not connect|connection|timed? ?out|executor", re.IGNORECASE)
 """A submission that failed so may have been taken: without its server OAR says that the job is killed, and
 the job waits until the server is back."""
+
+_REFUSED_FOR_GOOD = re.compile(
+    r"unknown option|unknown queue|queue \S+ does not exist|requires an argument|bad resource request",
+    re.IGNORECASE,
+)
+"""A submission that failed so will always fail, as long as the batch system is what it is."""
 
 _WAITS = {"Waiting", "toAckReservation", "toLaunch", "Launching"}
 _HELD = {"Hold", "Suspended"}
@@ -77,7 +83,7 @@ class OarProvider(Provider):
         found = _JOB_ID.search(result.output)
         if result.status == 0 or _UNCLEAR.search(result.errors):
             return found[1] if found and result.status == 0 else None
-        raise BadRequest(f"oarsub refused it: {result.words}")
+        raise refusal(f"oarsub refused it: {result.words}", _REFUSED_FOR_GOOD)
 
     def launch(self, request: BatchRequest, command: str) -> str:
         """See Provider."""

@@ -16,10 +16,18 @@ from gspc_trio.components.provision.batch import (
     clock_time,
     on_all_nodes,
     on_node,
+    refusal,
 )
 
 _UNCLEAR = re.compile(r"connect|communication|time[d ]*out|end of file|premature|protocol", re.IGNORECASE)
 """A submission that failed so may have been taken all the same."""
+
+_REFUSED_FOR_GOOD = re.compile(
+    r"unknown queue|(no|invalid|unknown) (partition|queue) |invalid (partition|account)|illegal attribute|"
+    r"unknown resource|(invalid|illegal|unrecognized|unknown) option|requires an argument",
+    re.IGNORECASE,
+)
+"""A submission that failed so will always fail, as long as the batch system is what it is."""
 
 _NO_SUCH_JOB_STATUS = 153
 """Exit status of ``qstat`` when it knows no such job: the last byte of PBSE_UNKJOBID."""
@@ -78,7 +86,7 @@ class PbsProvider(Provider):
             return found if _JOB_ID.fullmatch(found) else None
         if _UNCLEAR.search(result.errors):
             return None
-        raise BadRequest(f"qsub refused it: {result.words}")
+        raise refusal(f"qsub refused it: {result.words}", _REFUSED_FOR_GOOD)
 
     def launch(self, request: BatchRequest, command: str) -> str:
         """See Provider."""

@@ -6,7 +6,6 @@ import re
 import shlex
 
 from gspc_trio.components.provision.batch import (
-    BadRequest,
     BatchJob,
     BatchRequest,
     BatchState,
@@ -15,6 +14,7 @@ from gspc_trio.components.provision.batch import (
     Provider,
     QueryFailed,
     on_node,
+    refusal,
     time_units,
 )
 
@@ -26,6 +26,14 @@ _UNCLEAR = re.compile(
     re.IGNORECASE,
 )
 """A submission that failed so may have been taken all the same."""
+
+_REFUSED_FOR_GOOD = re.compile(
+    r"invalid (partition|account|qos|wckey|feature|generic resource|generic trackable|constraint)|"
+    r"(unrecognized|invalid|ambiguous) (option|time limit)|option .* requires an argument|"
+    r"node configuration is not available|time limit is invalid|node count specification invalid",
+    re.IGNORECASE,
+)
+"""A submission that failed so will always fail, as long as the cluster is what it is."""
 
 _NO_SUCH_JOB = "Invalid job id"
 
@@ -101,7 +109,7 @@ class SlurmProvider(Provider):
             return found if found.isdigit() else None
         if _UNCLEAR.search(result.errors):
             return None
-        raise BadRequest(f"sbatch refused it: {result.words}")
+        raise refusal(f"sbatch refused it: {result.words}", _REFUSED_FOR_GOOD)
 
     def query(self, job_id: str = "") -> Command:
         """See Provider."""

@@ -19,6 +19,7 @@ from gspc_trio.components.provision.batch import (
     BadRequest,
     BatchJob,
     BatchRequest,
+    HopelessRequest,
     Provider,
     QueryFailed,
     request_of,
@@ -265,7 +266,7 @@ class BatchStrategy(Performer[SiteAction]):
             raise StartedAgain(node.again)
         if block.over is None or block.failure:
             raise StrategyError(block.failure or "it was ended")
-        if block.over.how == "refused":
+        if block.over.how in ("refused", "hopeless"):
             raise StrategyError(block.over.reason)
         if block.over.how == "missing" and order.grace_s:
             raise OutOfSight(block.over.reason)
@@ -454,7 +455,7 @@ class BatchStrategy(Performer[SiteAction]):
                 job_id = self._provider.submitted(result)
                 event = SubmitAnswered(name, job_id, "" if job_id else result.words[:SAID_MAX])
         except BadRequest as error:
-            event = SubmitRefused(name, str(error))
+            event = SubmitRefused(name, str(error), isinstance(error, HopelessRequest))
         except OSError as error:
             event = SubmitRefused(name, f"cannot run {program} here: {error.strerror}")
         finally:

@@ -28,7 +28,7 @@ from gspc_trio.components.provision.blocks import (
     SavedSite,
 )
 from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
-from gspc_trio.components.provision.score import outcome_of
+from gspc_trio.components.provision.score import SiteOutcome, outcome_of
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.site_events import (
     BatchAnswered,
@@ -443,7 +443,8 @@ class SiteRuns(Performer[SitesAction]):
             self._over[block_id] = BlockOutput(news.said[-LINES_MAX:], news.reason)
             if len(self._over) > OVER_MAX:
                 del self._over[next(iter(self._over))]
-            outcome = outcome_of(news.reason) if news.how == "refused" else None
+            outcome = SiteOutcome.HOPELESS if news.how == "hopeless" else None
+            outcome = outcome_of(news.reason) if news.how == "refused" else outcome
             is_unclear = outcome is None and not known.rif_ids and news.said
             printed = f"; it said: {news.said[-1]}" if is_unclear else ""
             if not (news.how == "refused" or news.was_cancelled or known.rif_ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler.ending import LOOKED_AT_MAX, fitting_share
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.core.resources import Resource
@@ -39,6 +40,15 @@ def test_a_task_that_fits_runs_there() -> None:
     world = ending(10.0)
     assert world.do(ready(1, options=SHORT)) == [demand(1)]
     assert world.do(grant(1)) == [submit(1, (1, 1), options=SHORT)]
+
+
+def test_only_the_first_of_many_tasks_are_looked_at_for_one_grant() -> None:
+    count = 3 * LOOKED_AT_MAX
+    world = ending(100.0)
+    world.do(TasksReady(tuple(task(number) for number in range(1, count + 1))))
+    world.do(grant(1))
+    (held,) = world.scheduler._state.grants.values()
+    assert fitting_share(world.scheduler._state, held, count) == len(held.sent) + LOOKED_AT_MAX
 
 
 def test_a_task_that_takes_longer_waits_for_a_host_that_stays() -> None:

@@ -10,6 +10,7 @@ from gspc_trio.components.provision.batch import (
     BatchRequest,
     BatchState,
     CommandResult,
+    HopelessRequest,
     QueryFailed,
 )
 from gspc_trio.components.provision.providers.slurm import SlurmProvider
@@ -89,8 +90,30 @@ def test_a_refused_submission_says_why():
         "sbatch: error: invalid partition specified: nope\n"
         "sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     )
-    with pytest.raises(BadRequest, match=r"sbatch refused it: .* invalid partition specified: nope"):
+    with pytest.raises(HopelessRequest, match=r"sbatch refused it: .* invalid partition specified: nope"):
         SLURM.submitted(failed(errors))
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind"),
+    [
+        ("sbatch: unrecognized option '--nope'\nTry \"sbatch --help\" for more information", HopelessRequest),
+        (
+            "sbatch: error: Batch job submission failed: Invalid account or account/partition combination",
+            HopelessRequest,
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+            HopelessRequest,
+        ),
+        ("sbatch: error: Batch job submission failed: Disk quota exceeded", BadRequest),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit", BadRequest),
+    ],
+)
+def test_what_will_always_be_refused_is_told_from_what_may_pass(errors: str, kind: type[BadRequest]):
+    with pytest.raises(BadRequest) as caught:
+        SLURM.submitted(failed(errors))
+    assert caught.type is kind
 
 
 @pytest.mark.parametrize(
