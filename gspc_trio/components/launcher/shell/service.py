@@ -245,7 +245,8 @@ def _log(action: EngineAction | LinkAction) -> None:
     """Tell people who want to know what happens."""
     match action:
         case SubmitToEngine(name=name, client_ids=ids):
-            log.info("submit %s: %s", name, f"clients {ids}" if ids else f"server {action.incarnation}")
+            what = f"client {', '.join(map(str, ids))}" if ids else f"server {action.incarnation}"
+            log.info("submit %s: %s", name, what)
         case CancelAtEngine(name=name):
             log.info("cancel %s", name)
         case SendToServer(body=ClientMoved(client_id=client_id, state=state, text=text)):
