@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 
+import trio
+
 from gspc_trio.components.launcher.events import ClientMoved, ClientState
 from gspc_trio.study.blocking import BlockingStudy
 from gspc_trio.study.server import Study, StudyOver, StudyRefused, open_study
@@ -39,6 +41,7 @@ def connect(file: str | os.PathLike[str] | None = None) -> Connecting:
 
     Raises:
         StudyOver: there is no launcher, or it refuses; raised where the block begins.
+        RuntimeError: ``with`` in a task of trio.
     """
     return Connecting(None if file is None else Path(file))
 
@@ -57,6 +60,11 @@ class Connecting:
 
     def __enter__(self) -> BlockingStudy:
         """Connect, in a thread."""
+        if trio.lowlevel.in_trio_task():
+            raise RuntimeError(
+                "'with gspc_trio.study.connect()' blocks, and here runs trio: use 'async with', or call the "
+                "function in a thread (await trio.to_thread.run_sync)"
+            )
         self._blocking = BlockingStudy(self._file)
         self._blocking.start()
         return self._blocking

@@ -256,7 +256,7 @@ async def open_study(file: Path | None = None, *, dial: Dial | None = None) -> A
     Raises:
         StudyOver: there is no launcher, or it refuses.
     """
-    require_trio("gspc_trio.study.connect()")
+    require_trio("'async with gspc_trio.study.connect()'", "'with gspc_trio.study.connect()'")
     named = str(file or os.environ.get(SERVER_FILE_VARIABLE, ""))
     if not named:
         raise StudyOver(

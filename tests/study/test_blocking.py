@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from attrs import evolve
 
 from gspc_trio.components.launcher.events import CommandExited, LauncherAction, PingServer
 from gspc_trio.components.launcher.states import LauncherState
+from gspc_trio.nursery.scopes.loop import NotInTrio
 from gspc_trio.study import ClientState, StudyOver, StudyRefused, connect
 from tests.study.support import OPTIONS, FakeLauncher
 
@@ -70,6 +72,23 @@ async def test_a_server_that_computes_without_a_word_lives(tmp_path: Path) -> No
         assert len(launcher.servers) == 1
         assert launcher.machine.state in (LauncherState.STOPPING, LauncherState.STOPPED)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_trio_program_uses_the_other_form(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="here runs trio: use 'async with'"), connect(tmp_path / "file"):
+        pass
+    with pytest.raises(StudyOver, match="there is no connection file"):
+        async with connect(tmp_path / "file"):
+            pass
+
+
+def test_a_program_without_trio_uses_the_other_form(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with connect(tmp_path / "file"):
+            pass
+
+    with pytest.raises(NotInTrio, match=r"or 'with gspc_trio.study.connect\(\)', which needs no event loop"):
+        asyncio.run(use())
 
 
 def test_a_program_without_a_launcher_is_told_what_is_missing(tmp_path: Path) -> None:

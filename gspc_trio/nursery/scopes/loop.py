@@ -20,11 +20,12 @@ class NotInTrio(RuntimeError):
     """Something of trio's was asked for where trio does not run."""
 
 
-def require_trio(what: str) -> None:
+def require_trio(what: str, instead: str = "gspc_trio.Executor") -> None:
     """Raise NotInTrio, which says what to do, where trio does not run.
 
     Args:
         what: what was asked for.
+        instead: what does without an event loop.
     """
     if trio.lowlevel.in_trio_task():
         return
@@ -33,7 +34,7 @@ def require_trio(what: str) -> None:
     raise NotInTrio(
         f"{what} runs in trio, and here runs {'asyncio' if other else 'no trio'}: "
         + ("use 'await asyncio.to_thread(trio.run, main)'" if other else "call 'trio.run(main)'")
-        + " with an async function main that uses it, or gspc_trio.Executor, which needs no event loop"
+        + f" with an async function main that uses it, or {instead}, which needs no event loop"
     )
 
 
