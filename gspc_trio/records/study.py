@@ -5,7 +5,7 @@ It grows with what is live; of what has ended the last is kept, and the rest is 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from msgspec import Struct, field
@@ -49,9 +49,9 @@ class StudyProgress(Struct):
 
     changed: StudyChanged | None = None
     jobs: dict[int, StudyJobChanged] = field(default_factory=dict)
-    gone: dict[int, StudyJobChanged] = field(default_factory=dict)
+    gone: OrderedDict[int, StudyJobChanged] = field(default_factory=OrderedDict)
     clients: dict[int, StudyClientChanged] = field(default_factory=dict)
-    ended: dict[tuple[int | None, int], StudyClientChanged] = field(default_factory=dict)
+    ended: OrderedDict[tuple[int | None, int], StudyClientChanged] = field(default_factory=OrderedDict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def apply(self, record: StudyRecord) -> None:
@@ -124,7 +124,7 @@ class StudyProgress(Struct):
             self.jobs.pop(record.uid, None)
             self.gone[record.uid] = record
             if len(self.gone) > GONE_JOBS_MAX:
-                del self.gone[next(iter(self.gone))]
+                self.gone.popitem(last=False)
         else:
             self.jobs[record.uid] = record
 
@@ -141,4 +141,4 @@ class StudyProgress(Struct):
         self.ended.pop((record.uid, record.client_id), None)
         self.ended[record.uid, record.client_id] = record
         if len(self.ended) > ENDED_CLIENTS_MAX:
-            del self.ended[next(iter(self.ended))]
+            self.ended.popitem(last=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gspc_trio.components.launcher.events import (
     CancelClient,
     CommandExited,
@@ -15,6 +17,7 @@ from gspc_trio.components.launcher.events import (
     Submitted,
 )
 from gspc_trio.components.provision.batch import BatchJob, BatchState
+from gspc_trio.records import study as study_records
 from gspc_trio.records.facts import Record, StudyChanged, StudyClientChanged, StudyJobChanged
 from gspc_trio.records.progress import Progress
 from gspc_trio.records.study import StudyProgress
@@ -148,6 +151,24 @@ def test_an_engine_that_tells_nothing_makes_what_is_known_stale() -> None:
     study.listed(BatchJob("72", "s-1", BatchState.HELD, "JobHeldUser"))
     assert study.fold.changed.stale == ""
     assert study.fold.clients[1].state == "held"
+
+
+def test_of_many_clients_that_have_ended_the_first_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_records, "ENDED_CLIENTS_MAX", 3)
+    monkeypatch.setattr(study_records, "GONE_JOBS_MAX", 2)
+    study = ToldStudy().serving()
+    for number in range(1, 8):
+        study.want(number)
+        study.tell(Submitted(number, str(70 + number)))
+        study.tell(CommandExited(number, 0, is_gone=True))
+    fold = study.fold
+    assert fold.by_state() == {"completed": 7}
+    assert (list(fold.gone), len(fold.ended)) == ([6, 7], 3)
+    assert [job.uid for job in fold.every_job()] == [7, 6, 0]
+    again = Progress()
+    for record in study.progress.snapshot():
+        again.apply(record)
+    assert again.studies["s"].by_state() == {"completed": 7}
 
 
 def test_a_snapshot_makes_the_same_fold() -> None:

@@ -369,6 +369,31 @@ async def test_it_listens_at_the_loopback_interface_alone(tmp_path: Path) -> Non
             await desk.nursery.start(desk.server.run, int(port))
 
 
+async def test_a_launcher_that_goes_on_serves_where_the_one_before_it_has(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        before = HttpAccess(await desk.nursery.start(desk.server.run, 0), "old token")
+        opened = StreamOpened(0.0, 0.0, "1")
+
+        def server(access: HttpAccess) -> HttpServer:
+            return HttpServer(desk.view, desk.servers, {}.get, tmp_path, 5.0, opened, "", access)
+
+        other = server(before)  # its port is taken
+        assert other.token == "old token"
+        address = await desk.nursery.start(other.run, 0)
+        assert address != before.address
+        for wrong in ("", "http://127.0.0.1:99999", "http://127.0.0.1"):
+            await desk.nursery.start(server(HttpAccess(wrong, "t")).run, 0)
+    found = set()
+    for _ in range(10):  # somebody else may have got a port that was just left
+        async with open_desk(tmp_path) as desk:
+            address = await desk.nursery.start(desk.server.run, 0)
+        async with open_desk(tmp_path) as desk:
+            found.add(await desk.nursery.start(server(HttpAccess(address, "t")).run, 0) == address)
+        if True in found:
+            break
+    assert True in found
+
+
 def test_the_file_with_the_token_is_for_its_owner_alone(tmp_path: Path) -> None:
     access = HttpAccess("http://127.0.0.1:8000", "a token")
     path = write_http_file(tmp_path, access)
