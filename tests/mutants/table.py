@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.mutants.mutant import ROOT, Mutant
 
-FILES = ("resources", "scheduler", "hosts", "system", "memory")
+FILES = ("resources", "scheduler", "hosts", "system", "memory", "studies")
 
 
 def _read(name: str) -> list[Mutant]:
@@ -34,6 +34,8 @@ NEAREST = {
     "components/worker/machine.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
     "components/worker/phases.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
     "components/worker/verdict.py": ("components/worker/test_*.py", "components/rif/test_*.py"),
+    "components/launcher/": ("components/launcher/test_machine.py", "components/launcher/test_model.py"),
+    "components/provision/site.py": ("components/provision/test_site.py",),
     "components/rts/shell/": ("components/rts/shell/test_*.py",),
     "components/rts/": ("components/rts/test_*.py",),
     "iml/shell/": ("iml/shell/test_*.py",),
