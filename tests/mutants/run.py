@@ -41,6 +41,7 @@ DAY_S = 24 * 3600.0
 
 MEMORY_BYTES = 3 << 30
 
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
