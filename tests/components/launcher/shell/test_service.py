@@ -57,8 +57,7 @@ async def test_a_signal_ends_a_study_whose_submission_hangs_and_names_what_may_b
         with trio.fail_after(60):
             end = await study.wait()
     assert (end.status, end.left) == (130, (f"{study.name}-0",))
-    submission, cancel = host.ran[:2]
-    assert ("sbatch" in submission, cancel[0]) == (True, "scancel")
+    assert "sbatch" in host.ran[0]
 
 
 async def test_a_study_ends_with_its_block(tmp_path: Path):
