@@ -149,7 +149,7 @@ async def served(desk: Desk, directory: Path) -> None:
 
 
 async def test_the_follower_takes_a_snapshot_and_what_happens_then(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
+    async with open_desk(tmp_path, interval_s=1000.0) as desk:  # nobody is dead on a busy host
         await served(desk, tmp_path)
         model = Model()
         follower = StudyFollower(StudyClient(tmp_path), model)
@@ -167,7 +167,7 @@ async def test_the_follower_takes_a_snapshot_and_what_happens_then(tmp_path: Pat
 
 
 async def test_commands_ask_the_launcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with open_desk(tmp_path) as desk:
+    async with open_desk(tmp_path, interval_s=1000.0) as desk:  # nobody is dead on a busy host
         await served(desk, tmp_path)
         wanted = {"client_ids": [1, 2], "command": ["solve"]}
         assert (await desk.ask("POST /jobs", wanted, token=FIRST))[0] == 202

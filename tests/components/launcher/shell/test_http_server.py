@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from attrs import evolve
 from trio.testing import memory_stream_pair
 
 from gspc_trio.components.launcher.events import (
@@ -60,10 +61,10 @@ HOST = "127.0.0.1:8000"
 class Desk:
     """A launcher whose engine takes every job, and its HTTP interface."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, interval_s: float) -> None:
         self.inbox: Inbox[LauncherEvent] = Inbox()
         self.view = StudyView()
-        self.machine = Launcher(USUAL, "s", records=True)
+        self.machine = Launcher(evolve(USUAL, timer_interval_s=interval_s), "s", records=True)
         self.servers = HttpServers(self.inbox, lambda: self.machine.connected)
         self.told: list[object] = []
         self.ends: list[Stop] = []
@@ -116,8 +117,8 @@ async def answer_of(stream: trio.abc.ReceiveStream) -> tuple[int, dict[str, obje
 
 
 @asynccontextmanager
-async def open_desk(directory: Path) -> AsyncIterator[Desk]:
-    desk = Desk(directory)
+async def open_desk(directory: Path, interval_s: float = 5.0) -> AsyncIterator[Desk]:
+    desk = Desk(directory, interval_s)
     async with trio.open_nursery() as nursery:
         desk.nursery = nursery
         nursery.start_soon(drive, desk.machine, desk.inbox, desk.perform)
