@@ -68,7 +68,13 @@ class FakeLauncher:
         lines: streams of servers, in the order in which they have connected, as the server has them.
     """
 
-    def __init__(self, folder: Path, nursery: trio.Nursery, options: LauncherOptions = OPTIONS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nursery: trio.Nursery,
+        options: LauncherOptions = OPTIONS,
+        inbox: Inbox[LauncherEvent] | None = None,
+    ) -> None:
         self.folder = folder
         self.jobs: dict[str, SubmitToEngine] = {}
         self.submitted: list[SubmitToEngine] = []
@@ -78,7 +84,7 @@ class FakeLauncher:
         self.is_there = True
         self.lines: list[Watched] = []
         self._ends: list[trio.abc.Stream] = []
-        self.inbox: Inbox[LauncherEvent] = Inbox()
+        self.inbox: Inbox[LauncherEvent] = Inbox() if inbox is None else inbox
         self._nursery = nursery
         limits = structs.replace(launcher_limits(options.timer_interval_s), outbox_items_max=OUTBOX_ITEMS_MAX)
         network = Network(wire_codec, bytes(32), limits=limits)

@@ -11,8 +11,17 @@ import pytest
 import trio
 from attrs import evolve
 
-from gspc_trio.components.launcher.events import CommandExited, LauncherAction, PingServer
+from gspc_trio.components.launcher.events import (
+    CommandExited,
+    LauncherEvent,
+    Message,
+    NewConnection,
+    PingServer,
+    ServerPing,
+)
 from gspc_trio.components.launcher.states import LauncherState
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.nursery.scopes.loop import NotInTrio
 from gspc_trio.study import ClientState, StudyOver, StudyRefused, connect
 from tests.study.support import OPTIONS, FakeLauncher
@@ -20,25 +29,39 @@ from tests.study.support import OPTIONS, FakeLauncher
 PINGS = 3
 
 
-class PingingLauncher(FakeLauncher):
-    """A launcher that is pinged often, and lets a server know when that was."""
+class CountingInbox(Inbox[LauncherEvent]):
+    """An inbox that lets a server go on when it has answered so many pings."""
 
-    def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
-        super().__init__(folder, nursery, evolve(OPTIONS, timer_interval_s=0.5))
-        self.pings = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.connected = trio.Event()
+        self.answered = 0
+        self.news = trio.Event()
         self.enough = threading.Event()
 
-    def perform(self, action: LauncherAction) -> None:
-        super().perform(action)
-        self.pings += isinstance(action, PingServer)
-        if self.pings > PINGS:
-            self.enough.set()
+    def put(self, event: LauncherEvent, by: Peer | None = None) -> None:
+        super().put(event, by)
+        if isinstance(event, NewConnection):
+            self.connected.set()
+        if isinstance(event, Message) and isinstance(event.body, ServerPing):
+            self.answered += 1
+            self.news.set()
+            self.news = trio.Event()
+
+    async def ping(self, launcher: FakeLauncher) -> None:
+        """Ping the server, which computes, again and again; its answers are all that is waited for."""
+        await self.connected.wait()
+        for number in range(PINGS):
+            launcher.link.perform(PingServer(1))
+            while self.answered <= number:
+                await self.news.wait()
+        self.enough.set()
 
 
-def serve(file: Path, launcher: PingingLauncher, end: threading.Event) -> None:
+def serve(file: Path, enough: threading.Event, end: threading.Event) -> None:
     """Be a server: compute for long without a word, then have two clients, and be done."""
     with connect(file) as study:
-        assert launcher.enough.wait(60)
+        assert enough.wait(60)
         assert study.next_change(0) is None
         study.submit([1, 2], ["solve"])
         with pytest.raises(StudyRefused, match="client 2 has not ended"):
@@ -56,7 +79,9 @@ def serve(file: Path, launcher: PingingLauncher, end: threading.Event) -> None:
 
 async def test_a_server_that_computes_without_a_word_lives(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
-        launcher = PingingLauncher(tmp_path, nursery)
+        inbox = CountingInbox()
+        patient = evolve(OPTIONS, timer_interval_s=600.0)
+        launcher = FakeLauncher(tmp_path, nursery, patient, inbox)
         await nursery.start(launcher.link.run, "ws://127.0.0.1:0")
         nursery.start_soon(launcher.run)
         await launcher.until_submitted(0)
@@ -67,8 +92,9 @@ async def test_a_server_that_computes_without_a_word_lives(tmp_path: Path) -> No
             launcher.inbox.put(CommandExited(launcher.submitted[1].uid, 0, is_gone=True))
 
         nursery.start_soon(end_clients)
-        await trio.to_thread.run_sync(serve, launcher.file(0), launcher, end)
-        assert launcher.pings > PINGS
+        nursery.start_soon(inbox.ping, launcher)
+        await trio.to_thread.run_sync(serve, launcher.file(0), inbox.enough, end)
+        assert inbox.answered >= PINGS
         assert len(launcher.servers) == 1
         assert launcher.machine.state in (LauncherState.STOPPING, LauncherState.STOPPED)
         nursery.cancel_scope.cancel()
