@@ -5,7 +5,7 @@
 ``launcher.events_per_s``   events per second of one core: 10,000 simulated clients, which are all at the
                             engine at a time; with what simulates them
 ``launcher.signal_p99_ms``  from SIGINT to the end of the ``sbatch`` that hangs, which is killed first
-``launcher.restart_s``      from the time that a server is stopped to when the next one has connected, at
+``launcher.restart_s``      from the time that a server is stopped to the start of the next one, at
                             ``timer_interval_s = 5``, as a process of this host; the longest of several
 ``launcher.idle_share``     share of the places of clients in which none runs while some wait: 200 clients of
                             15 s, ``job_limit`` 20, in a Slurm cluster on this host; left out without Slurm
@@ -218,25 +218,31 @@ def signal_ms(folder: Path) -> float:
 
 
 SILENT_SERVER = """
-import os, pathlib, time
+import pathlib, sys, time
 from gspc_trio import study
 with study.connect():
-    path = pathlib.Path(os.environ["GSPC_INCARNATION"])
-    path.write_text(f"{os.getpid()} {time.monotonic()}\\n")
+    pathlib.Path("connected." + sys.argv[1]).write_text("yes\\n")
     time.sleep(3600)
+"""
+
+NOTED_START = """
+read -r now rest < /proc/uptime
+echo "$$ $now" > "started.$GSPC_INCARNATION"
+exec "$1" server.py "$GSPC_INCARNATION"
 """
 
 
 def restart_s(folder: Path) -> float:
-    """Return how long after a server is stopped the next one has been started and has connected."""
+    """Return how long after a server is stopped the next one is started."""
     (folder / "server.py").write_text(SILENT_SERVER)
-    options = f'scheduler = "local"\nserver_command = ["{sys.executable}", "server.py"]\n'
+    (folder / "server.sh").write_text(NOTED_START)
+    options = f'scheduler = "local"\nserver_command = ["sh", "server.sh", "{sys.executable}"]\n'
     with launched(folder, options, {}) as process:
-        pid = int(awaited(folder / "0", process).split()[0])
+        awaited(folder / "connected.0", process)
         time.sleep(random.uniform(0.0, 5.0))
-        os.kill(pid, signal.SIGSTOP)
-        stopped_s = time.monotonic()
-        began_s = float(awaited(folder / "1", process).split()[1])
+        os.kill(int(awaited(folder / "started.0", process).split()[0]), signal.SIGSTOP)
+        stopped_s = float(Path("/proc/uptime").read_text().split()[0])
+        began_s = float(awaited(folder / "started.1", process).split()[1])
     return began_s - stopped_s
 
 

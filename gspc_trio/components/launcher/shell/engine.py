@@ -50,7 +50,7 @@ T = TypeVar("T")
 COMMANDS_MAX = 8
 """So many commands that submit clients run at a time, and so many that cancel or ask for one job."""
 
-LOOK_S = 1.0
+LOOK_S = 0.5
 """How often files of commands that have ended are looked for, seconds."""
 
 LOOKS_PER_S = 200
