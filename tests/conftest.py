@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
@@ -36,6 +38,22 @@ def pytest_xdist_auto_num_workers() -> int:
     """Have three workers for two cores: tests of processes wait for these as often as they compute."""
     cores = len(os.sched_getaffinity(0))
     return cores + (cores + 1) // 2
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker load another part of all tests first: what one compiles the others need not.
+
+    A module that cannot be loaded is told of when it is collected.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    folder = Path(__file__).parent
+    if not worker or [Path(arg).resolve() for arg in session.config.args] != [folder]:
+        return
+    there = sorted(folder.rglob("test_*.py"))
+    own = slice(int(worker.removeprefix("gw")), None, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    for path in there[own]:
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
