@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from figures import Figures, descendants, options_parser
@@ -77,8 +78,9 @@ def used(pid: int) -> tuple[float, int]:
     """Return the microseconds of CPU time of a process, and how often it has left its processor."""
     time_us, switches = 0.0, 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        time_us += int((thread / "schedstat").read_text().split()[0]) / 1000
-        switches += sum(map(int, re.findall(r"ctxt_switches:\t(\d+)", (thread / "status").read_text())))
+        with suppress(OSError):  # it has just ended
+            time_us += int((thread / "schedstat").read_text().split()[0]) / 1000
+            switches += sum(map(int, re.findall(r"ctxt_switches:\t(\d+)", (thread / "status").read_text())))
     return time_us, switches
 
 
