@@ -47,6 +47,11 @@ with connect() as study, (folder / "log").open("a") as log:
     study.done()
 '''
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "study"
+
+LONG_S = 600.0
+"""Far more than anything here takes, in the queue of a batch system on a busy host."""
+
 GATED = 'echo "I am $GSPC_CLIENT_ID"; until [ -e gate ] || [ -e gate.$GSPC_CLIENT_ID ]; do sleep 0.2; done'
 """A client that says who it is, and waits for the file ``gate``, or for one of its own."""
 
@@ -120,16 +125,12 @@ class StudyRun:
         """Return the states of a client that servers were told, in order."""
         return [str(entry[2]) for entry in self.log() if entry[1] == client_id]
 
-    def text(self, client_id: int) -> str:
-        """Return what was told last of a client, in words."""
-        return str([entry[4] for entry in self.log() if entry[1] == client_id][-1])
-
     def wait_for(self, state: str, *client_ids: int) -> None:
         """Wait until these clients have been in a state."""
         wait_until(
             lambda: self.is_over() or all(state in self.states(one) for one in client_ids),
             f"{client_ids} are {state}: {self.log()}",
-            180,
+            LONG_S,
         )
         assert all(state in self.states(one) for one in client_ids), (self.log(), self.describe())
 
@@ -145,7 +146,7 @@ class StudyRun:
     def wait_for_output(self, *client_ids: int) -> None:
         """Wait until these clients run, as they say themselves."""
         wait_until(
-            lambda: self.is_over() or all(self.output(one) for one in client_ids), f"{client_ids} run", 180
+            lambda: self.is_over() or all(self.output(one) for one in client_ids), f"{client_ids} run", LONG_S
         )
         assert all(self.output(one) for one in client_ids), self.describe()
 
@@ -174,7 +175,10 @@ class StudyRun:
 
     def end(self) -> int:
         """Return the exit status of the launcher when it has ended."""
-        wait_until(self.is_over, f"the study ends: {self.describe()}", 180)
+        try:
+            wait_until(self.is_over, "the study ends", LONG_S)
+        except AssertionError as error:
+            raise AssertionError(self.describe()) from error
         return completed(self.launcher).returncode
 
 
@@ -187,3 +191,22 @@ def open_study_world(cluster: Cluster) -> Iterator[World]:
             place.environment |= {**AS_ROOT, **cluster.environment, "OMPI_MCA_orte_tmpdir_base": folder}
             yield place
         wait_until(lambda: cluster.jobs() == [], "no batch job is left")
+
+
+def check_example(world: World, scheduler: str, **options: object) -> None:
+    """The example runs on an engine, to its end."""
+    server = [sys.executable, str(EXAMPLE / "server.py")]
+    study = StudyRun(world, scheduler, server, group_size=4, job_limit=4, **options)
+    assert study.end() == 0, study.describe()
+    assert (study.folder / "out" / "pi.txt").read_text().startswith("3.1"), study.describe()
+    assert "may be left" not in study.said()
+
+
+def check_interrupt(world: World, scheduler: str, **options: object) -> None:
+    """A study that is interrupted has ended with all of its processes."""
+    study = StudyRun.of_clients(world, scheduler, groups=2, size=1, **options)
+    study.wait_for_output(0, 1)
+    study.interrupt()
+    assert study.end() == 130, study.describe()
+    assert "may be left" not in study.said()
+    world.wait_nothing_left()

@@ -13,7 +13,6 @@ import pytest
 from attrs import evolve
 
 from gspc_trio.components.provision.batch import (
-    BadRequest,
     BatchJob,
     BatchRequest,
     BatchState,
@@ -23,19 +22,17 @@ from gspc_trio.components.provision.batch import (
     QueryFailed,
 )
 from gspc_trio.components.provision.find import find_provider
-from tests.e2e.support import SLEEPERS, World, completed, wait_until
-from tests.engines.oar import Oar
+from tests.e2e.support import SLEEPERS, World, wait_until
 from tests.engines.support import (
     Cluster,
     bootstrap,
-    bootstrap_command,
     results,
     start,
     start_rts,
     states,
 )
 
-ALL = [("slurm", "slurm"), ("slurm", "pbs"), ("mpi", "mpi"), ("oar", "oar")]
+ALL = [("slurm", "slurm"), ("slurm", "pbs"), ("mpi", "mpi")]
 """A batch system, and a provider that knows it: Slurm has commands for users of Torque, too."""
 
 OPTIONS = {"mpi": ("--oversubscribe",)}
@@ -97,12 +94,10 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize(("cluster", "provider"), ALL, indirect=["cluster"])
-def test_a_block_runs_on_two_nodes_survives_one_and_is_cancelled(
-    cluster: Cluster, provider: str, tmp_path: Path
-):
+def check_block(cluster: Cluster, provider: str, folder: Path) -> None:
+    """A block runs on two nodes, survives one, and is cancelled."""
     check_commands(provider)
-    block = Block(cluster, find_provider(provider), tmp_path)
+    block = Block(cluster, find_provider(provider), folder)
     job_id = block.submit()
     assert job_id is not None
     wait_until(lambda: [job.state for job in block.listed()] == [BatchState.RUNNING], "it runs")
@@ -120,6 +115,13 @@ def test_a_block_runs_on_two_nodes_survives_one_and_is_cancelled(
     wait_until(lambda: cluster.jobs() == [], "no batch job is left")
 
 
+@pytest.mark.parametrize(("cluster", "provider"), ALL, indirect=["cluster"])
+def test_a_block_runs_on_two_nodes_survives_one_and_is_cancelled(
+    cluster: Cluster, provider: str, tmp_path: Path
+):
+    check_block(cluster, provider, tmp_path)
+
+
 def test_slurm_says_what_can_never_run(cluster: Cluster, tmp_path: Path):
     block = Block(cluster, find_provider("slurm"), tmp_path)
     for nodes, why in ((2, ""), (5, "allocation failure: Requested node configuration is not available")):
@@ -128,20 +130,8 @@ def test_slurm_says_what_can_never_run(cluster: Cluster, tmp_path: Path):
         assert block.provider.checked(block.run(command, block.request.script)) == why
 
 
-@pytest.mark.parametrize("cluster", ["oar"], indirect=True)
-def test_oar_refuses_what_can_never_run(cluster: Cluster, tmp_path: Path):
-    block = Block(cluster, find_provider("oar"), tmp_path)
-    block.request = evolve(block.request, nodes=5)
-    with pytest.raises(BadRequest, match="oarsub refused it: There are not enough resources"):
-        block.submit()
-
-
-@pytest.mark.parametrize(
-    ("cluster", "provider"),
-    [pair for pair in ALL if pair[0] != pair[1] or pair[0] != "slurm"],
-    indirect=["cluster"],
-)
-def test_a_host_is_a_batch_job_and_nothing_is_left(world: World, cluster: Cluster, provider: str):
+def check_host(world: World, cluster: Cluster, provider: str) -> None:
+    """A host is a batch job, and nothing of it is left."""
     check_commands(provider)
     start_rts(world)
     bootstrap(world, provider, "n1", time="10m")
@@ -153,16 +143,10 @@ def test_a_host_is_a_batch_job_and_nothing_is_left(world: World, cluster: Cluste
     assert list((world.folder / "shared").iterdir()) == []
 
 
-@pytest.mark.parametrize("cluster", ["oar"], indirect=True)
-def test_a_submission_without_the_server_of_oar_is_unclear_until_it_is_back(world: World, oar: Oar):
-    start_rts(world)
-    oar.kill_server()
-    try:
-        asking = world.start("rts", *bootstrap_command(world, "oar", "n1"), "--json")
-        wait_until(lambda: "oar did not say" in world.run("rts", "status").stdout, "it is not clear")
-    finally:
-        oar.start_server()
-    assert completed(asking).returncode == 0
-    assert states(world)["n1"] == "up"
-    assert len(oar.jobs()) == 1
-    world.stop_rts()
+@pytest.mark.parametrize(
+    ("cluster", "provider"),
+    [pair for pair in ALL if pair[0] != pair[1] or pair[0] != "slurm"],
+    indirect=["cluster"],
+)
+def test_a_host_is_a_batch_job_and_nothing_is_left(world: World, cluster: Cluster, provider: str):
+    check_host(world, cluster, provider)

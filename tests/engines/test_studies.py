@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,10 +12,8 @@ from tests.e2e.support import World, wait_until
 from tests.engines import slurm as slurm_cluster
 from tests.engines.conftest import skip_without
 from tests.engines.slurm import Slurm
-from tests.engines.studies import StudyRun, open_study_world
+from tests.engines.studies import StudyRun, check_example, check_interrupt, open_study_world
 from tests.engines.support import Cluster
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "study"
 
 SALLOC = ("salloc", "--quiet", "--nodes=1", "--ntasks=4")
 """The allocation in which a launcher runs whose jobs are steps of it."""
@@ -29,12 +26,6 @@ OPTIONS: dict[str, dict[str, object]] = {
     },
     "slurm-srun": {"launched": SALLOC},
     "slurm-mixed": {"launched": SALLOC},
-    "oar": {"scheduler_arg_client": ["-l", "/resource_id=1"]},
-    "oar-hybrid": {
-        "scheduler_arg_container": ["-l", "/resource_id=2,walltime=0:30:00"],
-        "scheduler_arg_server": ["-l", "/resource_id=1,walltime=0:20:00"],
-        "scheduler_arg_client": ["-l", "/resource_id=1,walltime=0:05:00"],
-    },
 }
 
 ENGINES = {
@@ -43,8 +34,6 @@ ENGINES = {
     "slurm-srun": "wide_slurm",
     "slurm-mixed": "wide_slurm",
     "slurm-openmpi": "wide_slurm",
-    "oar": "oar",
-    "oar-hybrid": "oar",
 }
 
 
@@ -75,14 +64,10 @@ def launch(world: World, scheduler: str, groups: int, size: int) -> StudyRun:
 
 @on(*ENGINES)
 def test_the_example_runs_with_each_adapter(scheduler: str, world: World):
-    server = [sys.executable, str(EXAMPLE / "server.py")]
-    study = StudyRun(world, scheduler, server, group_size=4, job_limit=4, **OPTIONS.get(scheduler, {}))
-    assert study.end() == 0, study.describe()
-    assert (study.folder / "out" / "pi.txt").read_text().startswith("3.1"), study.describe()
-    assert "may be left" not in study.said()
+    check_example(world, scheduler, **OPTIONS.get(scheduler, {}))
 
 
-@on("openmpi", "slurm", "slurm-srun", "slurm-openmpi", "oar")
+@on("openmpi", "slurm", "slurm-srun", "slurm-openmpi")
 def test_clients_of_a_group_have_states_outputs_and_ends_of_their_own(scheduler: str, world: World):
     study = launch(world, scheduler, groups=1, size=3)
     study.wait_for_output(0, 1, 2)
@@ -98,12 +83,7 @@ def test_clients_of_a_group_have_states_outputs_and_ends_of_their_own(scheduler:
     assert [study.states(one)[-1] for one in range(3)] == ["completed", "cancelled", "completed"]
 
 
-@on("openmpi", "slurm-srun", "slurm-mixed", "oar-hybrid")
+@on("openmpi", "slurm-srun", "slurm-mixed")
 def test_a_study_that_is_interrupted_leaves_nothing(scheduler: str, world: World, cluster: Cluster):
-    study = launch(world, scheduler, groups=2, size=1)
-    study.wait_for_output(0, 1)
-    study.interrupt()
-    assert study.end() == 130, study.describe()
-    assert "may be left" not in study.said()
-    world.wait_nothing_left()
+    check_interrupt(world, scheduler, **OPTIONS.get(scheduler, {}))
     wait_until(lambda: cluster.jobs() == [], "no batch job is left")

@@ -12,7 +12,7 @@ from tests.e2e.support import World, wait_until
 from tests.engines import slurm as slurm_cluster
 from tests.engines.conftest import skip_without
 from tests.engines.slurm import UNCLEAR_SBATCH, Slurm
-from tests.engines.studies import StudyRun, open_study_world
+from tests.engines.studies import LONG_S, StudyRun, open_study_world
 
 ON_NODES = {"scheduler_arg_server": ["--nodelist=node1"], "scheduler_arg_client": ["--nodelist=node2"]}
 
@@ -111,9 +111,9 @@ def test_a_server_that_is_killed_is_followed_by_another_which_has_clients_of_its
     study.wait_for("running", 0)
     before = job_id(study, 0)
     study.kill_server(0)
-    wait_until(lambda: [1, "connected", "CHECKPOINT"] in study.log(), "another server connects", 180)
-    wait_until(lambda: job_id(study, 0) not in ("", before), "it has a client of its own", 180)
-    wait_until(lambda: before not in wide.jobs("RUNNING", "PENDING"), "the client of before is gone", 180)
+    wait_until(lambda: [1, "connected", "CHECKPOINT"] in study.log(), "another server connects", LONG_S)
+    wait_until(lambda: job_id(study, 0) not in ("", before), "it has a client of its own", LONG_S)
+    wait_until(lambda: before not in wide.jobs("RUNNING", "PENDING"), "the client of before is gone", LONG_S)
     finish(study)
 
 
