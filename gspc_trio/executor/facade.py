@@ -146,6 +146,7 @@ class Executor(ExecutorInterface):
         is_running = connection_file is not None or rts is not None
         cores = _checked_workers(max_workers, cores, is_running, mp_context)
         if rts is not None:
+            _refuse_file(rts)
             _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
@@ -390,6 +391,12 @@ def _early_template(is_running: bool) -> Iterator[StartedTemplate | None]:
         if template is not None:
             template.abandon()
         raise
+
+
+def _refuse_file(rts: object) -> None:
+    """Raise TypeError if a run-time system is the name of a file."""
+    if isinstance(rts, str | Path):
+        raise TypeError(f"rts is what open_rts has opened; a file is connection_file={str(rts)!r}")
 
 
 def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:

@@ -55,10 +55,11 @@ def test_a_run_time_system_that_was_killed_asks_for_no_block_twice(world: World,
     wait_until(lambda: not slurm.jobs("RUNNING", "PENDING"), "the batch job is over")
 
 
-def test_a_queue_that_does_not_exist_is_refused_in_the_words_of_slurm(world: World, slurm: Slurm):
+def test_a_queue_that_does_not_exist_pauses_the_site_in_the_words_of_slurm(world: World, slurm: Slurm):
     world.start_rts("--sites", str(sites_file(world, queue="nosuch")), "--tls", "--listen", own_address())
     job = start(world, SLEEPERS, "n=1")
-    wait_until(lambda: "nosuch" in world.run("rts", "site", "list").stdout, "it says why")
+    said = wait_until(lambda: "nosuch" in (out := world.run("rts", "site", "list").stdout) and out, "why")
+    assert "paused" in said, "it is not asked ten times"
     world.run("jobserver", "stop", "j1")
     completed(job)
     world.stop_rts()

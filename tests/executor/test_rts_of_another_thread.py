@@ -48,6 +48,12 @@ async def test_it_is_refused_where_it_would_block_the_run_time_system() -> None:
                 Executor(rts=rts, **given)  # type: ignore[arg-type]
 
 
+def test_the_name_of_a_file_is_no_run_time_system() -> None:
+    name: Any = "rts.json"
+    with pytest.raises(TypeError, match=r"a file is connection_file='rts\.json'"):
+        Executor(rts=name)
+
+
 async def test_futures_left_behind_fail_when_the_run_time_system_is_closed(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
