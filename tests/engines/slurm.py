@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.engines.support import START_S, end
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
+
+SAVED_S = 6.0
+"""What slurmctld has not changed for so long it has saved."""
 
 CONFIGURATION = """
 ClusterName=gspc
@@ -120,7 +124,13 @@ class Slurm:
         self._daemon("slurmctld", "-D", name="slurmctld")
 
     def kill_controller(self) -> None:
-        """End what manages the queue, at once; jobs go on."""
+        """End what manages the queue, at once; jobs go on.
+
+        It writes what has changed within five seconds. What is not written yet is lost with it, such as
+        the start of a job. So this is waited for.
+        """
+        saved = self._folder / "state" / "job_state"
+        wait_until(lambda: saved.exists() and time.time() - saved.stat().st_mtime > SAVED_S, "it has saved")
         self._daemons["slurmctld"].kill()
         self._daemons.pop("slurmctld").wait()
 
