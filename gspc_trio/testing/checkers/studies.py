@@ -401,7 +401,9 @@ class StudyChecks:
             raise Broken(f"client {client_id} is told to have completed, and has not", name)
         if state is not ClientState.COMPLETED and job.there and not any(exits):
             raise Broken(f"client {client_id} is told to be {state}, and may run", name)
-        if state is ClientState.NOT_SUBMITTED and job.was_there:
+        # Of a job that ends before any list has it nobody hears but by the answer to its submission.
+        is_known = job.there or job.told_at is not None
+        if state is ClientState.NOT_SUBMITTED and job.was_there and is_known:
             raise Broken(f"client {client_id} is told not to have been submitted, and was", name)
 
     def _states_are_told(self, event: Listed) -> None:
