@@ -16,9 +16,13 @@ from tests.engines.studies import check_example, check_interrupt, open_study_wor
 from tests.engines.support import bootstrap_command, start_rts, states
 from tests.engines.test_providers import Block, check_block, check_host
 
+SELDOM = {"job_update_interval_s": 3.0}
+"""``oarstat`` takes what the scheduler of OAR needs on a busy host."""
+
 OPTIONS: dict[str, dict[str, object]] = {
-    "oar": {"scheduler_arg_client": ["-l", "/resource_id=1"]},
+    "oar": {"scheduler_arg_client": ["-l", "/resource_id=1"], **SELDOM},
     "oar-hybrid": {
+        **SELDOM,
         "scheduler_arg_container": ["-l", "/resource_id=2,walltime=0:30:00"],
         "scheduler_arg_server": ["-l", "/resource_id=1,walltime=0:20:00"],
         "scheduler_arg_client": ["-l", "/resource_id=1,walltime=0:05:00"],
