@@ -27,6 +27,9 @@ LOADED = ("iml", "jobserver", "rts")
 
 MESSAGE_BYTES = 1 << 17
 
+kept: set[int] = set()
+"""The process that forks, once it is there: it stays as long as this one."""
+
 _one_at_a_time = threading.Lock()
 
 
@@ -35,14 +38,16 @@ def _server() -> socket.socket:
     """Start the process that forks, once; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "tests.commands", str(theirs.fileno())],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
-        ).returncode = 0  # nobody waits for it
+        )
+        process.returncode = 0  # nobody waits for it
+        kept.add(process.pid)
     return ours
 
 
