@@ -184,7 +184,7 @@ class StudyChecks:
 
     def _old_ones_are_cancelled(self, now: float) -> None:
         # A server that has said that it is done has half the grace to end by itself.
-        ends_at = self._ends_at if self._status else self._ends_at + self._options.stop_grace_s / 2
+        ends_at = self._ends_at if self._status else self._grace_from + self._options.stop_grace_s / 2
         for name, job in self._jobs.items():
             lasts_until = self._ends_at if job.asked.client_ids else ends_at
             is_wanted = job.asked.incarnation == self._newest and now < lasts_until
