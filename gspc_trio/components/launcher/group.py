@@ -12,7 +12,7 @@ CANCELLED_STATUS = 143
 
 END_WHEN_CANCELLED = """
 end_when_cancelled() {
-    while sleep 1; do
+    while sleep 1 && kill -s 0 "${2#-}" 2>/dev/null; do
         [ -e "$1.cancel" ] || continue
         kill -s TERM -- "$2"
         for _ in 1 2 3 4 5 6 7 8 9 10; do sleep 1; done
@@ -28,7 +28,10 @@ wait_for() {
     done
 }
 """
-"""A process that is told to end has ten seconds for it. A signal ends ``wait``, but not the process."""
+"""A process that is told to end has ten seconds for it. A signal ends ``wait``, but not the process.
+
+Who watches a process ends with it by itself: a signal that comes before its shell has begun may be lost.
+"""
 
 _WATCH = """
 watch() {

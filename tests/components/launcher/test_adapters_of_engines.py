@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ from gspc_trio.components.launcher.events import SubmitToEngine
 from gspc_trio.components.launcher.options import BadOption
 from gspc_trio.components.provision.batch import CommandResult
 from tests.components.launcher.test_adapters import CLIENT, GROUP, SERVER, job_of, usual
+from tests.e2e.support import HANG_S
 
 
 def direct(scheduler: str, asked: SubmitToEngine, **options: object) -> DirectStart:
@@ -74,9 +76,10 @@ def write(start: DirectStart | IndirectStart) -> None:
         Path(path).write_text(content)
 
 
-def run(script: Path, **environment: str) -> int:
+def run(script: Path, held: int | None = None, **environment: str) -> int:
     told = {"PATH": os.environ["PATH"], **environment}
-    return subprocess.run(["/bin/sh", str(script)], env=told, check=False).returncode
+    files = () if held is None else (held,)
+    return subprocess.run(["/bin/sh", str(script)], env=told, pass_fds=files, check=False).returncode
 
 
 def statuses(folder: Path) -> dict[str, str]:
@@ -96,6 +99,23 @@ def test_the_last_rank_of_a_client_tells_the_worst_status_of_all(tmp_path: Path)
     (tmp_path / "job.4.client.7.cancel").touch()
     run(tmp_path / "job.4.client.7.sh", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
     assert statuses(tmp_path)["job.4.client.7.status"] == "143"
+
+
+def test_who_watches_for_a_cancel_ends_with_what_it_watches(tmp_path: Path):
+    """They end though the signal that is to end them may come before their shell has begun."""
+    options = usual("openmpi")
+    asked = SubmitToEngine(4, "s-4", 1, (7, 8), ("true",))
+    write(find_adapter(options).start(job_of(asked, options, tmp_path)))
+    ended, held = os.pipe()  # what they read ends when all who hold it have ended
+    for _ in range(5):
+        assert (
+            run(tmp_path / "job.4.client.8.sh", held, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="1") == 0
+        )
+    os.close(held)
+    try:
+        assert select.select([ended], [], [], HANG_S)[0]
+    finally:
+        os.close(ended)
 
 
 def test_a_client_whose_ranks_were_all_killed_has_a_status(tmp_path: Path):
