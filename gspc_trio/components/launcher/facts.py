@@ -13,6 +13,7 @@ from gspc_trio.components.launcher.events import (
     SubmitClients,
 )
 from gspc_trio.components.launcher.jobs import LaunchedClient, LaunchedJob
+from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.core.machine import Turn
 from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged
 
@@ -44,10 +45,11 @@ class StudyFacts:
         self._last = StudyChanged(0.0, study, "idle", 0, job_limit)
         self._heard_told_s = float("-inf")
 
-    def study(self, state: str, incarnation: int, detail: str = "") -> None:
-        """The launcher is in this state now, with this server."""
+    def study(self, state: LauncherState, incarnation: int, detail: str = "") -> None:
+        """The launcher is in this state now, with this server; nothing is told after it has stopped."""
         if self._wanted:
-            self._say(replace(self._last, state=str(state), incarnation=incarnation, detail=detail))
+            self._say(replace(self._last, state=state.value, incarnation=incarnation, detail=detail))
+            self._wanted = state is not LauncherState.STOPPED
 
     def connected(self, job: LaunchedJob) -> None:
         """The server has connected, and so its job runs."""

@@ -14,6 +14,7 @@ from gspc_trio.components.launcher.events import (
     NewConnection,
     ServerPing,
     Signal,
+    StudyDone,
     Submitted,
 )
 from gspc_trio.components.provision.batch import BatchJob, BatchState
@@ -90,6 +91,18 @@ def test_the_records_of_a_study_from_its_start_to_its_end() -> None:
     server = study.fold.server_job()
     assert server is not None
     assert server.state == "cancelling"
+
+
+def test_nothing_is_told_after_the_stop() -> None:
+    study = ToldStudy().serving()
+    under_way = study.asked_for_list()
+    study.say(StudyDone())
+    study.now += 100.0  # nobody has answered meanwhile, and the first that comes is no tick
+    assert study.tell(NewConnection(2, 0)) != []
+    assert study.state == "stopped"
+    study.records.clear()
+    assert study.tell(ListFailed(under_way, "busy")) == study.tell(Signal(15)) == []
+    assert study.records == []
 
 
 def test_a_server_that_is_heard_again_and_again_is_told_of_once_a_second() -> None:
