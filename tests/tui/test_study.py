@@ -203,4 +203,8 @@ def test_a_study_that_does_not_run_is_named(tmp_path: Path) -> None:
     write_http_file(tmp_path / SECRETS, HttpAccess("http://127.0.0.1:1", "token"))
     with pytest.raises(StudyUnreachable, match=r"does not answer at http://127\.0\.0\.1:1"):
         StudyClient(tmp_path).get("status")
+    # Somebody else may listen at this port of another host: he is told no token.
+    write_http_file(tmp_path / SECRETS, HttpAccess("http://127.0.0.1:1", "token", "login-2"))
+    with pytest.raises(StudyUnreachable, match="runs on the host login-2, which alone can reach it"):
+        StudyClient(tmp_path).get("status")
     assert StudyRefuses(404, "x").status == 404

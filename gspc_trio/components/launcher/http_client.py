@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -93,9 +94,14 @@ class StudyClient:
 
     def _access(self) -> HttpAccess:
         try:
-            return read_http_file(self.directory / SECRETS)
+            access = read_http_file(self.directory / SECRETS)
         except HttpFileError as error:
             raise StudyUnreachable(str(error)) from error
+        here = os.uname().nodename
+        if access.host not in ("", here):  # somebody else may listen at the same port here: tell him nothing
+            words = f"runs on the host {access.host}, which alone can reach it, and this is {here}: ask there"
+            raise StudyUnreachable(f"the launcher of {self.directory} {words}")
+        return access
 
     def _ask(self, access: HttpAccess, method: str, path: str, query: str = "") -> dict[str, object]:
         where = urlsplit(access.address)

@@ -20,10 +20,17 @@ class HttpFileError(Exception):
 
 
 class HttpAccess(Struct, frozen=True):
-    """What the file says: the address of the interface, and the token that lets its owner look."""
+    """What the file says.
+
+    Attributes:
+        address: of the interface, for processes of its host.
+        token: lets its owner look.
+        host: name of that host, "" if it is not known.
+    """
 
     address: str
     token: str
+    host: str = ""
 
     def __repr__(self) -> str:
         return f"HttpAccess({self.address!r})"
@@ -41,7 +48,7 @@ def write_http_file(directory: Path, access: HttpAccess) -> Path:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"address": access.address, "token": access.token}, file)
+            json.dump({"address": access.address, "token": access.token, "host": access.host}, file)
             file.write("\n")
         os.replace(temporary, path)
     except BaseException:
@@ -72,7 +79,8 @@ def read_http_file(directory: Path) -> HttpAccess:
         raise HttpFileError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise HttpFileError(f"{path} is not the file of a launcher: {error}") from error
-    address, token = (told.get("address"), told.get("token")) if isinstance(told, dict) else (None, None)
-    if not isinstance(address, str) or not isinstance(token, str):
+    said = [told.get(name, "") for name in ("address", "token", "host")] if isinstance(told, dict) else []
+    texts = [one for one in said if isinstance(one, str)]
+    if len(texts) < 3 or not all(texts[:2]):
         raise HttpFileError(f"{path} is not the file of a launcher")
-    return HttpAccess(address, token)
+    return HttpAccess(*texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -117,7 +118,8 @@ async def test_the_http_interface_serves_a_study_and_its_file_goes_with_it(tmp_p
     secret = tmp_path / "out" / SECRETS
     async with open_launcher(options, work_dir=tmp_path) as study:
         await until(lambda: study.state is LauncherState.AWAITING)
-        assert read_http_file(secret).address == study.http_address
+        access = read_http_file(secret)
+        assert (access.address, access.host) == (study.http_address, os.uname().nodename)
         told = await trio.to_thread.run_sync(StudyClient(tmp_path / "out").get, "status")
         assert (told["study"], told["state"], told["job_limit"]) == (study.name, "awaiting", 1000)
     assert not (secret / HTTP_FILE).exists()
