@@ -274,7 +274,10 @@ class HttpRouter:
         most = min(_number(query.get("limit", str(JOBS_MAX)), "limit"), JOBS_MAX)
         found = islice(self._fitting(state, before, caller, now), most + 1)
         jobs = list(found)
-        return HttpAnswer(200, {"jobs": jobs[:most], "more": len(jobs) > most})
+        page, has_more = jobs[:most], len(jobs) > most
+        if has_more:  # the answer to before=UID has all that waits: with jobs it would come twice
+            page = [job for job in page if job["uid"] is not None] or page
+        return HttpAnswer(200, {"jobs": page, "more": has_more})
 
     def _fitting(
         self, state: str, before: int, caller: int | None, now: float

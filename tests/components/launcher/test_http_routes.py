@@ -138,6 +138,14 @@ def states(told: dict[str, object]) -> list[tuple[object, object]]:
     return [(job["uid"], job["state"]) for job in jobs]
 
 
+def test_what_waits_is_on_one_page_alone() -> None:
+    desk = busy()
+    desk.want(5)
+    first, last = desk.get("/jobs?limit=4"), desk.get("/jobs?limit=4&before=0")
+    assert (states(first), first["more"]) == ([(2, "submitted"), (1, "queued"), (0, "running")], True)
+    assert (states(last), last["more"]) == ([(None, "postponed")] * 2, False)
+
+
 def test_jobs_are_listed_all_or_those_in_a_state() -> None:
     desk = busy()
     desk.tell(CommandExited(1, 3, client_id=2))
