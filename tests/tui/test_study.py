@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -207,4 +209,11 @@ def test_a_study_that_does_not_run_is_named(tmp_path: Path) -> None:
     write_http_file(tmp_path / SECRETS, HttpAccess("http://127.0.0.1:1", "token", "login-2"))
     with pytest.raises(StudyUnreachable, match="runs on the host login-2, which alone can reach it"):
         StudyClient(tmp_path).get("status")
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    for pid, words in ((os.getpid(), "does not answer at"), (ended.pid, "was killed")):
+        access = HttpAccess("http://127.0.0.1:1", "token", os.uname().nodename, pid)
+        write_http_file(tmp_path / SECRETS, access)
+        with pytest.raises(StudyUnreachable, match=words):
+            StudyClient(tmp_path).get("status")
     assert StudyRefuses(404, "x").status == 404

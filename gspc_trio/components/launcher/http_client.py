@@ -101,6 +101,9 @@ class StudyClient:
         if access.host not in ("", here):  # somebody else may listen at the same port here: tell him nothing
             words = f"runs on the host {access.host}, which alone can reach it, and this is {here}: ask there"
             raise StudyUnreachable(f"the launcher of {self.directory} {words}")
+        if access.pid and _is_gone(access.pid):  # its port may be another's by now
+            words = "was killed; gspc-launcher --journal DIR goes on, if it was started so"
+            raise StudyUnreachable(f"the launcher of {self.directory} {words}")
         return access
 
     def _ask(self, access: HttpAccess, method: str, path: str, query: str = "") -> dict[str, object]:
@@ -122,3 +125,12 @@ class StudyClient:
         if answer.status >= 300:
             raise StudyRefuses(answer.status, str(told.get("error", answer.reason)))
         return told
+
+
+def _is_gone(pid: int) -> bool:
+    """Return whether no process of this user has this id."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError, OverflowError):
+        return True
+    return False

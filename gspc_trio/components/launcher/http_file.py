@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
 
 from msgspec import Struct
+
+from gspc_trio.protocol.plain import BadPlainData, from_json, to_json
 
 HTTP_FILE = "http.json"
 """Its name, in the directory of secrets of the study."""
@@ -26,11 +27,13 @@ class HttpAccess(Struct, frozen=True):
         address: of the interface, for processes of its host.
         token: lets its owner look.
         host: name of that host, "" if it is not known.
+        pid: of the launcher, 0 if it is not known.
     """
 
     address: str
     token: str
     host: str = ""
+    pid: int = 0
 
     def __repr__(self) -> str:
         return f"HttpAccess({self.address!r})"
@@ -48,8 +51,7 @@ def write_http_file(directory: Path, access: HttpAccess) -> Path:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"address": access.address, "token": access.token, "host": access.host}, file)
-            file.write("\n")
+            file.write(to_json(access) + "\n")
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -71,16 +73,11 @@ def read_http_file(directory: Path) -> HttpAccess:
                 raise HttpFileError(
                     f"{path} is another user's, or others can read it: its token is no secret"
                 )
-            told: object = json.loads(file.read(SIZE_BYTES_MAX))
+            return from_json(file.read(SIZE_BYTES_MAX), HttpAccess)
     except FileNotFoundError:
         words = "the launcher of this study has ended, or there is no study"
         raise HttpFileError(f"there is no {path}: {words}") from None
     except OSError as error:
         raise HttpFileError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, BadPlainData) as error:
         raise HttpFileError(f"{path} is not the file of a launcher: {error}") from error
-    said = [told.get(name, "") for name in ("address", "token", "host")] if isinstance(told, dict) else []
-    texts = [one for one in said if isinstance(one, str)]
-    if len(texts) < 3 or not all(texts[:2]):
-        raise HttpFileError(f"{path} is not the file of a launcher")
-    return HttpAccess(*texts)

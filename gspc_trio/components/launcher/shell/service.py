@@ -312,7 +312,7 @@ async def _open_http(
         study.http_address = await nursery.start(server.run, options.http_port)
     except OSError as error:
         raise BadOption(f"http_port: {options.http_port}: {error.strerror}") from error
-    access = HttpAccess(study.http_address, server.token, os.uname().nodename)
+    access = HttpAccess(study.http_address, server.token, os.uname().nodename, os.getpid())
     await trio.to_thread.run_sync(write_http_file, study._folder.secrets, access)
 
 

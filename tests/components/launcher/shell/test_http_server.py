@@ -396,7 +396,7 @@ async def test_a_launcher_that_goes_on_serves_where_the_one_before_it_has(tmp_pa
 
 
 def test_the_file_with_the_token_is_for_its_owner_alone(tmp_path: Path) -> None:
-    access = HttpAccess("http://127.0.0.1:8000", "a token", "login-2")
+    access = HttpAccess("http://127.0.0.1:8000", "a token", "login-2", 7)
     path = write_http_file(tmp_path, access)
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_http_file(tmp_path) == access
