@@ -4,6 +4,10 @@
 set -eu
 
 said() { sed -n 's/.*"'"$1"'": *"\([^"]*\)".*/\1/p' "$GSPC_SERVER_FILE"; }
+if [ "$(said host)" != "$(uname -n)" ]; then # somebody else may listen at the same port here: tell him nothing
+    echo "the launcher runs on the host $(said host), which alone can reach its HTTP interface" >&2
+    exit 1
+fi
 http=$(said http)
 secret=$(said token)
 

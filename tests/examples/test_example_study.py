@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
 from tests.e2e.support import ROOT, World
 
 pytestmark = pytest.mark.process
@@ -43,3 +47,25 @@ def test_a_server_in_shell_and_curl(world: World) -> None:
     assert not [text for text in others for secret in secrets if secret in text]
     assert not (folder / "secret" / "http.json").exists(), "nobody answers any more"
     world.wait_nothing_left()
+
+
+def test_the_server_in_shell_tells_nothing_to_the_port_of_another_host(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        http = f"http://127.0.0.1:{somebody.getsockname()[1]}"
+        info = ConnectionInfo.create("ws://127.0.0.1:1/", b"secret", "1", http=http)
+        write_connection_file(tmp_path / "server.0.json", evolve(info, host="login-2"))
+        done = subprocess.run(
+            ["/bin/sh", ROOT / "examples" / "study" / "server.sh"],
+            env={"GSPC_SERVER_FILE": str(tmp_path / "server.0.json"), "PATH": os.defpath},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            "the launcher runs on the host login-2, which alone can reach its HTTP interface\n"
+        )
+        somebody.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            somebody.accept()
