@@ -52,6 +52,7 @@ from gspc_trio.components.launcher.http_routes import (
     StudyView,
     answer_of_launcher,
 )
+from gspc_trio.components.provision.shell.block_folders import open_regular
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.records.facts import Record, StreamOpened
@@ -74,6 +75,9 @@ REQUEST_S, ANSWER_S = 5.0, 5.0
 CONNECTIONS_MAX = 64
 REFUSED_MAX = 16
 """Connections above the most that are told so at a time; more are closed."""
+
+READS_MAX = 8
+"""So many files of output are read at a time, in threads of their own: one that hangs takes no others."""
 
 LINGER_S = 1.0
 """So long what still comes is read after the answer, so that it is not lost to a client that is sending."""
@@ -198,6 +202,7 @@ class HttpServer:
         self._interval_s = interval_s
         self._opened = opened
         self._served = self._refused = 0
+        self._reads = trio.CapacityLimiter(READS_MAX)
 
     async def run(self, port: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve at the loopback interface until cancelled; ``nursery.start`` returns the address.
@@ -275,9 +280,11 @@ class HttpServer:
             case AskLauncher():
                 return await self._servers.ask(plan)
             case ReadOutput():
-                return await trio.to_thread.run_sync(
-                    read_output, self._output_dir, plan, abandon_on_cancel=True
-                )
+                if not self._reads.available_tokens:
+                    words = f"{READS_MAX} files are being read: ask again in a moment"
+                    return HttpAnswer(429, {"error": words})
+                read = partial(read_output, self._output_dir, plan)
+                return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._reads)
             case AwaitEvents():
                 return await self._events(plan)
             case GetSnapshot():
@@ -405,7 +412,7 @@ async def _as_events(records: Sequence[tuple[int, Record]]) -> list[dict[str, ob
 def read_output(directory: Path, asked: ReadOutput) -> HttpAnswer:
     """Return the last lines of a file of output; blocks."""
     try:
-        with open(directory / asked.file, "rb") as file:
+        with open_regular(directory / asked.file) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - OUTPUT_BYTES_MAX))
             data = file.read(OUTPUT_BYTES_MAX)

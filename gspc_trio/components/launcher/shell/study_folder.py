@@ -15,12 +15,14 @@ from pathlib import Path
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.study_job import JobProcess, StudyJob
 from gspc_trio.components.provision.batch import CommandResult
-from gspc_trio.components.provision.shell.block_folders import last_lines
+from gspc_trio.components.provision.shell.block_folders import last_lines, open_regular
 
 log = logging.getLogger(__name__)
 
 SECRETS = "secret"
 """In the directory: what nobody else may read."""
+
+STATUS_BYTES_MAX = 64
 
 LINES_MAX = 10
 """So many of the last lines of a file are shown."""
@@ -138,7 +140,8 @@ class StudyFolder:
         found = {}
         for process in processes:
             with suppress(OSError, ValueError):
-                found[process.path] = int(Path(process.status).read_bytes())
+                with open_regular(process.status) as file:
+                    found[process.path] = int(file.read(STATUS_BYTES_MAX))
         return found
 
     def statuses_anew(self, processes: Sequence[JobProcess]) -> dict[str, int]:

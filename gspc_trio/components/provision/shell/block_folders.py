@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -10,6 +11,7 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from gspc_trio.compute.folders import remove_tree
 
@@ -95,10 +97,23 @@ class BlockFolder:
         os.close(self._lock)
 
 
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file to read it; a pipe by its name, which nobody writes to, holds no thread up.
+
+    Raises:
+        OSError: it is not there, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
 def last_lines(path: str) -> list[str]:
     """Return the last lines of a file, if there are any."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size_bytes = file.seek(0, os.SEEK_END)
             file.seek(max(0, size_bytes - OUTPUT_TAIL_BYTES))
             text = file.read().decode(errors="replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.engine import StudyEngine
 from gspc_trio.components.launcher.shell.host_jobs import UNKNOWN_STATUS
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
+from gspc_trio.components.launcher.study_job import JobProcess
 from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult
 from gspc_trio.components.provision.shell.batch_host import BatchHost
 from gspc_trio.nursery.scopes.drive import Inbox, Said
@@ -305,4 +307,18 @@ def test_the_last_lines_of_a_job_are_those_of_its_errors(tmp_path: Path):
     assert folder.last_lines(3) == ["found"]
     (folder.path / "job.3.server.err").write_text("".join(f"line {number}\n" for number in range(30)))
     assert folder.last_lines(3) == [f"line {number}" for number in range(20, 30)]
+    folder.close()
+
+
+def test_a_pipe_by_the_name_of_a_file_of_a_job_holds_nothing_up(tmp_path: Path):
+    folder = StudyFolder.make(LauncherOptions(scheduler="slurm", output_dir="out"), tmp_path)
+    processes = [
+        JobProcess(client_id, (), str(folder.path / f"job.3.client.{client_id}")) for client_id in (7, 8)
+    ]
+    os.mkfifo(processes[0].status)
+    Path(processes[1].status).write_text("9\n")
+    os.mkfifo(folder.path / "job.3.client.7.err")
+    (folder.path / "job.3.client.7.out").write_text("out\n")
+    assert folder.statuses(processes) == {processes[1].path: 9}
+    assert folder.last_lines(3) == ["out"]
     folder.close()

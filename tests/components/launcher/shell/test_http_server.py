@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,6 +43,7 @@ from gspc_trio.components.launcher.shell.http_server import (
     BODY_BYTES_MAX,
     CONNECTIONS_MAX,
     HEADER_BYTES_MAX,
+    READS_MAX,
     REFUSED_MAX,
     HttpServer,
     HttpServers,
@@ -233,6 +235,28 @@ async def test_the_end_of_output_is_shown(tmp_path: Path) -> None:
             404,
             {"error": "there is no output job.0.server.err yet"},
         )
+
+
+async def test_a_pipe_by_the_name_of_output_holds_nothing_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "job.0.server.out")
+    async with open_desk(tmp_path) as desk:
+        with trio.fail_after(60):
+            told = await desk.ask("GET /jobs/0/log")
+    assert told == (404, {"error": "it is no regular file"})
+
+
+async def test_output_is_read_in_threads_of_its_own_and_by_few_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "job.0.server.out").write_text("one\n")
+    async with open_desk(tmp_path) as desk:
+        others = trio.to_thread.current_default_thread_limiter()
+        for number in range(int(others.total_tokens)):
+            others.acquire_on_behalf_of_nowait(number)
+        with trio.fail_after(60):
+            assert (await desk.ask("GET /jobs/0/log"))[0] == 200
+        for number in range(READS_MAX):
+            desk.server._reads.acquire_on_behalf_of_nowait(number)
+        words = f"{READS_MAX} files are being read: ask again in a moment"
+        assert await desk.ask("GET /jobs/0/log") == (429, {"error": words})
 
 
 # Limits -----------------------------------------------------------------------------------------------------
