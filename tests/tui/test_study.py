@@ -15,13 +15,12 @@ import trio
 from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.study_commands import cancel, log, status
 from gspc_trio.components.launcher.http_client import (
-    SECRETS,
     StudyClient,
     StudyRefuses,
     StudyUnreachable,
     find_study,
 )
-from gspc_trio.components.launcher.http_file import HttpAccess, write_http_file
+from gspc_trio.components.launcher.http_file import SECRETS, HttpAccess, write_http_file
 from gspc_trio.records.facts import Record, StudyChanged, StudyClientChanged, StudyJobChanged
 from gspc_trio.records.lines import encode_record
 from gspc_trio.tui.app import TopApp

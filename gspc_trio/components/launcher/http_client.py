@@ -8,10 +8,13 @@ import os
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from gspc_trio.components.launcher.http_file import HTTP_FILE, HttpAccess, HttpFileError, read_http_file
-
-SECRETS = "secret"
-"""Directory in that of a study, for what its owner alone can read."""
+from gspc_trio.components.launcher.http_file import (
+    HTTP_FILE,
+    SECRETS,
+    HttpAccess,
+    HttpFileError,
+    read_http_file,
+)
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024

@@ -10,8 +10,11 @@ from msgspec import Struct
 
 from gspc_trio.protocol.plain import BadPlainData, from_json, to_json
 
+SECRETS = "secret"
+"""Directory in that of a study, for what its owner alone can read."""
+
 HTTP_FILE = "http.json"
-"""Its name, in the directory of secrets of the study."""
+"""Name of the file, in that directory."""
 
 SIZE_BYTES_MAX = 64 * 1024
 

@@ -12,8 +12,8 @@ import pytest
 import trio
 from attrs import evolve
 
-from gspc_trio.components.launcher.http_client import SECRETS, StudyClient
-from gspc_trio.components.launcher.http_file import HTTP_FILE, read_http_file
+from gspc_trio.components.launcher.http_client import StudyClient
+from gspc_trio.components.launcher.http_file import HTTP_FILE, SECRETS, read_http_file
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.service import check_study, open_launcher
 from gspc_trio.components.launcher.states import LauncherState
