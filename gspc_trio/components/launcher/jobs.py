@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
+from typing import TypeVar
 
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
@@ -24,6 +25,8 @@ from gspc_trio.components.provision.site import (
     SubmitJob,
 )
 from gspc_trio.core.machine import IllegalEvent
+
+T = TypeVar("T")
 
 POSTPONED_MAX = 100_000
 """Jobs of clients that may wait for a place; more are refused."""
@@ -189,6 +192,25 @@ class PostponedJobs:
         """Forget all of them."""
         self._jobs.clear()
         self._characters = 0
+
+
+class LastByNumber(OrderedDict[int, T]):
+    """What was kept last, by number.
+
+    Args:
+        most: so many are kept; the oldest is forgotten when there are more.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def keep(self, number: int, value: T) -> None:
+        """Keep a value as the newest, in the place of an earlier one of this number."""
+        self[number] = value
+        self.move_to_end(number)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 def request_problem(asked: SubmitClients, group_size: int, running: Container[int]) -> str:

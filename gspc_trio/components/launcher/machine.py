@@ -51,6 +51,7 @@ from gspc_trio.components.launcher.facts import StudyFacts
 from gspc_trio.components.launcher.jobs import (
     CLIENT_STATES,
     EngineCalls,
+    LastByNumber,
     LaunchedClient,
     LaunchedJob,
     PostponedJobs,
@@ -88,6 +89,12 @@ UNCONNECTED_MAX = 3
 RETURN_S = 120.0
 """So long a launcher that was resumed waits for its server to come back."""
 
+RETURN_KEPT = 100_000
+"""So many requests and so many states of clients, the last ones, are kept for a server that comes back.
+
+What is older has reached it: it answers pings, and reads in order.
+"""
+
 
 class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     """The launcher of one study.
@@ -96,11 +103,14 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         options: of the study.
         study: names of jobs begin so; letters, digits and "-"; no other study has it.
         records: whether records of all that happens are among the actions.
+        resumable: whether another launcher may go on for this one, so that its server comes back.
     """
 
     noun = "a launcher"
 
-    def __init__(self, options: LauncherOptions, study: str, *, records: bool = False) -> None:
+    def __init__(
+        self, options: LauncherOptions, study: str, *, records: bool = False, resumable: bool = True
+    ) -> None:
         super().__init__()
         self.state = LauncherState.IDLE
         self._options = options
@@ -124,9 +134,10 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._heard_at = self._ping_at = 0.0
         self._return_at: float | None = None
         """When a server that is to come back is given up."""
-        self._accepted: set[int] = set()
+        kept = RETURN_KEPT if resumable else 0
+        self._accepted = LastByNumber[None](kept)
         """Requests of the server that were accepted."""
-        self._told: dict[int, ClientMoved] = {}
+        self._told = LastByNumber[ClientMoved](kept)
         """Client -> what the server was told of it last."""
         self._stale = ""
         self._facts = StudyFacts(self, study, options.job_limit, wanted=records)
@@ -444,7 +455,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self.actions.append(EndClient(self._calls.next_uid(), job.uid, job.job_id, client.client_id))
 
     def _accept(self, asked: SubmitClients | CancelClient) -> None:
-        self._accepted.add(asked.request)
+        self._accepted.keep(asked.request, None)
         self._send(RequestAccepted(asked.request))
 
     def _send(self, body: ToServer) -> None:
@@ -460,7 +471,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if client.has_ended:
             job.clients.remove(client)
             del self._clients[client.client_id]
-        self._told[client.client_id] = moved = ClientMoved(client.client_id, state, job.job_id, text)
+        moved = ClientMoved(client.client_id, state, job.job_id, text)
+        self._told.keep(client.client_id, moved)
         self._send(moved)
         self._facts.client(job, client, text)
         is_failure = state in (ClientState.FAILED, ClientState.NOT_SUBMITTED)

@@ -35,8 +35,10 @@ COMMAND = ("solve",)
 class WatchedLauncher(Launcher):
     """A launcher whose transitions are noted, also those within one event."""
 
-    def __init__(self, options: LauncherOptions, study: str, *, records: bool = False) -> None:
-        super().__init__(options, study, records=records)
+    def __init__(
+        self, options: LauncherOptions, study: str, *, records: bool = False, resumable: bool = True
+    ) -> None:
+        super().__init__(options, study, records=records, resumable=resumable)
         self.walked: set[tuple[LauncherState, LauncherState]] = set()
 
     def _enter(self, state: LauncherState, reason: str = "") -> None:
@@ -49,11 +51,12 @@ class Study:
 
     Args:
         records: whether it tells of itself.
+        resumable: whether another launcher may go on for it.
     """
 
-    def __init__(self, *, records: bool = False, **options: bool | float) -> None:
+    def __init__(self, *, records: bool = False, resumable: bool = True, **options: bool | float) -> None:
         changed: Callable[..., LauncherOptions] = partial(evolve, USUAL)
-        self.machine = WatchedLauncher(changed(**options), "s", records=records)
+        self.machine = WatchedLauncher(changed(**options), "s", records=records, resumable=resumable)
         self.now = 0.0
         self.told: list[ToServer] = []
         self.server = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gspc_trio.components.launcher import machine
 from gspc_trio.components.launcher.events import (
     CancelAtEngine,
     CancelClient,
@@ -75,6 +78,24 @@ def test_a_server_that_comes_back_is_not_told_of_an_earlier_client_by_the_same_i
     assert study.want(1, request=2)[0] == SendToServer(1, RequestAccepted(2))  # its job waits for a place
     study.tell(LauncherResumed())
     assert returned(study) == []
+
+
+def test_what_is_kept_for_a_server_that_comes_back_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine, "RETURN_KEPT", 2)
+    kept, nothing = Study(job_limit=10).serving(), Study(job_limit=10, resumable=False).serving()
+    for study in (kept, nothing):
+        for number in (1, 2, 3):
+            study.want(number, request=number)
+        study.tell(Submitted(1, "11"))
+        study.tell(LauncherResumed())
+    assert returned(nothing) == []
+    assert returned(kept) == [
+        ClientMoved(3, ClientState.SUBMITTED),
+        ClientMoved(1, ClientState.QUEUED, "11", "slurm job 11 is queued"),
+    ]
+    answers = [kept.say(SubmitClients(one, (one,), COMMAND, again=True), 2)[0] for one in (1, 2, 3)]
+    assert answers[1:] == [SendToServer(2, RequestAccepted(2)), SendToServer(2, RequestAccepted(3))]
+    assert answers[0] == SendToServer(2, RequestRefused(1, "client 1 has not ended yet"))
 
 
 def test_calls_of_a_launcher_that_was_resumed_are_answered():

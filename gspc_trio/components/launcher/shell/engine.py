@@ -108,6 +108,8 @@ class StudyEngine(Performer[EngineAction]):
         self._questions = trio.CapacityLimiter(COMMANDS_MAX)
         self._calls: set[_Call] = set()
         self._here = HostJobs(nursery, folder, inbox.put)
+        self._names_here: set[str] = set()
+        """Jobs that are, or were, processes of this host, where others are not."""
         self._there: dict[str, tuple[StudyJob, list[JobProcess]]] = {}
         """Job whose script tells how its processes end -> it, and those that have not ended."""
         self._unwanted: set[tuple[int, int]] = set()
@@ -124,10 +126,19 @@ class StudyEngine(Performer[EngineAction]):
         job = study_job(asked, self._options, str(self._folder.path), str(self._work_dir), str(path))
         start = self._adapter.start(job)
         if isinstance(start, DirectStart):
+            self._note_here(job.name)
             self._here.adopt(job, start, job_id)
             self._watch_groups(job, start)
         else:
             self._there[job.name] = job, list(job.processes)
+
+    def _note_here(self, name: str) -> None:
+        if self._adapter.provider is not None:
+            self._names_here.add(name)
+
+    def _is_here(self, name: str) -> bool:
+        """Return whether a job is, or was, processes of this host."""
+        return self._adapter.provider is None or name in self._names_here
 
     async def watch(self) -> None:
         """Look for commands that have ended, for ever."""
@@ -210,6 +221,7 @@ class StudyEngine(Performer[EngineAction]):
             await self._in_thread(self._folder.prepare, job, start.files)
             if isinstance(start, DirectStart):
                 call.killed = None
+                self._note_here(job.name)
                 event: LauncherEvent = Submitted(uid, await self._here.start(job, start), is_running=True)
                 self._watch_groups(job, start)
             else:
@@ -289,7 +301,7 @@ class StudyEngine(Performer[EngineAction]):
     async def _look(self, statuses: Callable[[list[JobProcess]], dict[str, int]]) -> None:
         """Look for what scripts say of processes that have ended, and tell of it."""
         running = {job.name for job in self._here.jobs()}
-        for name in [one for one in self._there if one in self._here and one not in running]:
+        for name in [one for one in self._there if self._is_here(one) and one not in running]:
             del self._there[name]  # all of it was told
         waiting = [one for _, processes in self._there.values() for one in processes]
         if not waiting:
@@ -310,7 +322,7 @@ class StudyEngine(Performer[EngineAction]):
 
     async def _cancel(self, asked: CancelAtEngine, _call: _Call) -> LauncherEvent:
         provider = self._adapter.provider
-        if asked.name in self._here:
+        if self._is_here(asked.name):
             await self._run_all(asked.uid, self._here.ends(asked.name))
         elif provider is not None:
             await self._run_all(asked.uid, [provider.cancel(asked.job_id, asked.name)])
@@ -340,7 +352,7 @@ class StudyEngine(Performer[EngineAction]):
             self._unwanted.add((asked.job_uid, asked.client_id))
             return
         commands = self._here.ends(job.name, asked.client_id)
-        if not commands and job.name not in self._here:
+        if not commands and not self._is_here(job.name):
             command = self._adapter.end_client(job, asked.job_id, asked.client_id)
             commands = [] if command is None else [command]
         if commands:

@@ -58,11 +58,6 @@ class HostJobs:
         self._folder = folder
         self._tell = tell
         self._jobs: dict[str, _HostJob] = {}
-        self._names: set[str] = set()
-
-    def __contains__(self, name: str) -> bool:
-        """Whether the job of this name is, or was, one of these."""
-        return name in self._names
 
     async def start(self, job: StudyJob, start: DirectStart) -> str:
         """Start a job; return its id.
@@ -70,7 +65,6 @@ class HostJobs:
         Raises:
             OSError: it cannot be started; nothing of it is left.
         """
-        self._names.add(job.name)
         started: list[trio.Process] = []
         with trio.CancelScope(shield=True):  # what has begun is known
             try:
@@ -94,7 +88,6 @@ class HostJobs:
             start: how it was started.
             job_id: its id, "" if that is not known.
         """
-        self._names.add(job.name)
         leaders = session_leaders()
         found = [leaders.get(one.command, 0) for one in start.processes]
         kept = self._jobs[job.name] = _HostJob(job, job_id or str(found[0] or job.name))

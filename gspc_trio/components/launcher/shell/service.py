@@ -124,6 +124,8 @@ class RunningStudy(Performer[LauncherAction]):
         folder: StudyFolder,
         records: Callable[[StudyRecord], None] | None,
         name: str,
+        *,
+        resumable: bool,
     ) -> None:
         self.name = name
         self.output_dir = folder.path
@@ -132,7 +134,7 @@ class RunningStudy(Performer[LauncherAction]):
         self.view = StudyView()
         self._folder = folder
         self._records = records
-        self._machine = Launcher(options, self.name, records=True)
+        self._machine = Launcher(options, self.name, records=True, resumable=resumable)
         self._driven: Machine[LauncherEvent, LauncherAction] = self._machine
         self._shift_s = 0.0
         self._goes_on = False
@@ -389,7 +391,7 @@ async def open_launcher(
     with ExitStack() as keep:
         folder, noted, head = await trio.to_thread.run_sync(_journal_of, journal, options, work_dir, keep)
         work_dir = Path(head.work_dir)
-        study = RunningStudy(options, folder, records, head.study)
+        study = RunningStudy(options, folder, records, head.study, resumable=noted is not None)
         if noted is not None:
             study.note_in(noted)
         authority = Authority(folder.secrets / "tls") if tls else None
