@@ -64,10 +64,14 @@ class _Call:
 
     Attributes:
         killed: the answer if it is killed now; None: it cannot be, and ends soon.
+        submits: number of the job that it submits; None: it does something else.
+        unwanted: clients of that job that are to end as soon as it is there.
     """
 
-    def __init__(self, killed: LauncherEvent | None) -> None:
+    def __init__(self, killed: LauncherEvent | None, submits: int | None = None) -> None:
         self.killed = killed
+        self.submits = submits
+        self.unwanted: list[int] = []
         self.scope = trio.CancelScope()
 
 
@@ -112,8 +116,6 @@ class StudyEngine(Performer[EngineAction]):
         """Jobs that are, or were, processes of this host, where others are not."""
         self._there: dict[str, tuple[StudyJob, list[JobProcess]]] = {}
         """Job whose script tells how its processes end -> it, and those that have not ended."""
-        self._unwanted: set[tuple[int, int]] = set()
-        """Number of a job that is being submitted, and a client of it that is to end."""
 
     def adopt(self, asked: SubmitToEngine, job_id: str) -> None:
         """Take over a job that a launcher before this one has submitted, or was about to submit.
@@ -158,8 +160,9 @@ class StudyEngine(Performer[EngineAction]):
         work: Callable[[_Call], Awaitable[LauncherEvent | None]],
         killed: LauncherEvent | None = None,
         turns: trio.CapacityLimiter | None = None,
+        submits: int | None = None,
     ) -> None:
-        call = _Call(killed)
+        call = _Call(killed, submits)
         self._calls.add(call)
         self._nursery.start_soon(self._run, call, work, turns)
 
@@ -211,7 +214,8 @@ class StudyEngine(Performer[EngineAction]):
     @performs(SubmitToEngine)
     def _submit_job(self, action: SubmitToEngine) -> None:
         turns = self._submissions if action.client_ids else None
-        self._begin(partial(self._submit, action), SubmitFailed(action.uid, "the study stops"), turns)
+        killed = SubmitFailed(action.uid, "the study stops")
+        self._begin(partial(self._submit, action), killed, turns, submits=action.uid)
 
     async def _submit(self, asked: SubmitToEngine, call: _Call) -> LauncherEvent:
         uid = asked.uid
@@ -231,10 +235,8 @@ class StudyEngine(Performer[EngineAction]):
             event = SubmitFailed(uid, str(error))
         except OSError as error:
             event = SubmitFailed(uid, f"{error.filename}: {error.strerror}")
-        for client_id in asked.client_ids:
-            if (uid, client_id) in self._unwanted:
-                self._unwanted.remove((uid, client_id))
-                self._begin(partial(self._end, EndClient(uid, uid, "", client_id)))
+        for client_id in call.unwanted:
+            self._begin(partial(self._end, EndClient(uid, uid, "", client_id)))
         return event
 
     def _watch_groups(self, job: StudyJob, start: DirectStart) -> None:
@@ -349,7 +351,9 @@ class StudyEngine(Performer[EngineAction]):
         jobs = [*self._here.jobs(), *(job for job, _ in self._there.values())]
         job = next((one for one in jobs if one.uid == asked.job_uid), None)
         if job is None:
-            self._unwanted.add((asked.job_uid, asked.client_id))
+            for call in self._calls:
+                if call.submits == asked.job_uid:
+                    call.unwanted.append(asked.client_id)
             return
         commands = self._here.ends(job.name, asked.client_id)
         if not commands and not self._is_here(job.name):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from attrs import evolve
 
 from gspc_trio.components.launcher.adapter import find_adapter
@@ -233,6 +234,24 @@ async def test_one_client_of_a_group_is_ended_by_a_file(tmp_path: Path):
         study.engine.perform(EndClient(4, 3, "", 8))  # before the job is there
         assert await study.next() == Submitted(3, "17")
         await until((study.path / "job.3.client.8.cancel").exists)
+
+
+async def test_the_end_of_a_client_is_kept_only_while_its_job_is_submitted(tmp_path: Path):
+    host = ScriptedHost()
+    host.answers["sbatch"] = answer("", "no such partition", 1)
+    async with opened(tmp_path, host=host, group_size=2) as study:
+        study.engine.perform(submission(3, 7, 8))
+        study.engine.perform(EndClient(4, 3, "", 7))
+        assert isinstance(await study.next(), SubmitFailed)
+        study.engine.perform(EndClient(5, 3, "", 7))
+        await trio.testing.wait_all_tasks_blocked()
+        host.answers["sbatch"] = answer("17\n")
+        study.engine.perform(submission(3, 7, 8))
+        study.engine.perform(EndClient(6, 3, "", 8))
+        assert await study.next() == Submitted(3, "17")
+        await until((study.path / "job.3.client.8.cancel").exists)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert not (study.path / "job.3.client.7.cancel").exists()
 
 
 # Processes of this host -------------------------------------------------------------------------------------
