@@ -188,12 +188,13 @@ class RunningStudy(Performer[LauncherAction]):
         Raises:
             BadOption: the file for the server cannot be written.
         """
-        incarnation = self._machine.incarnation
+        incarnation, jobs = self._machine.incarnation, self._machine.jobs()
         try:
-            link.write_server_file(self._folder.server_file(incarnation), incarnation, self.http_address)
+            if any(asked.incarnation == incarnation for asked, _ in jobs):  # else it is to come, or gone
+                link.write_server_file(self._folder.server_file(incarnation), incarnation, self.http_address)
         except ConnectionFileError as error:
             raise BadOption(f"journal: {error}") from error
-        for asked, job_id in self._machine.jobs():
+        for asked, job_id in jobs:
             engine.adopt(asked, job_id)
         for action in self._driven.handle(LauncherResumed(), trio.current_time()):
             self.perform(action)

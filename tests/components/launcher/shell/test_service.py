@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from attrs import evolve
 
+from gspc_trio.components.launcher.events import SubmitFailed
 from gspc_trio.components.launcher.http_client import StudyClient
 from gspc_trio.components.launcher.http_file import HTTP_FILE, SECRETS, read_http_file
+from gspc_trio.components.launcher.journal import EventLines, StudyHead, options_of_head
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
+from gspc_trio.components.launcher.shell.journal_file import StudyJournal
 from gspc_trio.components.launcher.shell.service import check_study, open_launcher
 from gspc_trio.components.launcher.states import LauncherState
+from gspc_trio.core.machine import Tick
+from gspc_trio.version import VERSION
 from tests.components.launcher.shell.test_engine import ScriptedHost
 from tests.support import until, until_ended
 
@@ -101,6 +107,21 @@ async def test_an_address_that_others_reach_needs_encryption(tmp_path: Path):
     with pytest.raises(BadOption, match=r"bind: other hosts can reach 0\.0\.0\.0"):
         async with open_launcher(options, work_dir=tmp_path):
             raise AssertionError("it began")
+
+
+async def test_a_server_that_is_still_to_be_submitted_has_no_secret(tmp_path: Path):
+    options = options_of("local", "/bin/sh", timer_interval_s=1000.0)
+    directory, output = tmp_path / "journal", tmp_path / "out"
+    output.mkdir()
+    journal, lines = StudyJournal(directory), EventLines()
+    journal.begin(StudyHead(VERSION, "s", str(output), str(tmp_path), options_of_head(options)))
+    for event in (Tick(), SubmitFailed(0, "no")):
+        journal.note(lines.write(0.0, event))
+    journal.close()
+    async with open_launcher(options, work_dir=tmp_path, journal=directory) as study:
+        await trio.testing.wait_all_tasks_blocked()
+        assert study.state is LauncherState.RESTARTING
+        assert [path.name for path in (output / SECRETS).iterdir()] == [HTTP_FILE]
 
 
 async def test_a_port_that_is_taken_is_named_and_leaves_nothing(tmp_path: Path):
