@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
+    CancelClient,
+    ClientMoved,
     ClientState,
     SubmitClients,
     SubmitToEngine,
@@ -36,6 +38,12 @@ POSTPONED_CHARACTERS_MAX = 64 << 20
 
 COMMAND_CHARACTERS_MAX = 64 << 10
 """Of the program and the arguments of a client; the system takes little more."""
+
+RETURN_KEPT = 100_000
+"""So many requests and so many states of clients, the last ones, are kept for a server that comes back.
+
+What is older has reached it: it answers pings, and reads in order.
+"""
 
 
 _UNANSWERED: dict[type[object], Callable[[str], SiteEvent]] = {
@@ -211,6 +219,32 @@ class LastByNumber(OrderedDict[int, T]):
         self.move_to_end(number)
         if len(self) > self._most:
             self.popitem(last=False)
+
+
+class KeptForServer:
+    """What a server asks for, and is told, when it comes back to a launcher that goes on.
+
+    Args:
+        resumable: whether that may be; else nothing is kept.
+
+    Attributes:
+        accepted: requests of the server that were accepted.
+        told: client -> what the server was told of it last.
+    """
+
+    def __init__(self, *, resumable: bool) -> None:
+        most = RETURN_KEPT if resumable else 0
+        self.accepted = LastByNumber[None](most)
+        self.told = LastByNumber[ClientMoved](most)
+
+    def has_accepted(self, asked: SubmitClients | CancelClient) -> bool:
+        """Return whether this request is one of those that were accepted."""
+        return asked.request in self.accepted
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self.accepted.clear()
+        self.told.clear()
 
 
 def request_problem(asked: SubmitClients, group_size: int, running: Container[int]) -> str:

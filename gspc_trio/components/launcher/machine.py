@@ -51,7 +51,7 @@ from gspc_trio.components.launcher.facts import StudyFacts
 from gspc_trio.components.launcher.jobs import (
     CLIENT_STATES,
     EngineCalls,
-    LastByNumber,
+    KeptForServer,
     LaunchedClient,
     LaunchedJob,
     PostponedJobs,
@@ -88,12 +88,6 @@ UNCONNECTED_MAX = 3
 
 RETURN_S = 120.0
 """So long a launcher that was resumed waits for its server to come back."""
-
-RETURN_KEPT = 100_000
-"""So many requests and so many states of clients, the last ones, are kept for a server that comes back.
-
-What is older has reached it: it answers pings, and reads in order.
-"""
 
 
 class Launcher(MachineBase[LauncherEvent, LauncherAction]):
@@ -134,11 +128,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._heard_at = self._ping_at = 0.0
         self._return_at: float | None = None
         """When a server that is to come back is given up."""
-        kept = RETURN_KEPT if resumable else 0
-        self._accepted = LastByNumber[None](kept)
-        """Requests of the server that were accepted."""
-        self._told = LastByNumber[ClientMoved](kept)
-        """Client -> what the server was told of it last."""
+        self._kept = KeptForServer(resumable=resumable)
         self._stale = ""
         self._facts = StudyFacts(self, study, options.job_limit, wanted=records)
         self._stop = Stop(0, "")
@@ -314,8 +304,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _cancel_all(self, spared: LaunchedJob | None = None) -> None:
         """Cancel all jobs but one; nobody is told any more what becomes of their clients."""
-        for kept in (self._clients, self._postponed, self._accepted, self._told):
-            kept.clear()
+        for one in (self._clients, self._postponed, self._kept):
+            one.clear()
         self._return_at = None
         for job in list(self._jobs.values()):
             job.clients.clear()
@@ -350,7 +340,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._send(StatesStale(self._stale))
         if self._return_at is not None:
             self._return_at = None
-            for moved in self._told.values():
+            for moved in self._kept.told.values():
                 self._send(moved)
 
     @handles(LauncherResumed)
@@ -403,7 +393,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._heard_at = self.now
         self._facts.said(event.body)
         match event.body:
-            case SubmitClients(again=True) | CancelClient(again=True) if event.body.request in self._accepted:
+            case SubmitClients(again=True) | CancelClient(again=True) if self._kept.has_accepted(event.body):
                 self._send(RequestAccepted(event.body.request))
             case SubmitClients():
                 self._clients_wanted(event.body)
@@ -425,7 +415,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         job = LaunchedJob(self._incarnation, clients, asked.command)
         self._clients |= dict.fromkeys(ids, job)
         for client_id in ids:  # what was told of an earlier client by this id is told no more
-            self._told.pop(client_id, None)
+            self._kept.told.pop(client_id, None)
         self._postponed.add(job)
         self._accept(asked)
         self._facts.wanted(job)
@@ -455,7 +445,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self.actions.append(EndClient(self._calls.next_uid(), job.uid, job.job_id, client.client_id))
 
     def _accept(self, asked: SubmitClients | CancelClient) -> None:
-        self._accepted.keep(asked.request, None)
+        self._kept.accepted.keep(asked.request, None)
         self._send(RequestAccepted(asked.request))
 
     def _send(self, body: ToServer) -> None:
@@ -472,7 +462,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             job.clients.remove(client)
             del self._clients[client.client_id]
         moved = ClientMoved(client.client_id, state, job.job_id, text)
-        self._told.keep(client.client_id, moved)
+        self._kept.told.keep(client.client_id, moved)
         self._send(moved)
         self._facts.client(job, client, text)
         is_failure = state in (ClientState.FAILED, ClientState.NOT_SUBMITTED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.launcher import machine
+from gspc_trio.components.launcher import jobs
 from gspc_trio.components.launcher.events import (
     CancelAtEngine,
     CancelClient,
@@ -81,7 +81,7 @@ def test_a_server_that_comes_back_is_not_told_of_an_earlier_client_by_the_same_i
 
 
 def test_what_is_kept_for_a_server_that_comes_back_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(machine, "RETURN_KEPT", 2)
+    monkeypatch.setattr(jobs, "RETURN_KEPT", 2)
     kept, nothing = Study(job_limit=10).serving(), Study(job_limit=10, resumable=False).serving()
     for study in (kept, nothing):
         for number in (1, 2, 3):
