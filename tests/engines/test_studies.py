@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.support import World, wait_until
 from tests.engines import slurm as slurm_cluster
 from tests.engines.conftest import skip_without
+from tests.engines.mpi import Mpi
 from tests.engines.slurm import Slurm
 from tests.engines.studies import StudyRun, check_example, check_interrupt, open_study_world
 from tests.engines.support import Cluster
@@ -33,7 +34,7 @@ ENGINES = {
     "slurm": "wide_slurm",
     "slurm-srun": "wide_slurm",
     "slurm-mixed": "wide_slurm",
-    "slurm-openmpi": "wide_slurm",
+    "slurm-openmpi": "wide_slurm_with_mpi",
 }
 
 
@@ -44,6 +45,13 @@ def wide_slurm() -> Iterator[Slurm]:
     with TemporaryDirectory(prefix="slurm-") as folder:
         with slurm_cluster.open_slurm(Path(folder), nodes=2, cores=4) as cluster:
             yield cluster
+
+
+@pytest.fixture(scope="session")
+def wide_slurm_with_mpi(mpi: Mpi, wide_slurm: Slurm) -> Slurm:
+    """The same, where Open MPI is, too."""
+    del mpi
+    return wide_slurm
 
 
 @pytest.fixture
