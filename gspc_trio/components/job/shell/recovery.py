@@ -383,6 +383,8 @@ class ResultReader:
             # host that has died is started again. Others may give back memory.
             if before is None and isinstance(self._problem, NoRoom):
                 log.warning("results wait for room to be opened in: %s", self._problem)
-            if self._recovery.forgotten or self._recovery.is_over:
+            if self._recovery.is_over:
                 return
+            if self._recovery.forgotten and not isinstance(self._problem, LayerGone):
+                return  # it is not made again; of a server that is gone it is soon known what that has taken
             await trio.sleep(PAUSE_S)
