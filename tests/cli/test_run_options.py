@@ -21,7 +21,7 @@ OPTIONS = RunOptions("flow", True, False, 2.0, 3, large_bytes_min=1 << 20)
 
 
 def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
-    flow, journal = tmp_path / "flow.py", tmp_path / "journal"
+    flow, journal = tmp_path / "flow_with_options.py", tmp_path / "journal"
     flow.write_text(FLOW)
     loaded = load_workflow_file(flow, [])
     with new_journal(journal, flow, [], loaded, OPTIONS) as kept:
