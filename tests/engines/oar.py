@@ -61,12 +61,12 @@ class Oar:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._daemons: list[subprocess.Popen[bytes]] = []
-        self._before: dict[Path, str] = {}
         self._cluster: tuple[str, str] | None = None
         self.environment = {"PATH": PATH}
 
     def start(self) -> None:
-        """Bring it up."""
+        """Bring it up, whatever a run of these tests that was killed has left."""
+        self._restore()
         lines = [line for line in CONFIGURATION.read_text().splitlines() if not line.startswith(WITHOUT)]
         lines += [f'{name}="{value}"' for name, value in SETTINGS.items()]
         lines.append('[ -z "$OARDO_USER" ] || export OAR_JOB_USER=$OARDO_USER')
@@ -77,6 +77,7 @@ class Oar:
         if status != "online":
             self.run("pg_ctlcluster", version, name, "start")
             self._cluster = (version, name)
+        self._drop_database()  # to one that is there, the next command adds all rules a second time
         self.run("oar-database", "--create", "--db-is-local", "--force-yes")
         Path("/run/sshd").mkdir(exist_ok=True)
         self._daemon("sshd", shutil.which("sshd", path=PATH) or "sshd", "-D", "-f", "/etc/oar/sshd_config")
@@ -84,14 +85,25 @@ class Oar:
         for host in CORES * HOSTS:
             self.run("oarnodesetting", "-a", "-h", host)
         # "Prevent users oar and root to submit jobs": tests run as root.
-        self.run("oaradmissionrules", "--delete", "2")
+        assert self.run("oaradmissionrules", "--delete", "2"), "the rule against root is still there"
         wait_until(
             lambda: self.run("oarnodes", "-s").count("Alive") == CORES * len(HOSTS), "nodes live", START_S
         )
 
     def _write(self, path: Path, text: str) -> None:
-        self._before[path] = path.read_text()
+        """Change a file of the host; what it was lies beside it, also for a run after one that was killed."""
+        shutil.copy2(path, _before(path))
         path.write_text(text)
+
+    def _restore(self) -> None:
+        """Give the host its files back."""
+        for path in (CONFIGURATION, START_FILE):
+            if _before(path).exists():
+                path.write_text(_before(path).read_text())
+                _before(path).unlink()
+
+    def _drop_database(self) -> None:
+        self.run("oar-database", "--drop", "--db-is-local", "--force-yes")
 
     def start_server(self) -> None:
         """Start what manages the queue."""
@@ -154,12 +166,15 @@ class Oar:
                     self.run("oardel", job)
             for daemon in reversed(self._daemons):
                 self._kill(daemon)
-            self.run("oar-database", "--drop", "--db-is-local", "--force-yes")
+            self._drop_database()
         finally:
-            for path, text in self._before.items():
-                path.write_text(text)
+            self._restore()
             if self._cluster is not None:
                 self.run("pg_ctlcluster", *self._cluster, "stop", "-m", "fast")
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(path.name + ".before-tests")
 
 
 @contextlib.contextmanager
