@@ -9,7 +9,11 @@ from typing import Annotated, TypeAlias
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json
-from gspc_trio.components.launcher.http_client import StudyClient, StudyRefuses, StudyUnreachable, find_study
+from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
+from gspc_trio.components.launcher.shell.http_client import (
+    StudyClient,
+    find_study,
+)
 from gspc_trio.tui.text import duration, plural
 
 StudyDirectory = Annotated[

@@ -16,7 +16,11 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Port, Speed
 from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
-from gspc_trio.components.launcher.http_client import StudyClient, StudyRefuses, StudyUnreachable, find_study
+from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
+from gspc_trio.components.launcher.shell.http_client import (
+    StudyClient,
+    find_study,
+)
 from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector

@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from gspc_trio.components.launcher.http_client import StudyClient, StudyRefuses, StudyUnreachable
+from gspc_trio.components.launcher.http_questions import StudyQuestions, StudyRefuses, StudyUnreachable
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.records.lines import BadRecordLine, decode_record
@@ -35,7 +35,7 @@ class StudyFollower:
         up: set when the launcher has answered.
     """
 
-    def __init__(self, client: StudyClient, model: Model) -> None:
+    def __init__(self, client: StudyQuestions, model: Model) -> None:
         self.model = model
         self.up = trio.Event()
         self._client = client

@@ -14,13 +14,12 @@ import trio
 
 from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.study_commands import cancel, log, status
-from gspc_trio.components.launcher.http_client import (
+from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
+from gspc_trio.components.launcher.shell.http_client import (
     StudyClient,
-    StudyRefuses,
-    StudyUnreachable,
     find_study,
 )
-from gspc_trio.components.launcher.http_file import SECRETS, HttpAccess, write_http_file
+from gspc_trio.components.launcher.shell.http_file import SECRETS, HttpAccess, write_http_file
 from gspc_trio.records.facts import Record, StudyChanged, StudyClientChanged, StudyJobChanged
 from gspc_trio.records.lines import encode_record
 from gspc_trio.tui.app import TopApp

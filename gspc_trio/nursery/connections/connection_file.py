@@ -18,12 +18,17 @@ from pathlib import Path
 import trio
 from attrs import field, frozen
 
+from gspc_trio.nursery.connections.private_file import (
+    process_is_gone,
+    process_start,
+    read_private_file,
+    write_private_file,
+)
 from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
 
 FILE_VARIABLE = "GSPC_CONNECTION_FILE"
 """Environment variable that names another file than the default one."""
 
-SIZE_BYTES_MAX = 64 * 1024
 DIAL_S = 2.0
 LOCK_TRIES, LOCK_PAUSE_S = 250, 0.02
 """For longer than whoever has the lock takes to find out whether a service answers."""
@@ -91,10 +96,7 @@ class ConnectionInfo:
 
         Of one on another host, with which this one shares the directory, that cannot be told.
         """
-        if self.host not in ("", socket.gethostname()):
-            return False
-        started = process_start(self.pid)
-        return started is None or (self.process_started > 0 and started not in (0, self.process_started))
+        return process_is_gone(self.host, self.pid, self.process_started)
 
 
 def default_connection_file() -> Path:
@@ -133,16 +135,7 @@ def write_connection_file(path: Path, info: ConnectionInfo) -> None:
     }
     try:
         _prepare_directory(path.parent)
-        temporary = path.with_name(f".{path.name}.{info.instance}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(data, file)
-                file.write("\n")
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_private_file(path, json.dumps(data) + "\n")
     except OSError as error:
         raise ConnectionFileError(f"cannot write the connection file {path}: {error.strerror}") from error
 
@@ -154,22 +147,13 @@ def read_connection_file(path: Path) -> ConnectionInfo:
         ConnectionFileError: it is missing, another user's, open to others, or not a connection file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        with open(descriptor, encoding="utf-8", errors="replace") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ConnectionFileError(f"{path} is not a connection file")
-            info = _parse(path, file.read(SIZE_BYTES_MAX))  # first: of another file, nothing else matters
-            if status.st_uid != os.getuid():
-                raise ConnectionFileError(
-                    f"the connection file {path} belongs to user {status.st_uid}, not to you"
-                )
-            if stat.S_IMODE(status.st_mode) & 0o077:
-                raise ConnectionFileError(
-                    f"others can read the connection file {path} (mode {stat.S_IMODE(status.st_mode):04o}), "
-                    f"so its token is not secret: chmod 600 {path}, and restart the service"
-                )
-            return info
+        text, problem = read_private_file(path, "connection file")
+        if text is None:
+            raise ConnectionFileError(f"{path} is not a connection file")
+        info = _parse(path, text)  # first: of another file, nothing else matters
+        if problem:
+            raise ConnectionFileError(problem)
+        return info
     except FileNotFoundError:
         raise ConnectionFileError(
             f"there is no connection file {path}: start the service, or name its file"
@@ -259,25 +243,6 @@ async def _lock(descriptor: int, directory: Path) -> None:
         except BlockingIOError:
             await trio.sleep(LOCK_PAUSE_S)
     raise ConnectionFileError(f"another process keeps the directory {directory} locked")
-
-
-def process_start(pid: int) -> int | None:
-    """Return when a process started (ticks since the host did), 0 if unknown, None if it is gone.
-
-    One that has ended, and whose parent has not asked how, is gone.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if fields[0] == "Z" else int(fields[19])
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except (PermissionError, OverflowError):
-        pass
-    return 0
 
 
 def _prepare_directory(directory: Path) -> None:

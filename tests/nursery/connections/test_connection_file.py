@@ -21,12 +21,12 @@ from gspc_trio.nursery.connections.connection_file import (
     claim_connection_file,
     default_connection_file,
     find_live_connection,
-    process_start,
     read_connection_file,
     remove_connection_file,
     write_connection_file,
 )
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.private_file import process_start
 from tests.nursery.connections.support import TOKEN, WEBSOCKET, listening
 
 INFO = ConnectionInfo.create("ws://127.0.0.1:1", TOKEN, "0.1.0")

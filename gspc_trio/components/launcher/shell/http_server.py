@@ -38,7 +38,6 @@ from gspc_trio.components.launcher.events import (
     StudyDone,
     SubmitClients,
 )
-from gspc_trio.components.launcher.http_file import HttpAccess
 from gspc_trio.components.launcher.http_routes import (
     AskLauncher,
     AwaitEvents,
@@ -52,6 +51,7 @@ from gspc_trio.components.launcher.http_routes import (
     StudyView,
     answer_of_launcher,
 )
+from gspc_trio.components.launcher.shell.http_file import HttpAccess
 from gspc_trio.components.provision.shell.block_folders import open_regular
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.scopes.drive import Inbox

@@ -36,13 +36,6 @@ from gspc_trio.components.launcher.events import (
     Stop,
     SubmitToEngine,
 )
-from gspc_trio.components.launcher.http_file import (
-    HTTP_FILE,
-    HttpAccess,
-    HttpFileError,
-    read_http_file,
-    write_http_file,
-)
 from gspc_trio.components.launcher.http_routes import StudyView
 from gspc_trio.components.launcher.journal import (
     BadStudyJournal,
@@ -56,6 +49,13 @@ from gspc_trio.components.launcher.journal import (
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions, launcher_options, read_options
 from gspc_trio.components.launcher.shell.engine import EngineAction, StudyEngine
+from gspc_trio.components.launcher.shell.http_file import (
+    HTTP_FILE,
+    HttpAccess,
+    HttpFileError,
+    read_http_file,
+    write_http_file,
+)
 from gspc_trio.components.launcher.shell.http_server import HttpServer, HttpServers
 from gspc_trio.components.launcher.shell.journal_file import StudyJournal
 from gspc_trio.components.launcher.shell.server_link import ServerLink, launcher_limits, listen_address
@@ -67,6 +67,7 @@ from gspc_trio.core.machine import Machine, Performer, performs
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.private_file import process_start
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import BadAddress
@@ -315,7 +316,9 @@ async def _open_http(
         study.http_address = await nursery.start(server.run, options.http_port)
     except OSError as error:
         raise BadOption(f"http_port: {options.http_port}: {error.strerror}") from error
-    access = HttpAccess(study.http_address, server.token, os.uname().nodename, os.getpid())
+    pid = os.getpid()
+    here, started = os.uname().nodename, process_start(pid) or 0
+    access = HttpAccess(study.http_address, server.token, here, pid, started)
     await trio.to_thread.run_sync(write_http_file, study._folder.secrets, access)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gspc_trio.components.launcher.http_file import SECRETS
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
+from gspc_trio.components.launcher.shell.http_file import SECRETS
 from gspc_trio.components.launcher.study_job import JobProcess, StudyJob
 from gspc_trio.components.provision.batch import CommandResult
 from gspc_trio.components.provision.shell.block_folders import last_lines, open_regular

@@ -25,7 +25,7 @@ from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.state import ManagedRif, RifState
 from gspc_trio.core.ids import JobId, RifId
-from gspc_trio.nursery.connections.connection_file import process_start
+from gspc_trio.nursery.connections.private_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.records.shell.durable_files import (
     ASIDE,

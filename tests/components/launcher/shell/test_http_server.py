@@ -31,14 +31,14 @@ from gspc_trio.components.launcher.events import (
     Submitted,
     SubmitToEngine,
 )
-from gspc_trio.components.launcher.http_file import (
+from gspc_trio.components.launcher.http_routes import HttpRouter, StudyView
+from gspc_trio.components.launcher.machine import Launcher
+from gspc_trio.components.launcher.shell.http_file import (
     HttpAccess,
     HttpFileError,
     read_http_file,
     write_http_file,
 )
-from gspc_trio.components.launcher.http_routes import HttpRouter, StudyView
-from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.shell.http_server import (
     BODY_BYTES_MAX,
     CONNECTIONS_MAX,
@@ -426,7 +426,7 @@ def test_the_file_with_the_token_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert read_http_file(tmp_path) == access
     assert "a token" not in repr(access)
     path.chmod(0o644)
-    with pytest.raises(HttpFileError, match="its token is no secret"):
+    with pytest.raises(HttpFileError, match="so its token is not secret: chmod 600"):
         read_http_file(tmp_path)
     path.unlink()
     with pytest.raises(HttpFileError, match="the launcher of this study has ended, or there is no study"):

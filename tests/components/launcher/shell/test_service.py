@@ -14,10 +14,10 @@ import trio.testing
 from attrs import evolve
 
 from gspc_trio.components.launcher.events import SubmitFailed
-from gspc_trio.components.launcher.http_client import StudyClient
-from gspc_trio.components.launcher.http_file import HTTP_FILE, SECRETS, read_http_file
 from gspc_trio.components.launcher.journal import EventLines, StudyHead, options_of_head
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
+from gspc_trio.components.launcher.shell.http_client import StudyClient
+from gspc_trio.components.launcher.shell.http_file import HTTP_FILE, SECRETS, read_http_file
 from gspc_trio.components.launcher.shell.journal_file import StudyJournal
 from gspc_trio.components.launcher.shell.service import check_study, open_launcher
 from gspc_trio.components.launcher.states import LauncherState

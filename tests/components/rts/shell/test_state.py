@@ -27,8 +27,8 @@ from gspc_trio.components.rts.shell.state_files import (
 )
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.nursery.connections.connection_file import process_start
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.private_file import process_start
 from tests.components.rts.shell.support import RTS, FakeRifs
 from tests.support import until
 

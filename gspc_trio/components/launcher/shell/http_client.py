@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from gspc_trio.components.launcher.http_file import (
+from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
+from gspc_trio.components.launcher.shell.http_file import (
     HTTP_FILE,
     SECRETS,
     HttpAccess,
@@ -21,22 +22,6 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 STUDY_GLOB = "study-*"
 """Directories of studies whose name nobody has chosen."""
-
-
-class StudyUnreachable(Exception):
-    """There is no answer from the launcher of a study; the message is one line for people."""
-
-
-class StudyRefuses(Exception):
-    """The launcher refuses what it was asked, and this is why.
-
-    Attributes:
-        status: of HTTP.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 def find_study(directory: Path | None, here: Path) -> Path:
@@ -104,7 +89,7 @@ class StudyClient:
         if access.host not in ("", here):  # somebody else may listen at the same port here: tell him nothing
             words = f"runs on the host {access.host}, which alone can reach it, and this is {here}: ask there"
             raise StudyUnreachable(f"the launcher of {self.directory} {words}")
-        if access.pid and _is_gone(access.pid):  # its port may be another's by now
+        if access.process_is_gone:
             words = "was killed; gspc-launcher --journal DIR goes on, if it was started so"
             raise StudyUnreachable(f"the launcher of {self.directory} {words}")
         return access
@@ -128,12 +113,3 @@ class StudyClient:
         if answer.status >= 300:
             raise StudyRefuses(answer.status, str(told.get("error", answer.reason)))
         return told
-
-
-def _is_gone(pid: int) -> bool:
-    """Return whether no process of this user has this id."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError, OverflowError):
-        return True
-    return False

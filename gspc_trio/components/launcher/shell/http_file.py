@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 from msgspec import Struct
 
+from gspc_trio.nursery.connections.private_file import (
+    process_is_gone,
+    read_private_file,
+    write_private_file,
+)
 from gspc_trio.protocol.plain import BadPlainData, from_json, to_json
 
 SECRETS = "secret"
@@ -15,8 +18,6 @@ SECRETS = "secret"
 
 HTTP_FILE = "http.json"
 """Name of the file, in that directory."""
-
-SIZE_BYTES_MAX = 64 * 1024
 
 
 class HttpFileError(Exception):
@@ -31,12 +32,19 @@ class HttpAccess(Struct, frozen=True):
         token: lets its owner look.
         host: name of that host, "" if it is not known.
         pid: of the launcher, 0 if it is not known.
+        process_started: when that process started (``process_start``), 0 if it is not known.
     """
 
     address: str
     token: str
     host: str = ""
     pid: int = 0
+    process_started: int = 0
+
+    @property
+    def process_is_gone(self) -> bool:
+        """Whether the launcher was killed, so that its port may be another's by now."""
+        return self.pid > 0 and process_is_gone(self.host, self.pid, self.process_started)
 
     def __repr__(self) -> str:
         return f"HttpAccess({self.address!r})"
@@ -49,16 +57,7 @@ def write_http_file(directory: Path, access: HttpAccess) -> Path:
         OSError: it cannot be written.
     """
     path = directory / HTTP_FILE
-    temporary = path.with_name(f".{HTTP_FILE}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(to_json(access) + "\n")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_private_file(path, to_json(access) + "\n")
     return path
 
 
@@ -70,13 +69,10 @@ def read_http_file(directory: Path) -> HttpAccess:
     """
     path = directory / HTTP_FILE
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-                raise HttpFileError(
-                    f"{path} is another user's, or others can read it: its token is no secret"
-                )
-            return from_json(file.read(SIZE_BYTES_MAX), HttpAccess)
+        text, problem = read_private_file(path, "file of the launcher")
+        if text is None or problem:
+            raise HttpFileError(problem or f"{path} is not the file of a launcher")
+        return from_json(text, HttpAccess)
     except FileNotFoundError:
         words = "the launcher of this study has ended, or there is no study"
         raise HttpFileError(f"there is no {path}: {words}") from None
