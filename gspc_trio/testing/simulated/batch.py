@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Protocol, TypeVar
@@ -153,7 +154,7 @@ class JobChecks(Protocol):
         ...
 
 
-class BatchSystem:
+class BatchSystem(ABC):
     """A batch system; it outlives those who submit to it. What its jobs run is said by a subclass.
 
     Args:
@@ -186,9 +187,9 @@ class BatchSystem:
         self._stale = ""
         self._doubled = False
 
+    @abstractmethod
     def launch(self, job: QueuedJob, node: int, host: str, *, is_late: bool = False) -> SimulatedProcess:
         """Start the process of a job on one of its nodes; ``is_late``: it was started before."""
-        raise NotImplementedError
 
     def there(self) -> list[QueuedJob]:
         """Return the jobs that are not over."""

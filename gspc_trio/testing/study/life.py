@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from random import Random
 
@@ -131,9 +131,9 @@ class StudySimulation:
     def holds(self, queue: object) -> None:
         """There is no queue."""
 
-    def start(self, function: object, *arguments: object) -> None:
+    def start(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Start a task in the name of no process."""
-        self._nursery.start_soon(function, *arguments)  # type: ignore[arg-type]
+        self._nursery.start_soon(function, *arguments)
 
     # The run ------------------------------------------------------------------------------------------------
 
