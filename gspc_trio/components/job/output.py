@@ -53,9 +53,10 @@ class _Stream(Struct):
     """One stream of a task, of all its attempts.
 
     Attributes:
-        total: bytes that were printed, as far as is known, and marks between attempts.
+        total: bytes that the attempts have printed, as far as is known.
         before: of these, what was there when the present attempt began.
-        kept: the last of them.
+        kept: the last of what can be read: what is known of them, and lines that say what is missing.
+        readable: bytes that could ever be read.
         open: the bytes of a line that has not ended.
         shown_s: when a line that is overwritten was last shown.
     """
@@ -63,6 +64,7 @@ class _Stream(Struct):
     total: int = 0
     before: int = 0
     kept: bytearray = field(default_factory=bytearray)
+    readable: int = 0
     open: bytes = b""
     shown_s: float = float("-inf")
 
@@ -77,13 +79,10 @@ class _Stream(Struct):
             return b""
         missing = total - self.total - len(piece)
         new = piece[max(0, len(piece) - (total - self.total)) :]
-        if missing > 0:
-            new = b"\n[... %d bytes left out ...]\n" % missing + new
         self.total = total
-        self.kept += new
-        if len(self.kept) > TASK_BYTES_MAX:
-            del self.kept[:-TASK_BYTES_MAX]
-        return new
+        if missing > 0:
+            return self._keep_after_gap(new, missing)
+        return self._keep(new)
 
     def take_end(self, tail: bytes) -> bytes:
         """Take the end of all that the present attempt has printed; return what is new of it."""
@@ -95,23 +94,40 @@ class _Stream(Struct):
         found = tail.rfind(seen) if seen else -1
         if found >= 0:
             return self.take(known + len(tail) - found - len(seen), tail)
-        return self.take(known + len(tail) + (1 if known else 0), tail)
+        self.total += len(tail)
+        return self._keep_after_gap(tail)
 
     def next_attempt(self, mark: str) -> bool:
         """Begin with another attempt, after a line that says why; return whether the last one had printed."""
         has_printed = self.total > self.before
         if has_printed:
-            line = b"" if self.kept.endswith(b"\n") else b"\n"
-            line += mark.encode() + b"\n"
-            self.kept += line
-            self.total += len(line)
+            self._keep(self._as_line(mark))
         self.before = self.total
         return has_printed
 
     def since(self, seen: int) -> tuple[bytes, int]:
-        """Return what is kept after so many bytes, and how many there were."""
-        new = max(0, self.total - seen)
-        return bytes(self.kept[-new:]) if new else b"", self.total
+        """Return what can be read after so many bytes, and how many there were to read."""
+        new = max(0, self.readable - seen)
+        if new > len(self.kept):
+            line, whole = _after_gap(bytes(self.kept), new - len(self.kept))
+            return line.encode() + b"\n" + whole, self.readable
+        return bytes(self.kept[-new:]) if new else b"", self.readable
+
+    def _keep(self, new: bytes) -> bytes:
+        self.kept += new
+        self.readable += len(new)
+        if len(self.kept) > TASK_BYTES_MAX:
+            del self.kept[:-TASK_BYTES_MAX]
+        return new
+
+    def _keep_after_gap(self, piece: bytes, missing: int | None = None) -> bytes:
+        line, whole = _after_gap(piece, missing)
+        return self._keep(self._as_line(line) + whole)
+
+    def _as_line(self, text: str) -> bytes:
+        """Return a line of its own, for after what is kept."""
+        begin = b"\n" if self.kept and not self.kept.endswith(b"\n") else b""
+        return begin + text.encode() + b"\n"
 
     def cut(self, new: bytes, now: float, ended: bool) -> list[str]:
         """Return the lines that ``new`` completes."""
@@ -126,6 +142,18 @@ class _Stream(Struct):
             self.shown_s = now
             lines.append(_shown(self.open))
         return lines
+
+
+def _after_gap(piece: bytes, missing: int | None = None) -> tuple[str, bytes]:
+    """Return a line that says what is missing before a piece, and the piece from its first whole line on.
+
+    Args:
+        piece: if its first line is very long, it is taken as it is.
+        missing: number of bytes before it; None if that is not known.
+    """
+    begin = piece.find(b"\n", 0, LINE_CHARACTERS_MAX) + 1
+    number = "more" if missing is None else f"{missing + begin} bytes"
+    return f"[... {number} left out ...]", piece[begin:]
 
 
 def _shown(line: bytes) -> str:
@@ -288,7 +316,10 @@ class KeptOutput:
     def streams_since(
         self, task_id: TaskId, seen: tuple[int, int]
     ) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
-        """Return what is kept of both streams after so many bytes, and how many bytes there were of each."""
+        """Return what can be read of both streams after so many bytes, and how many there were of each.
+
+        That is what the task has printed, and lines that say what is missing. A reader gives the number back.
+        """
         entry = self._find(task_id)
         if entry is None:
             return (b"", 0), (b"", 0)
@@ -298,7 +329,7 @@ class KeptOutput:
     def streams_of(self, task_id: TaskId) -> tuple[bytes, bytes]:
         """Return the last of standard output and error of a task, b"" if nothing is known."""
         entry = self._find(task_id)
-        return (b"", b"") if entry is None else (bytes(entry.streams[0].kept), bytes(entry.streams[1].kept))
+        return (b"", b"") if entry is None else (entry.streams[0].since(0)[0], entry.streams[1].since(0)[0])
 
     def _find(self, task_id: TaskId) -> _Entry | None:
         kept = (self.running, self._failed, self._ended)

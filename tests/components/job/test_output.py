@@ -65,7 +65,55 @@ def test_what_was_printed_between_two_looks_beyond_a_piece_is_left_out_and_count
     live(kept, 1, b"begin\n")
     live(kept, 1, b"begin\n" + b"x" * 1000 + b"y" * PIECE_BYTES_MAX)
     text, _ = kept.of(1)
-    assert text.startswith("begin\n\n[... 1000 bytes left out ...]\ny")
+    assert text.startswith("begin\n[... 1000 bytes left out ...]\ny")
+
+
+NUMBERED = b"".join(b"line number %09d\n" % number for number in range(10_000))
+
+
+def test_after_a_gap_lines_are_whole() -> None:
+    kept = KeptOutput()
+    live(kept, 1, b"open")
+    live(kept, 1, b"open" + NUMBERED)
+    first = (len(NUMBERED) - PIECE_BYTES_MAX) // 22 + 1
+    said = [one.text for one in lines(kept)[:3]]
+    assert said == ["open", f"[... {first * 22} bytes left out ...]", f"line number {first:09}"]
+    assert kept.of(1)[0].splitlines()[:3] == said
+
+
+def test_of_an_end_that_cannot_be_joined_it_is_said_that_there_was_more() -> None:
+    first = (len(NUMBERED) - PIECE_BYTES_MAX) // 22 + 1
+    for begin, before in ((b"", []), (b"begin\n", ["begin"])):
+        kept = KeptOutput()
+        live(kept, 1, begin)
+        end(kept, 1, NUMBERED[-PIECE_BYTES_MAX:])
+        assert [one.text for one in lines(kept)[: len(before) + 2]] == [
+            *before,
+            "[... more left out ...]",
+            f"line number {first:09}",
+        ]
+        assert kept.of(1)[0].splitlines()[: len(before) + 1] == [*before, "[... more left out ...]"]
+
+
+def test_who_follows_reads_nothing_twice_where_something_is_missing() -> None:
+    kept, followed, seen = KeptOutput(), b"", 0
+    for length in range(50_000, len(NUMBERED), 80_000):
+        live(kept, 1, NUMBERED[:length])
+        (new, seen), _ = kept.streams_since(1, (seen, 0))
+        followed += new
+    assert followed == kept.streams_of(1)[0]
+    printed = [line for line in followed.splitlines() if line.startswith(b"line")]
+    assert len(printed) == len(set(printed))
+
+
+def test_what_is_read_begins_with_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "TASK_BYTES_MAX", 50)
+    kept = KeptOutput()
+    live(kept, 1, NUMBERED[:110])
+    expected = b"[... 66 bytes left out ...]\nline number 000000003\nline number 000000004\n"
+    assert kept.streams_of(1)[0] == expected
+    assert kept.streams_since(1, (22, 0))[0] == (expected.replace(b"66", b"44"), 110)
+    assert kept.streams_since(1, (88, 0))[0] == (b"line number 000000004\n", 110)
 
 
 def test_the_end_of_a_long_output_is_joined_to_what_was_seen() -> None:

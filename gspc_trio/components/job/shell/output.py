@@ -297,6 +297,7 @@ async def write_output(job: Job, directory: Path) -> AsyncIterator[None]:
     await trio.Path(directory).mkdir(parents=True, exist_ok=True)
     send, receive = trio.open_memory_channel[Printed](WAITING_FILES_MAX)
     left_out = 0
+    job.want_output(math.inf)  # or only the end of a long output would be there
 
     def ended(printed: Printed) -> None:
         nonlocal left_out
