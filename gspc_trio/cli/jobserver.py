@@ -349,8 +349,7 @@ async def _run_loaded(
             result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
     except JobFailed as failed:
         result, failure = failed.result, failed
-    if kept is not None and detached is None:
-        write_results(summary(result), kept)
+    is_kept = kept is None or detached is not None or _is_kept(result, kept)
     if json_file is not None:
         print_json(summary(result), json_file)
     if failure is not None:
@@ -360,8 +359,18 @@ async def _run_loaded(
             print(f"gspc-jobserver: {result.cache}", file=sys.stderr)
         raise failure
     if json_file is None and detached is None:
-        _report(loaded, result, kept, journal)
-    return 0
+        _report(loaded, result, kept if is_kept else None, journal)
+    return 0 if is_kept else 1
+
+
+def _is_kept(result: JobResult, file: Path) -> bool:
+    """Write results to a file; say so if that cannot be, which must not cost what is printed."""
+    try:
+        write_results(summary(result), file)
+    except CommandError as error:
+        print(f"gspc-jobserver: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 async def _run(
@@ -452,16 +461,19 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
 def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobResult) -> None:
     """Do at the end of a detached job what else is done after it; its run-time system keeps the report."""
     report = loaded.workflow.report
+    errors: list[str] = []
     try:
         if kept is not None:
             write_results(summary(result), kept)
+    except CommandError as error:
+        errors.append(str(error))
+    try:
         if report is not None and result.state == "finished":
             with blame_file(loaded.path):
                 job.report = printed_by(lambda: report(result.outputs))
     except WorkflowFileError as error:
-        job.report_error = f"the report failed: {error}"
-    except CommandError as error:
-        job.report_error = str(error)
+        errors.append(f"the report failed: {error}")
+    job.report_error = "; ".join(errors)
 
 
 app.command(list_jobs, name="list")

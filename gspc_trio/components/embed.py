@@ -37,7 +37,7 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.network import LOOPBACK, Network, address_towards, outward_address
 from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.protocol.listening import BadSetting
+from gspc_trio.protocol.listening import BadSetting, check_bytes
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, Transformation, terminate
@@ -107,7 +107,7 @@ async def open_rts(
         address = outward_address()
         wanted = replace(wanted, listen=address, tls=wanted.tls or address != LOOPBACK)
     host = host or (wanted.hosts[0] if wanted.strategy == EMBEDDED and wanted.hosts else here)
-    quota = Quota(data_bytes, spill_bytes, spill_directory)
+    quota = _quota(data_bytes, spill_bytes, spill_directory)
     with real_time():
         if connection_file is not None:
             if settings:
@@ -130,12 +130,17 @@ async def open_prepared_rts(
 
     It stays the caller's until compute processes are wanted.
     """
-    here = socket.gethostname()
+    here, quota = socket.gethostname(), _quota(data_bytes)
     settings = RtsSettings(cores=cores, hosts=(here,), strategy=EMBEDDED)
     with real_time():
         opened = _own_rts(settings, None, False, {}, started)
-        async with opened as rts, _with_data(rts, here, Quota(data_bytes)), _as_home(rts):
+        async with opened as rts, _with_data(rts, here, quota), _as_home(rts):
             yield rts
+
+
+def _quota(data_bytes: int, spill_bytes: int = 0, spill_directory: str = "") -> Quota:
+    check_bytes("data_bytes", data_bytes)
+    return Quota(data_bytes, spill_bytes, spill_directory)
 
 
 @asynccontextmanager

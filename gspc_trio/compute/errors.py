@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from contextlib import suppress
+
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
+from gspc_trio.compute.output import output_directory
 from gspc_trio.core.frames import user_frames
 from gspc_trio.protocol import values
 
@@ -38,11 +43,21 @@ def describe(error: BaseException, memory_bytes: int = 0) -> ErrorFields:
         return error.kind, _one_line(str(error)), error.traceback, b""
     kind = type(error).__name__
     message = _message(error)
-    if isinstance(error, MemoryError) and memory_bytes:
-        message = f"the task needed more than its memory_bytes of {memory_bytes}" + (
-            message and f": {message}"
-        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _name_full_disk(error)
+    if isinstance(error, MemoryError) and (memory_bytes or not message):
+        limit = f"than its memory_bytes of {memory_bytes}" if memory_bytes else "memory than its host gives"
+        message = f"the task needed more {limit}" + (message and f": {message}")
     return kind, _one_line(message), _user_traceback(error), _pickled(error)
+
+
+def _name_full_disk(error: OSError) -> None:
+    """A print that fails names no file: say so if it is the disk for what tasks print that is full."""
+    directory = output_directory()
+    with suppress(OSError):
+        if error.filename is None and not os.statvfs(directory).f_bavail:
+            why = "which takes what tasks print; TMPDIR names another directory"
+            error.add_note(f"{directory} is full, {why}")
 
 
 def _message(error: BaseException) -> str:

@@ -394,9 +394,11 @@ def _early_template(is_running: bool) -> Iterator[StartedTemplate | None]:
 
 
 def _refuse_file(rts: object) -> None:
-    """Raise TypeError if a run-time system is the name of a file."""
+    """Raise TypeError if a run-time system is the name of a file, or something else."""
     if isinstance(rts, str | Path):
         raise TypeError(f"rts is what open_rts has opened; a file is connection_file={str(rts)!r}")
+    if not hasattr(rts, "home"):
+        raise TypeError(f"rts is what open_rts has opened, not {rts!r}")
 
 
 def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:

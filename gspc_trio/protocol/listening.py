@@ -15,6 +15,12 @@ class BadSetting(ValueError):
         self.why = why
 
 
+def check_bytes(name: str, size_bytes: object) -> None:
+    """Raise BadSetting if a setting is no number of bytes, 0 or more."""
+    if not isinstance(size_bytes, int) or size_bytes < 0:
+        raise BadSetting(name, size_bytes, "this is no number of bytes, 0 or more")
+
+
 def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     """Return where to listen.
 

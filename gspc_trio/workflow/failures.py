@@ -74,8 +74,11 @@ def exception_of(error: TaskError | None) -> BaseException:
             why = "".join(format_exception_only(problem)).strip()
             message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {why})"
             raised = TaskFailed(message)
-    if isinstance(raised, MemoryError) and not raised.args:
-        raised.args = (error.message,)  # which says what limit there was
+    if isinstance(raised, MemoryError):  # the message says what limit there was
+        if raised.args:
+            raised.add_note(error.message)
+        else:
+            raised.args = (error.message,)
     exception = raised if isinstance(raised, BaseException) else TaskFailed(f"{error.kind}: {error.message}")
     if error.traceback:
         exception.__cause__ = RemoteTraceback(error.traceback)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from gspc_trio import JobFailed, JobSettings, Net, WorkflowError, farm, open_job, open_rts
-from tests.components.tasks.results import blob, blob_and_more, fail_at_three, pass_gate
+from tests.components.tasks.results import blob, blob_and_more, both, fail_at_three, pass_gate
 
 pytestmark = pytest.mark.process
 
@@ -35,6 +35,14 @@ async def test_a_result_is_there_before_the_job_ends(tmp_path: Path) -> None:
             job.results("result")
     assert sorted(seen) == [1, 2, 3]
     assert seen[-1] == 2
+
+
+async def test_of_several_output_ports_one_is_named() -> None:
+    net = Net("two")
+    net.transition("both", both, [net.input("items")], {"one": net.output("one"), "two": net.output("two")})
+    async with open_rts(cores=1) as rts, open_job(net, rts=rts, values={"items": []}) as job:
+        with pytest.raises(ValueError, match=r"^name one of the output ports: one, two$"):
+            job.results()
 
 
 async def test_inline_transitions_count_and_large_values_are_opened() -> None:

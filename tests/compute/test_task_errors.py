@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,9 @@ from gspc_trio.compute import errors
 from gspc_trio.compute.code import function_code
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
+from gspc_trio.core.task import TaskError
 from gspc_trio.protocol.values import loads
+from gspc_trio.workflow.failures import exception_of
 
 
 class OddlyMade(Exception):
@@ -107,6 +111,27 @@ def test_running_out_of_memory_names_the_limit() -> None:
     assert describe(MemoryError(), 77)[1] == text
     assert describe(MemoryError("for an array"), 77)[1] == f"{text}: for an array"
     assert describe(MemoryError("plain"))[1] == "plain"
+    assert describe(MemoryError())[1] == "the task needed more memory than its host gives"
+
+
+def test_a_print_for_which_there_is_no_room_names_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def print_much() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("TMPDIR", "/proc")  # which has no room ever
+    text = describe(caught(print_much))[2]
+    assert text.endswith("\n/proc is full, which takes what tasks print; TMPDIR names another directory\n")
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
+    assert "TMPDIR" not in describe(caught(print_much))[2]
+
+
+def test_an_executor_says_which_limit_there_was() -> None:
+    for error, text, notes in (
+        (MemoryError(), "the task needed more than its memory_bytes of 77", None),
+        (MemoryError("an array"), "an array", ["the task needed more than its memory_bytes of 77: an array"]),
+    ):
+        raised = exception_of(TaskError(*describe(error, 77)))
+        assert (type(raised), str(raised), getattr(raised, "__notes__", None)) == (MemoryError, text, notes)
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,12 @@ def test_results_stay_in_the_journal_and_the_message_says_how_to_see_them(world:
 
 
 def test_results_are_printed_when_nothing_keeps_them(world: World) -> None:
-    done = world.run("jobserver", "run", world.workflow(FLOW), "--cores", "1")
+    done = world.run("jobserver", "run", world.workflow(FLOW), "--cores", "1", "--output", "/dev/full")
     assert done.returncode == 1
     assert sorted(done.stdout.splitlines()) == ["results: 1", "results: 2"]
-    assert "--output FILE or --journal DIRECTORY keeps them" in one_line(done.stderr)
+    disk, report = done.stderr.splitlines()
+    assert disk == "gspc-jobserver: the results cannot be written to /dev/full: No space left on device"
+    assert "--output FILE or --journal DIRECTORY keeps them" in report
 
 
 def test_where_nothing_can_be_written_no_task_runs(world: World) -> None:

@@ -52,6 +52,9 @@ def test_the_name_of_a_file_is_no_run_time_system() -> None:
     name: Any = "rts.json"
     with pytest.raises(TypeError, match=r"a file is connection_file='rts\.json'"):
         Executor(rts=name)
+    number: Any = 5
+    with pytest.raises(TypeError, match=r"^rts is what open_rts has opened, not 5$"):
+        Executor(rts=number)
 
 
 async def test_futures_left_behind_fail_when_the_run_time_system_is_closed(tmp_path: Path) -> None:

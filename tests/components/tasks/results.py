@@ -18,6 +18,10 @@ def fail_at_three(number: int) -> int:
     return number
 
 
+def both(item: object) -> dict[str, object]:
+    return {"one": item, "two": item}
+
+
 def blob(size_bytes: int) -> bytes:
     return b"x" * size_bytes
 

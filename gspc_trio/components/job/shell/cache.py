@@ -76,6 +76,7 @@ class ResultCache:
         self._work = trio.Event()
         self._job_waits = False
         self._counting = Counting()
+        self._has_warned = False
         self._added_bytes = settings.size_bytes  # so that the first time it is looked how much there is
 
     def counts(self) -> CacheCounts:
@@ -163,7 +164,10 @@ class ResultCache:
             except NotCacheable as error:
                 self._counting.refuse(f"{done.name}: {error}")
             except OSError as error:
-                log.warning("a result cannot be kept in the cache %s: %s", self._settings.directory, error)
+                if not self._has_warned:
+                    self._has_warned = True
+                    where, why = self._settings.directory, error.strerror
+                    log.warning("results cannot be kept in the cache %s: %s", where, why)
                 self._counting.refuse(f"the cache cannot be written: {error.strerror}")
 
     def _keep(self, done: TaskDone, key: CacheKey) -> None:

@@ -105,7 +105,10 @@ class CacheDirectory:
                 f"its entries are pickles, which may run any code: chmod 700 {self.path}, or name another one"
             )
         if not is_cache:
-            self._put(TAG, _TAG_TEXT)
+            try:
+                self._put(TAG, _TAG_TEXT)
+            except OSError as error:
+                raise CacheError(f"the cache {self.path} cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Use it no more."""

@@ -52,6 +52,7 @@ class _Transfer:
         self.size_bytes = 0
         self.buffers: Budget | None = None
         self.held_bytes = 0
+        self.problem = ""  # why it was given up: the pieces that were under way then are refused with it
 
 
 class JobFiles:
@@ -117,7 +118,7 @@ class JobFiles:
             else:
                 call.fail(TypeError(f"a job server cannot be asked for {type(body).__name__} by a RIF"))
         except (OSError, ValueError, OverflowError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            why = _why(error)
             path = body.pattern if isinstance(body, ListFiles) else getattr(body, "path", "")
             call.fail(ValueError(why if path in why else f"{path}: {why}"))
 
@@ -173,6 +174,8 @@ class JobFiles:
                 if piece.offset or len(self._transfers) >= TRANSFERS_MAX:
                     raise ValueError("a piece of a file that was not begun, or too many files at one time")
                 transfer = await trio.to_thread.run_sync(self._begin, piece.path)
+            if transfer.problem:
+                raise ValueError(transfer.problem)
             if piece.offset != transfer.size_bytes:
                 raise ValueError("a piece of a file that does not go behind the last one")
             if piece.offset + len(piece.data) > self._file_bytes_max:
@@ -182,14 +185,20 @@ class JobFiles:
                 transfer.buffers = self._buffers
             transfer.size_bytes += len(piece.data)
             await trio.to_thread.run_sync(_append, transfer, piece)
-        except BaseException:
+        except BaseException as error:
             if transfer is not None:
                 _forget(transfer)
+                if isinstance(error, Exception):
+                    transfer.problem = _why(error)
+                    self._keep(key, transfer, piece)
             raise
+        self._keep(key, transfer, piece)
+
+    def _keep(self, key: tuple[Peer, int], transfer: _Transfer, piece: WriteFile) -> None:
         if not piece.last:
             self._transfers[key] = transfer
-            if peer.lost.is_set():
-                self.forget(peer)
+            if key[0].lost.is_set():
+                self.forget(key[0])
 
     def _begin(self, path: str) -> _Transfer:
         *way, name = self._parts(path, self._patterns.store)
@@ -220,6 +229,10 @@ class JobFiles:
             return enter(start, way, make)
         finally:
             os.close(start)
+
+
+def _why(error: BaseException) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error) or repr(error)
 
 
 def _append(transfer: _Transfer, piece: WriteFile) -> None:

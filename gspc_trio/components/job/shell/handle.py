@@ -103,8 +103,10 @@ def checked_port(ports: OutputPorts | None, port: str) -> str:
     names = ports.output_ports() if ports is not None else ()
     if not port and len(names) == 1:
         return names[0]
+    there = ", ".join(names) or "none"
+    if not port:
+        raise ValueError(f"name one of the output ports: {there}" if names else "there is no output port")
     if port not in names:
-        there = ", ".join(names) or "none"
         raise ValueError(f"no output port {port!r}{did_you_mean(port, names)}; output ports: {there}")
     return port
 

@@ -117,6 +117,7 @@ class Journal:
         self.syncs = 0
         self._disk = disk
         self._records = records
+        self._was_there = bool(records)
         self._file_bytes_max = file_bytes_max
         self.takes_over = True
         self._noted = ""
@@ -391,10 +392,9 @@ class Journal:
             yield
         except OSError as error:
             name = self._disk.name
-            raise JournalError(
-                f"the journal {name} cannot be written: {error.strerror}; what it has is safe: "
-                f"gspc-jobserver resume {name}"
-            ) from error
+            has = self.is_begun or self._was_there
+            safe = f"; what it has is safe: gspc-jobserver resume {name}" if has else ""
+            raise JournalError(f"the journal {name} cannot be written: {error.strerror}{safe}") from error
 
 
 @contextmanager

@@ -325,7 +325,8 @@ async def _write_all(directory: Path, receive: trio.MemoryReceiveChannel[Printed
         try:
             await trio.to_thread.run_sync(_write, directory, printed)
         except OSError as error:
-            log.error("the output of tasks cannot be written: %s: %s", error.filename, error.strerror)
+            where, why = error.filename or directory, error.strerror  # a write that fails names no file
+            log.error("the output of tasks cannot be written: %s: %s", where, why)
             return
 
 

@@ -41,7 +41,7 @@ from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
-from gspc_trio.protocol.listening import BadSetting, listen_address
+from gspc_trio.protocol.listening import BadSetting, check_bytes, listen_address
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ class RtsSettings(Struct, frozen=True):
             if path and not os.path.isdir(path):
                 raise BadSetting(name, path, "there is no such directory")
         for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
-            if number < 0:
-                raise BadSetting(name, number, "a number of bytes is not negative")
+            check_bytes(name, number)
         if self.rm is not None and self.placement != "fifo":
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)

@@ -158,6 +158,19 @@ async def test_what_is_given_up_while_a_piece_is_written_leaves_nothing(director
         assert os.listdir(directory / "out") == ["c"]
 
 
+async def test_pieces_that_were_under_way_when_a_file_was_refused_say_why_it_was(directory: Path) -> None:
+    async with asking(directory, file_bytes_max=1000) as (ask, peer, files):
+        await ask(WriteFile(1, "out/b", 0, False, b"x" * 900))
+        why = r"out/b: the file has more bytes than it may have \(1000\)"
+        for offset in (900, 1100, 1300):
+            with pytest.raises(RemoteError, match=why):
+                await ask(WriteFile(1, "out/b", offset, False, b"x" * 200))
+        peer.post(DropFile(1))
+        await ask(WriteFile(2, "out/c", 0, True, b"y"))
+        assert not files._transfers
+        assert os.listdir(directory / "out") == ["c"]
+
+
 @pytest.mark.parametrize(
     "path", ["secret", "in/b", "out/../secret", "/tmp/x", "out/", "out/" + "x" * 300, "out/\0"]
 )

@@ -59,7 +59,8 @@ def test_the_command_has_the_same_defaults() -> None:
         ({"directory": "/no/such"}, "directory='/no/such': there is no such directory"),
         ({"listen": "0.0.0.0"}, "listen='0.0.0.0': this stands for many addresses"),
         ({"listen": "10.0.0.1"}, "listen='10.0.0.1': others can reach it, and nothing would be encrypted"),
-        ({"spill_bytes": -1}, "spill_bytes=-1: a number of bytes is not negative"),
+        ({"spill_bytes": -1}, "spill_bytes=-1: this is no number of bytes, 0 or more"),
+        ({"data_bytes": "4GiB"}, "data_bytes='4GiB': this is no number of bytes, 0 or more"),
         (
             {"strategy": "slrum"},
             "strategy='slrum': there is no such strategy; there are: embedded, fog",
