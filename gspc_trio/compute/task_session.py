@@ -34,7 +34,7 @@ from gspc_trio.core.nested import (
 )
 from gspc_trio.core.task import Shape, TaskOptions
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
-from gspc_trio.protocol.values import BadValue, dumps, loads
+from gspc_trio.protocol.values import BadValue, dumps, loads, refuse_future
 from gspc_trio.workflow.containers import futures_in, make_holes
 from gspc_trio.workflow.failures import ExecutorBroken, exception_of
 
@@ -70,6 +70,8 @@ class NestedFuture(Future[T]):
 
     _decoded: Any = None
     _is_decoded = False
+
+    __reduce__ = refuse_future
 
     def __init__(self, session: TaskSession) -> None:
         super().__init__()

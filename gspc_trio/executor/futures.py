@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from gspc_trio.core.current import current_place
 from gspc_trio.core.task import Shape, TaskOptions
-from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.protocol.values import dumps, loads, refuse_future
 from gspc_trio.workflow.failures import TaskFailed, exception_of
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class TaskFuture(Future[T]):
     _told = False
     _has_condition = False
     _waker: Any = None
+
+    __reduce__ = refuse_future
 
     def __init__(self, owner: TaskOwner) -> None:
         # Not the base class's: that makes a condition and two lists at once, which cost more than all else of

@@ -15,7 +15,7 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence, Set
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import msgpack
 from msgspec import Struct
@@ -266,6 +266,18 @@ def text_of(error: BaseException) -> str:
         return str(error) or type(error).__name__
     except Exception:
         return type(error).__name__
+
+
+def refuse_future(_future: object) -> NoReturn:
+    """Stand for ``__reduce__`` of the futures of tasks: say where a future may be, not that it has a lock.
+
+    Raises:
+        TypeError: always.
+    """
+    raise TypeError(
+        "it is or holds the future of a task, which stands for its result only as an argument of a task, "
+        "also in lists, tuples, sets and dicts"
+    )
 
 
 _ADVICE = {
