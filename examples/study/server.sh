@@ -8,11 +8,26 @@ if [ "$(said host)" != "$(uname -n)" ]; then # somebody else may listen at the s
     echo "the launcher runs on the host $(said host), which alone can reach its HTTP interface" >&2
     exit 1
 fi
-http=$(said http)
 secret=$(said token)
+
+# launcher: its address, while its process lives: when it was killed, its port may be another's. One that goes on
+# from a journal says in the same file where it is.
+launcher() {
+    tries=0
+    until kill -0 "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$GSPC_SERVER_FILE")" 2>/dev/null; do
+        tries=$((tries + 1))
+        if [ "$tries" -gt 120 ]; then
+            echo "the launcher was killed" >&2
+            return 1
+        fi
+        sleep 1
+    done
+    said http
+}
 
 # ask METHOD PATH [BODY]: the secret goes through a pipe, for everybody sees the arguments of a process.
 ask() {
+    http=$(launcher) || return 1
     printf 'header = "Authorization: Bearer %s"\n' "$secret" |
         curl --silent --show-error --fail --retry 30 --retry-connrefused --retry-delay 1 --config - \
             --request "$1" ${3:+--data "$3"} "$http$2"

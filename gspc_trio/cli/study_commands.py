@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, TypeAlias
+from urllib.parse import parse_qsl
 
 from cyclopts import App, Parameter
 
@@ -136,16 +137,14 @@ def _ask(study: StudyClient, /, *path: object, **query: object) -> dict[str, obj
 
 def _jobs(client: StudyClient, state: str | None) -> Iterator[dict[str, object]]:
     """Yield the jobs that fit, page by page."""
-    before: object = None
+    then: object = ""
     while True:
-        told = _ask(client, "jobs", state=state, before=before)
-        jobs = told["jobs"]
+        told = _ask(client, "jobs", state=state, **dict(parse_qsl(str(then))))
+        jobs, then = told["jobs"], told["next"]
         assert isinstance(jobs, list)
         yield from jobs
-        numbers = [job["uid"] for job in jobs if job["uid"] is not None]
-        if not told["more"] or not numbers:
+        if not then:
             return
-        before = min(numbers)
 
 
 def describe_status(directory: Path, told: Told) -> Iterator[str]:

@@ -14,8 +14,6 @@ from gspc_trio.components.launcher.events import (
     CancelAtEngine,
     Cancelled,
     CloseConnection,
-    LauncherAction,
-    LauncherEvent,
     LauncherResumed,
     Listed,
     ListEngine,
@@ -35,6 +33,7 @@ from gspc_trio.components.launcher.shell.server_link import (
     launcher_limits,
     link_limits,
 )
+from gspc_trio.components.launcher.shell.turns import DrivenAction, DrivenEvent, MarkedLauncher
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo
@@ -73,7 +72,7 @@ class FakeLauncher:
         folder: Path,
         nursery: trio.Nursery,
         options: LauncherOptions = OPTIONS,
-        inbox: Inbox[LauncherEvent] | None = None,
+        inbox: Inbox[DrivenEvent] | None = None,
     ) -> None:
         self.folder = folder
         self.jobs: dict[str, SubmitToEngine] = {}
@@ -84,11 +83,11 @@ class FakeLauncher:
         self.is_there = True
         self.lines: list[Watched] = []
         self._ends: list[trio.abc.Stream] = []
-        self.inbox: Inbox[LauncherEvent] = Inbox() if inbox is None else inbox
+        self.inbox: Inbox[DrivenEvent] = Inbox() if inbox is None else inbox
         self._nursery = nursery
         limits = structs.replace(launcher_limits(options.timer_interval_s), outbox_items_max=OUTBOX_ITEMS_MAX)
         network = Network(wire_codec, bytes(32), limits=limits)
-        self.link = ServerLink(network, self.inbox, patience_s=PATIENCE_S)
+        self.link = ServerLink(network, self.inbox, patience_s=PATIENCE_S, key=bytes(32))
         self._network = network
         self.machine = Launcher(options, "s")
 
@@ -96,7 +95,7 @@ class FakeLauncher:
         return self.folder / f"server.{incarnation}.json"
 
     async def run(self) -> None:
-        await drive(self.machine, self.inbox, self.perform, check=True)
+        await drive(MarkedLauncher(self.machine), self.inbox, self.perform, check=True)
 
     def kill(self) -> None:
         """Be as one that was killed: nothing is told to anybody any more."""
@@ -112,13 +111,12 @@ class FakeLauncher:
         """Be the launcher that goes on for the one that was killed."""
         await self.cut()
         self.inbox = Inbox()
-        self.link = ServerLink(self._network, self.inbox, patience_s=PATIENCE_S)
-        self.link.restore(self.file, len(self.servers) - 1)
+        self.link = ServerLink(self._network, self.inbox, patience_s=PATIENCE_S, key=bytes(32))
         for action in self.machine.handle(LauncherResumed(), trio.current_time()):
             self.perform(action)
         self._nursery.start_soon(self.run)
 
-    def perform(self, action: LauncherAction) -> None:
+    def perform(self, action: DrivenAction) -> None:
         match action:
             case SubmitToEngine():
                 self.submitted.append(action)

@@ -11,6 +11,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import islice
 from typing import TypeAlias
 from urllib.parse import parse_qsl
@@ -220,7 +221,7 @@ class HttpRouter:
                 return HttpAnswer(200, describe_study(self._view.progress, self._interval_s, now))
             case ["jobs"]:
                 _allow(method, "GET", "POST")
-                return self._jobs(_query(query, "state", "before", "limit"), caller, now)
+                return self._jobs(_query(query, "state", "before", "after", "limit"), caller, now)
             case ["jobs", name]:
                 _allow(method, "GET", "DELETE")
                 job = self._job(name, caller)
@@ -265,33 +266,37 @@ class HttpRouter:
     # What is asked for --------------------------------------------------------------------------------------
 
     def _jobs(self, query: dict[str, str], caller: int | None, now: float) -> HttpAnswer:
-        state = query.get("state", "")
+        progress, state = self._view.progress, query.get("state", "")
         known = dict.fromkeys((*CLIENT_STATES, *JOB_STATES))
         if state and state not in known:
             near = did_you_mean(state, known)
             raise HttpRefusal(400, f"there is no state {state!r}{near}; there are: {', '.join(known)}")
         before = _number(query["before"], "before") if "before" in query else _ID_MAX
         most = min(_number(query.get("limit", str(JOBS_MAX)), "limit"), JOBS_MAX)
-        found = islice(self._fitting(state, before, caller, now), most + 1)
-        jobs = list(found)
-        page, has_more = jobs[:most], len(jobs) > most
-        if has_more:  # the answer to before=UID has all that waits: with jobs it would come twice
-            page = [job for job in page if job["uid"] is not None] or page
-        return HttpAnswer(200, {"jobs": page, "more": has_more})
+        after = _number(query["after"], "after") if "after" in query else -1
+        found = self._fitting(state, before, caller) if after < 0 else iter(())
+        jobs = list(islice(found, most + 1))
+        rest = most + 1 - len(jobs)
+        waiting = nsmallest(rest, self._waiting(after)) if state in ("", "postponed") else []
+        page: list[dict[str, object]] = [describe_job(progress, job, now) for job in jobs[:most]]
+        page += [_describe_postponed(progress.clients[one], now) for one in waiting[: most - len(page)]]
+        then = ""
+        if len(jobs) + len(waiting) > most > 0:
+            then = f"after={waiting[-2]}" if len(waiting) > 1 else f"before={jobs[most - 1].uid}"
+        return HttpAnswer(200, {"jobs": page, "more": bool(then), "next": then})
 
-    def _fitting(
-        self, state: str, before: int, caller: int | None, now: float
-    ) -> Iterator[dict[str, object]]:
+    def _fitting(self, state: str, before: int, caller: int | None) -> Iterator[StudyJobChanged]:
         progress = self._view.progress
         for job in progress.every_job():
             if job.uid < before and caller in (None, job.incarnation):
                 states = {job.state, *(client.state for client in progress.clients_of(job))}
                 if not state or state in states:
-                    yield describe_job(progress, job, now)
-        if state in ("", "postponed"):
-            for client in progress.clients.values():
-                if client.uid is None:
-                    yield _describe_postponed(client, now)
+                    yield job
+
+    def _waiting(self, after: int) -> Iterator[int]:
+        """Yield the ids above this one of the clients that wait for a place."""
+        clients = self._view.progress.clients
+        return (one for one, client in clients.items() if one > after and client.uid is None)
 
     def _job(self, name: str, caller: int | None) -> StudyJobChanged:
         uid = _number(name, "the number of a job (UID)")

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 from typing import TypeVar
 
+from msgspec import Struct
+
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
     CancelClient,
@@ -45,6 +47,12 @@ RETURN_KEPT = 100_000
 What is older has reached it: it answers pings, and reads in order.
 """
 
+
+SERVERS_KEPT = 100
+"""Jobs of the last servers are kept, and cancelled once more should their servers connect.
+
+That those before them are gone was confirmed long ago.
+"""
 
 _UNANSWERED: dict[type[object], Callable[[str], SiteEvent]] = {
     SubmitJob: lambda name: SubmitAnswered(name, None),
@@ -145,6 +153,11 @@ class LaunchedJob:
         self.job_id = ""
         self.told = ("", "")
 
+    @property
+    def asked(self) -> SubmitToEngine:
+        """Return what was submitted."""
+        return SubmitToEngine(self.uid, self.name, self.incarnation, self.client_ids, self.command)
+
     def submission(self, is_from_checkpoint: bool) -> SubmitToEngine:
         """Return what submits the job.
 
@@ -219,6 +232,52 @@ class LastByNumber(OrderedDict[int, T]):
         self.move_to_end(number)
         if len(self) > self._most:
             self.popitem(last=False)
+
+
+class ServerLife(Struct):
+    """When a server that is connected was heard of, and when it is asked for a sign of life.
+
+    Attributes:
+        interval_s: between two such questions; it is dead after twice that in silence.
+        heard_at: when something was heard of it.
+        ping_at: when it is asked next.
+    """
+
+    interval_s: float
+    heard_at: float = 0.0
+    ping_at: float = 0.0
+
+    @property
+    def silent_s(self) -> float:
+        """So long a server may be silent."""
+        return 2 * self.interval_s
+
+    @property
+    def due_at(self) -> float:
+        """When to look."""
+        return min(self.ping_at, self.heard_at + self.silent_s)
+
+    def begin(self, now: float) -> None:
+        """Note that it has connected."""
+        self.heard_at, self.ping_at = now, now + self.interval_s
+
+    def is_over(self, now: float) -> bool:
+        """Return whether it is dead."""
+        if now - self.ping_at > self.interval_s:  # the launcher could not listen itself
+            self.heard_at = max(self.heard_at, now - self.interval_s)
+        return now >= self.heard_at + self.silent_s
+
+    def wants_ping(self, now: float) -> bool:
+        """Return whether to ask it now."""
+        is_due = now >= self.ping_at
+        if is_due:
+            self.ping_at = now + self.interval_s
+        return is_due
+
+
+def last_servers() -> LastByNumber[LaunchedJob]:
+    """Return a place for the jobs of servers, of which the last are kept."""
+    return LastByNumber(SERVERS_KEPT)
 
 
 class KeptForServer:

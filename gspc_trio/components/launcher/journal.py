@@ -41,6 +41,7 @@ class StudyHead(Struct, frozen=True):
         study: its name.
         output_dir, work_dir: absolute paths of its directories.
         options: by name.
+        key: from which secrets of its servers are made, in hexadecimal digits.
     """
 
     version: str
@@ -48,6 +49,7 @@ class StudyHead(Struct, frozen=True):
     output_dir: str
     work_dir: str
     options: dict[str, object]
+    key: str
 
 
 def options_of_head(options: LauncherOptions) -> dict[str, object]:

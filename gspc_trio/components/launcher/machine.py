@@ -55,10 +55,19 @@ from gspc_trio.components.launcher.jobs import (
     LaunchedClient,
     LaunchedJob,
     PostponedJobs,
+    ServerLife,
+    last_servers,
     request_problem,
 )
 from gspc_trio.components.launcher.options import LauncherOptions
-from gspc_trio.components.launcher.states import HAS_SERVER, IS_OVER, TRANSITIONS, LauncherState
+from gspc_trio.components.launcher.states import (
+    HAS_SERVER,
+    IS_OVER,
+    RETURN_S,
+    TRANSITIONS,
+    UNCONNECTED_MAX,
+    LauncherState,
+)
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
     AskJob,
@@ -82,12 +91,6 @@ from gspc_trio.components.provision.site import (
     SubmitRefused,
 )
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
-
-UNCONNECTED_MAX = 3
-"""So many servers in a row that end without having connected stop the study."""
-
-RETURN_S = 120.0
-"""So long a launcher that was resumed waits for its server to come back."""
 
 
 class Launcher(MachineBase[LauncherEvent, LauncherAction]):
@@ -119,13 +122,13 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._clients: dict[int, LaunchedJob] = {}
         """Client that has not ended -> its job."""
         self._incarnation = 0
-        self._servers: dict[int, LaunchedJob] = {}
+        self._servers = last_servers()
         self._restart_at = 0.0
         """When the next server may be submitted."""
         self._unconnected = 0
         """Number of servers in a row that ended without having connected."""
         self._connection: int | None = None
-        self._heard_at = self._ping_at = 0.0
+        self._life = ServerLife(options.timer_interval_s)
         self._return_at: float | None = None
         """When a server that is to come back is given up."""
         self._kept = KeptForServer(resumable=resumable)
@@ -151,7 +154,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.IDLE:
             yield self.now
         if self.state is LauncherState.SERVING:
-            yield min(self._ping_at, self._dead_at)
+            yield self._life.due_at
         if self.state is LauncherState.AWAITING and self._return_at is not None:
             yield self._return_at
         if self.state is LauncherState.RESTARTING and self._restart_at > self.now:
@@ -185,12 +188,14 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         """Number of the server."""
         return self._incarnation
 
+    @property
+    def _next_server(self) -> int:
+        """Number of the next server to submit."""
+        return self._incarnation + (self._incarnation in self._servers)
+
     def jobs(self) -> list[tuple[SubmitToEngine, str]]:
         """Return what was submitted and is not known to be gone, each with its id, or ""."""
-        return [
-            (SubmitToEngine(job.uid, name, job.incarnation, job.client_ids, job.command), job.job_id)
-            for name, job in self._jobs.items()
-        ]
+        return [(job.asked, job.job_id) for job in self._jobs.values()]
 
     # Time and signals ---------------------------------------------------------------------------------------
 
@@ -208,19 +213,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._cancel_spared()
         self._tell_site(Tick())
 
-    @property
-    def _dead_at(self) -> float:
-        return self._heard_at + 2 * self._options.timer_interval_s
-
     def _look_for_life(self) -> None:
         assert self._connection is not None
-        interval = self._options.timer_interval_s
-        if self.now - self._ping_at > interval:  # it could not listen itself
-            self._heard_at = max(self._heard_at, self.now - interval)
-        if self.now >= self._dead_at:
-            self._server_lost(f"nothing was heard of the server for {2 * interval:g} s")
-        elif self.now >= self._ping_at:
-            self._ping_at = self.now + interval
+        if self._life.is_over(self.now):
+            self._server_lost(f"nothing was heard of the server for {self._life.silent_s:g} s")
+        elif self._life.wants_ping(self.now):
             self.actions.append(PingServer(self._connection))
 
     @handles(Signal)
@@ -272,7 +269,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _submit_server(self) -> None:
         self._enter(LauncherState.SUBMITTING)
-        job = self._servers[self._incarnation] = LaunchedJob(self._incarnation, (), ())
+        job = LaunchedJob(self._incarnation, (), ())
+        self._servers.keep(self._incarnation, job)
         self._submit(job)
 
     def _server_lost(self, reason: str, pause_s: float = 0.0) -> None:
@@ -285,10 +283,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if not self._options.fault_tolerance:
             self._end_study(Stop(1, reason, output_uid=uid))
         elif self._unconnected >= UNCONNECTED_MAX:
-            words = (
-                f"{UNCONNECTED_MAX} servers in a row have ended before they connected, the last one: {reason}"
-            )
-            self._end_study(Stop(1, words, output_uid=uid))
+            words = f"{UNCONNECTED_MAX} servers in a row have ended before they connected, the last one"
+            self._end_study(Stop(1, f"{words}: {reason}", output_uid=uid))
         else:
             self._incarnation += 1
             self._restart_at = self.now + pause_s
@@ -320,7 +316,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def _connected(self, event: NewConnection) -> None:
         if self.state is LauncherState.STOPPED:
             return
-        if event.incarnation is not None and event.incarnation not in self._servers:
+        if event.incarnation is not None and event.incarnation >= self._next_server:
             raise IllegalEvent(f"there was no server {event.incarnation}")
         if event.connection == self._connection:
             raise IllegalEvent(f"there is a connection {event.connection} already")
@@ -333,7 +329,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._enter(LauncherState.SERVING)
         self._facts.connected(job)
         self._connection, self._unconnected = event.connection, 0
-        self._heard_at, self._ping_at = self.now, self.now + self._options.timer_interval_s
+        self._life.begin(self.now)
         self._tell_site(JobRuns(job.name, event.job_id))
         self._tell_site(JobContact(job.name, 1))
         if self._stale:
@@ -366,17 +362,18 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if event.incarnation is None:
             return "it has not proved to be a server of this study"
         if event.incarnation < self._incarnation:
-            self._cancel_again(self._servers[event.incarnation])
+            self._cancel_again(event.incarnation)
             return f"server {event.incarnation} is over: server {self._incarnation} has taken over"
         if self.state is LauncherState.SERVING:
             return f"server {event.incarnation} is connected already, and connects once"
         if self.state is LauncherState.STOPPING:
-            self._cancel_again(self._servers[event.incarnation])
+            self._cancel_again(event.incarnation)
             return f"the study stops: {self._stop.reason}"
         return ""
 
-    def _cancel_again(self, job: LaunchedJob) -> None:
-        if not self._calls.is_under_way(CancelJob, job.name):
+    def _cancel_again(self, incarnation: int) -> None:
+        job = self._servers.get(incarnation)
+        if job is not None and not self._calls.is_under_way(CancelJob, job.name):
             self.actions.append(CancelAtEngine(self._calls.begin(CancelJob, job.name), job.name, job.job_id))
 
     @handles(ConnectionShutdown)
@@ -390,7 +387,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def _message(self, event: Message) -> None:
         if event.connection != self._connection:
             return  # it was closed
-        self._heard_at = self.now
+        self._life.heard_at = self.now
         self._facts.said(event.body)
         match event.body:
             case SubmitClients(again=True) | CancelClient(again=True) if self._kept.has_accepted(event.body):

@@ -46,3 +46,9 @@ HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, Launch
 
 IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})
 """Nothing is submitted any more."""
+
+UNCONNECTED_MAX = 3
+"""So many servers in a row that end without having connected stop the study."""
+
+RETURN_S = 120.0
+"""So long a launcher that was resumed waits for its server to come back."""

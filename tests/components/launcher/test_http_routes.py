@@ -138,12 +138,27 @@ def states(told: dict[str, object]) -> list[tuple[object, object]]:
     return [(job["uid"], job["state"]) for job in jobs]
 
 
-def test_what_waits_is_on_one_page_alone() -> None:
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 100])
+def test_all_that_runs_and_waits_is_on_some_page_once(limit: int) -> None:
     desk = busy()
-    desk.want(5)
-    first, last = desk.get("/jobs?limit=4"), desk.get("/jobs?limit=4&before=0")
-    assert (states(first), first["more"]) == ([(2, "submitted"), (1, "queued"), (0, "running")], True)
-    assert (states(last), last["more"]) == ([(None, "postponed")] * 2, False)
+    for client_id in (8, 5, 7):
+        desk.want(client_id)
+    found, then, pages = [], "", 0
+    while pages == 0 or then:
+        told = desk.get(f"/jobs?limit={limit}&{then}".rstrip("&"))
+        found += ids(told)
+        then, pages = str(told["next"]), pages + 1
+        assert told["more"] is bool(then)
+    assert found == [2, 1, 0, "client 4", "client 5", "client 7", "client 8"]
+    assert pages == -(-7 // limit)
+
+
+def ids(told: dict[str, object]) -> list[object]:
+    jobs = told["jobs"]
+    assert isinstance(jobs, list)
+    return [
+        job["uid"] if job["uid"] is not None else f"client {job['clients'][0]['client_id']}" for job in jobs
+    ]
 
 
 def test_jobs_are_listed_all_or_those_in_a_state() -> None:

@@ -41,6 +41,7 @@ from gspc_trio.components.launcher.events import (
     Submitted,
     SubmitToEngine,
 )
+from gspc_trio.components.launcher.jobs import SERVERS_KEPT
 from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.core.machine import IllegalEvent
@@ -423,6 +424,22 @@ def test_a_launcher_that_was_stopped_itself_listens_before_it_judges():
         SendToServer(1, StatesStale("the engine does not tell of its jobs"))
     ]
     assert study.state == "serving"
+
+
+def test_of_many_servers_the_last_are_kept_and_all_are_told_why():
+    study = Study(job_limit=2 * SERVERS_KEPT).serving()
+    last = SERVERS_KEPT + 5
+    for number in range(1, last + 1):
+        actions = study.tell(ConnectionShutdown(number))
+        server = next(action for action in actions if isinstance(action, SubmitToEngine))
+        study.tell(Submitted(server.uid, str(1000 + number)))
+        study.tell(NewConnection(number + 1, number))
+    assert len(study.machine._servers) == SERVERS_KEPT
+    for number in (0, last - SERVERS_KEPT, last - 1):
+        told = f"server {number} is over: server {last} has taken over"
+        assert study.tell(NewConnection(1000 + number, number))[-1] == RefuseConnection(1000 + number, told)
+    with pytest.raises(IllegalEvent):
+        study.tell(NewConnection(2000, last + 1))
 
 
 def test_a_second_connection_of_the_same_server_is_refused():

@@ -28,7 +28,7 @@ from gspc_trio.components.launcher.events import (
     Submitted,
     SubmitToEngine,
 )
-from gspc_trio.components.launcher.machine import RETURN_S
+from gspc_trio.components.launcher.states import RETURN_S
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.core.machine import Tick
 from tests.components.launcher.support import COMMAND, Study, job

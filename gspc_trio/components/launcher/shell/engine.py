@@ -29,6 +29,7 @@ from gspc_trio.components.launcher.events import (
 from gspc_trio.components.launcher.options import LauncherOptions
 from gspc_trio.components.launcher.shell.host_jobs import HostJobs
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
+from gspc_trio.components.launcher.shell.turns import DrivenEvent
 from gspc_trio.components.launcher.study_job import JobProcess, StudyJob, study_job
 from gspc_trio.components.provision.batch import (
     BadRequest,
@@ -96,7 +97,7 @@ class StudyEngine(Performer[EngineAction]):
         options: LauncherOptions,
         folder: StudyFolder,
         work_dir: Path,
-        inbox: Inbox[LauncherEvent],
+        inbox: Inbox[DrivenEvent],
         write_server_file: Callable[[Path, int], None],
         host: BatchHost | None = None,
     ) -> None:

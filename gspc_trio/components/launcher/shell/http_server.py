@@ -25,7 +25,6 @@ from msgspec import structs
 from gspc_trio.components.launcher.events import (
     CancelClient,
     CloseConnection,
-    LauncherEvent,
     Message,
     NewConnection,
     PingServer,
@@ -52,9 +51,11 @@ from gspc_trio.components.launcher.http_routes import (
     answer_of_launcher,
 )
 from gspc_trio.components.launcher.shell.http_file import HttpAccess
+from gspc_trio.components.launcher.shell.turns import DrivenEvent, all_done
 from gspc_trio.components.provision.shell.block_folders import open_regular
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.scopes.drive import Inbox
+from gspc_trio.nursery.scopes.news import News
 from gspc_trio.records.facts import Record, StreamOpened
 from gspc_trio.records.lines import record_fields
 
@@ -85,8 +86,8 @@ LINGER_S = 1.0
 FIRST_REQUEST = 1 << 52
 """Requests that have come by HTTP have this number, or a higher one."""
 
-LOOK_S = 0.1
-"""Seconds between two looks for news, for an answer that waits for some."""
+GATHER_S = 0.02
+"""So long an answer that waits for news waits for more of it, seconds."""
 
 ENDS_KEPT = 100
 """Last ends of connections of servers that use HTTP that are kept."""
@@ -109,7 +110,7 @@ class HttpServers(Performer[SendToServer | PingServer | RefuseConnection | Close
         connected: the server that is connected now, and its connection.
     """
 
-    def __init__(self, inbox: Inbox[LauncherEvent], connected: Callable[[], tuple[int, int] | None]) -> None:
+    def __init__(self, inbox: Inbox[DrivenEvent], connected: Callable[[], tuple[int, int] | None]) -> None:
         self._inbox = inbox
         self._connected = connected
         self._last = 0
@@ -131,8 +132,7 @@ class HttpServers(Performer[SendToServer | PingServer | RefuseConnection | Close
         self._requests += 1
         request, body = self._requests, asked.body
         self._inbox.put(Message(number, _numbered(body, request)))
-        while self._inbox and not self._inbox.closed:  # what is not in it any more was answered
-            await trio.lowlevel.checkpoint()
+        await all_done(self._inbox)
         end = self._ended.get(number)
         if end is not None and not (isinstance(body, StudyDone) and isinstance(end, CloseConnection)):
             return HttpAnswer(409, {"error": end.reason})
@@ -173,6 +173,7 @@ class HttpServer:
 
     Args:
         view: of the study.
+        news: told when the view has changed.
         servers: those that use HTTP alone.
         incarnation_of: secret -> the server that has it, or None; in constant time.
         output_dir: of the study, for what its jobs print.
@@ -185,6 +186,7 @@ class HttpServer:
     def __init__(
         self,
         view: StudyView,
+        news: News,
         servers: HttpServers,
         incarnation_of: Callable[[bytes], int | None],
         output_dir: Path,
@@ -196,6 +198,7 @@ class HttpServer:
         self.token = token or (before.token if before is not None else secrets.token_urlsafe(32))
         self._before = before
         self._view = view
+        self._news = news
         self._servers = servers
         self._incarnation_of = incarnation_of
         self._output_dir = output_dir
@@ -299,14 +302,13 @@ class HttpServer:
     async def _events(self, asked: AwaitEvents) -> HttpAnswer:
         if asked.incarnation is not None:
             self._servers.heard(asked.incarnation)
-        until = trio.current_time() + asked.wait_s
-        after = asked.after
-        while True:
-            found, after, missed = self._view.events(after, asked.incarnation)
-            if found or missed or trio.current_time() >= until:
-                body = {"events": await _as_events(found), "next": after, "missed": missed}
-                return HttpAnswer(200, body)
-            await trio.sleep(LOOK_S)
+        found, after, missed = self._view.events(asked.after, asked.incarnation)
+        with trio.move_on_after(asked.wait_s):
+            while not (found or missed):
+                await self._news.wait()
+                await trio.sleep(GATHER_S)
+                found, after, missed = self._view.events(after, asked.incarnation)
+        return HttpAnswer(200, {"events": await _as_events(found), "next": after, "missed": missed})
 
 
 def _numbered(body: ServerMessage, request: int) -> ServerMessage:

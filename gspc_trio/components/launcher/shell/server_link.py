@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter as Counts
 from pathlib import Path
 
 import trio
@@ -15,7 +15,6 @@ from gspc_trio.components.launcher.events import (
     CloseConnection,
     ConnectionEnds,
     ConnectionShutdown,
-    LauncherEvent,
     LauncherPing,
     Message,
     NewConnection,
@@ -25,13 +24,12 @@ from gspc_trio.components.launcher.events import (
     ServerMessage,
     ToServer,
 )
+from gspc_trio.components.launcher.shell.turns import DrivenEvent
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.connection_file import (
-    ConnectionFileError,
     ConnectionInfo,
-    read_connection_file,
     write_connection_file,
 )
 from gspc_trio.nursery.connections.network import Network, outward_address
@@ -50,7 +48,11 @@ CONNECTIONS_MAX = 4
 TEXT_CHARACTERS_MAX = 4 * KIB
 """Longer texts for people are cut."""
 
-SECRET_BYTES = 32
+KEY_BYTES = 32
+"""Of the key of a study, from which the secrets of its servers are made."""
+
+NUMBER_BYTES = 8
+"""A secret begins with the number of its server, so that it is found without a list of all."""
 
 _NAME = re.compile(r"(?P<incarnation>[0-9]{1,9})(?: (?P<job_id>[A-Za-z0-9_][A-Za-z0-9_.@\[\]-]{0,127}))?")
 """How a server calls itself: its incarnation, and what the batch system calls its job, if it knows that."""
@@ -111,22 +113,24 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
         inbox: of the machine of the launcher.
         authority: issues certificates for the servers, where connections are encrypted.
         patience_s: how long servers wait for another launcher in the place of this one.
+        key: secrets of servers are made from it; a launcher that goes on has the same one. b"": a new one.
     """
 
     def __init__(
         self,
         network: Network,
-        inbox: Inbox[LauncherEvent],
+        inbox: Inbox[DrivenEvent],
         authority: Authority | None = None,
         patience_s: float = 0.0,
+        key: bytes = b"",
     ) -> None:
         self._network = network
         self._inbox = inbox
         self._authority = authority
         self._patience_s = patience_s
-        self._secrets: dict[int, bytes] = {}
+        self._key = key or secrets.token_bytes(KEY_BYTES)
         self._open: dict[int, _Connection] = {}
-        self._counts: dict[int, int] = {}
+        self._counts: Counts[int] = Counts()
         self._numbers = Counter()
         self._address = ""
         network.token_of = self.token_of
@@ -154,27 +158,14 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
             task_status.started(self._address)
 
     def secret_of(self, incarnation: int) -> bytes:
-        """Return the secret of a server, which is made when it is first asked for."""
-        return self._secrets.setdefault(incarnation, secrets.token_bytes(SECRET_BYTES))
-
-    def restore(self, file: Callable[[int], Path], incarnation: int) -> None:
-        """Take over the secrets that a launcher before this one has written for its servers.
-
-        Args:
-            file: server -> its file.
-            incarnation: of the newest.
-        """
-        for number in range(incarnation + 1):
-            with suppress(ConnectionFileError):  # it was not written yet
-                self._secrets[number] = read_connection_file(file(number)).token
+        """Return the secret of a server."""
+        number = incarnation.to_bytes(NUMBER_BYTES, "big")
+        return number + hmac.digest(self._key, number, "sha256")
 
     def incarnation_of(self, secret: bytes) -> int | None:
         """Return the server that has a secret, or None."""
-        found = None
-        for incarnation, one in self._secrets.items():
-            if secrets.compare_digest(one, secret):
-                found = incarnation
-        return found
+        incarnation = int.from_bytes(secret[:NUMBER_BYTES], "big")
+        return incarnation if hmac.compare_digest(self.secret_of(incarnation), secret) else None
 
     def write_server_file(self, path: Path, incarnation: int, http: str = "") -> None:
         """Write the file that says where to connect, and the secret; its owner alone can read it.
@@ -202,8 +193,9 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
     def token_of(self, role: str, name: str) -> bytes | None:
         """Return what a dialer of this role and name has to know."""
         found = _NAME.fullmatch(name)
-        known = self._secrets.get(int(found["incarnation"])) if found and role == SERVER_ROLE else None
-        return known or secrets.token_bytes(SECRET_BYTES)
+        if found is None or role != SERVER_ROLE:
+            return secrets.token_bytes(KEY_BYTES)
+        return self.secret_of(int(found["incarnation"]))
 
     # Connections --------------------------------------------------------------------------------------------
 
@@ -214,11 +206,11 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
             drop_offender(peer, f"{peer.role} {peer.name!r} is no server of a study")
             return
         incarnation = int(found["incarnation"])
-        count = self._counts.get(incarnation, 0)
+        count = self._counts[incarnation]
         if count >= CONNECTIONS_MAX:
             peer.post(ConnectionEnds(f"server {incarnation} has {count} connections already"))
             return
-        self._counts[incarnation] = count + 1
+        self._counts[incarnation] += 1
         number = self._numbers.next()
         connection = self._open[number] = _Connection(peer)
         try:
@@ -228,6 +220,7 @@ class ServerLink(Performer[SendToServer | PingServer | RefuseConnection | CloseC
         finally:
             del self._open[number]
             self._counts[incarnation] -= 1
+            self._counts += Counts()  # forgets those that have none
             self._inbox.put(ConnectionShutdown(number))
 
     async def _take_all(self, number: int, peer: Peer) -> None:

@@ -58,8 +58,14 @@ from gspc_trio.components.launcher.shell.http_file import (
 )
 from gspc_trio.components.launcher.shell.http_server import HttpServer, HttpServers
 from gspc_trio.components.launcher.shell.journal_file import StudyJournal
-from gspc_trio.components.launcher.shell.server_link import ServerLink, launcher_limits, listen_address
+from gspc_trio.components.launcher.shell.server_link import (
+    KEY_BYTES,
+    ServerLink,
+    launcher_limits,
+    listen_address,
+)
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
+from gspc_trio.components.launcher.shell.turns import DrivenAction, DrivenEvent, Mark, MarkedLauncher
 from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.shell.batch_host import BatchHost
 from gspc_trio.components.wire.codec import wire_codec
@@ -69,6 +75,7 @@ from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.private_file import process_start
 from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.nursery.scopes.news import News
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.records.facts import (
@@ -108,7 +115,7 @@ class StudyEnd:
     lines: tuple[str, ...] = ()
 
 
-class RunningStudy(Performer[LauncherAction]):
+class RunningStudy(Performer[DrivenAction]):
     """A study that is launched; see :func:`open_launcher`.
 
     Attributes:
@@ -137,9 +144,10 @@ class RunningStudy(Performer[LauncherAction]):
         self._records = records
         self._machine = Launcher(options, self.name, records=True, resumable=resumable)
         self._driven: Machine[LauncherEvent, LauncherAction] = self._machine
+        self._news = News()
         self._shift_s = 0.0
         self._goes_on = False
-        self._inbox: Inbox[LauncherEvent] = Inbox()
+        self._inbox: Inbox[DrivenEvent] = Inbox()
         self._engine: StudyEngine | None = None
         self._link: ServerLink | None = None
         self._http = HttpServers(self._inbox, lambda: self._machine.connected)
@@ -206,7 +214,7 @@ class RunningStudy(Performer[LauncherAction]):
         try:
             if self._goes_on and self._stop is None:
                 self._take_over(engine, link)
-            await drive(self._driven, self._inbox, self.perform)
+            await drive(MarkedLauncher(self._driven), self._inbox, self.perform)
             stop = self._stop
             assert stop is not None, "the inbox is closed when the machine has stopped"
             lines: list[str] = []
@@ -237,8 +245,13 @@ class RunningStudy(Performer[LauncherAction]):
             if isinstance(record, StudyChanged) and record.heard_at_s is not None:
                 record = replace(record, heard_at_s=record.heard_at_s - self._shift_s)
         self.view.apply(record)
+        self._news.tell()
         if self._records is not None:
             self._records(record)
+
+    @performs(Mark)
+    def _passed(self, action: Mark) -> None:
+        action.passed.set()
 
     @performs(Stop)
     def _stopped(self, action: Stop) -> None:
@@ -304,6 +317,7 @@ async def _open_http(
             before = await trio.to_thread.run_sync(read_http_file, study._folder.secrets)
     server = HttpServer(
         study.view,
+        study._news,
         study._http,
         link.incarnation_of,
         study.output_dir,
@@ -348,7 +362,8 @@ def _journal_of(
     if head is None:
         name = f"gspc-{secrets.token_hex(4)}"
         told = options_of_head(options)
-        head = StudyHead(VERSION, name, str(folder.path), str(work_dir), told)
+        key = secrets.token_hex(KEY_BYTES)
+        head = StudyHead(VERSION, name, str(folder.path), str(work_dir), told, key)
         if journal is not None:
             journal.begin(head)
     return folder, journal, head
@@ -405,9 +420,8 @@ async def open_launcher(
             limits=launcher_limits(options.timer_interval_s),
             credentials="" if authority is None else authority.issue("launcher"),
         )
-        link = ServerLink(network, study._inbox, authority, 0.0 if noted is None else JOURNAL_PATIENCE_S)
-        if noted is not None:
-            link.restore(folder.server_file, study._machine.incarnation)
+        patience_s, key = 0.0 if noted is None else JOURNAL_PATIENCE_S, bytes.fromhex(head.key)
+        link = ServerLink(network, study._inbox, authority, patience_s, key)
         async with open_scope() as nursery:
             study.address = await nursery.start(link.run, where)
             await _open_http(nursery, study, link, options)

@@ -18,8 +18,6 @@ from gspc_trio.components.launcher.events import (
     ClientMoved,
     ClientState,
     CloseConnection,
-    LauncherAction,
-    LauncherEvent,
     Message,
     NewConnection,
     PingServer,
@@ -48,7 +46,9 @@ from gspc_trio.components.launcher.shell.http_server import (
     HttpServer,
     HttpServers,
 )
+from gspc_trio.components.launcher.shell.turns import DrivenAction, DrivenEvent, Mark, MarkedLauncher
 from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.nursery.scopes.news import News
 from gspc_trio.records.facts import StreamOpened, StudyChanged, StudyClientChanged, StudyJobChanged
 from tests.components.launcher.support import USUAL
 
@@ -64,24 +64,27 @@ class Desk:
     """A launcher whose engine takes every job, and its HTTP interface."""
 
     def __init__(self, directory: Path, interval_s: float) -> None:
-        self.inbox: Inbox[LauncherEvent] = Inbox()
-        self.view = StudyView()
+        self.inbox: Inbox[DrivenEvent] = Inbox()
+        self.view, self.news = StudyView(), News()
         self.machine = Launcher(evolve(USUAL, timer_interval_s=interval_s), "s", records=True)
         self.servers = HttpServers(self.inbox, lambda: self.machine.connected)
         self.told: list[object] = []
         self.ends: list[Stop] = []
         keys = {FIRST: 0, SECOND: 1}
         opened = StreamOpened(0.0, 0.0, "1")
-        self.server = HttpServer(self.view, self.servers, keys.get, directory, 5.0, opened, TOKEN)
+        self.server = HttpServer(self.view, self.news, self.servers, keys.get, directory, 5.0, opened, TOKEN)
         self.router = self.server.router([HOST])
         self.nursery: trio.Nursery
 
-    def perform(self, action: LauncherAction) -> None:
+    def perform(self, action: DrivenAction) -> None:
         match action:
+            case Mark():
+                action.passed.set()
             case SubmitToEngine():
                 self.inbox.put(Submitted(action.uid, str(10 + action.uid)))
             case StudyChanged() | StudyJobChanged() | StudyClientChanged():
                 self.view.apply(action)
+                self.news.tell()
             case Stop():
                 self.ends.append(action)
         if isinstance(action, SendToServer | PingServer | RefuseConnection | CloseConnection):
@@ -123,7 +126,7 @@ async def open_desk(directory: Path, interval_s: float = 5.0) -> AsyncIterator[D
     desk = Desk(directory, interval_s)
     async with trio.open_nursery() as nursery:
         desk.nursery = nursery
-        nursery.start_soon(drive, desk.machine, desk.inbox, desk.perform)
+        nursery.start_soon(drive, MarkedLauncher(desk.machine), desk.inbox, desk.perform)
         await trio.testing.wait_all_tasks_blocked()
         yield desk
         nursery.cancel_scope.cancel()
@@ -400,7 +403,7 @@ async def test_a_launcher_that_goes_on_serves_where_the_one_before_it_has(tmp_pa
         opened = StreamOpened(0.0, 0.0, "1")
 
         def server(access: HttpAccess) -> HttpServer:
-            return HttpServer(desk.view, desk.servers, {}.get, tmp_path, 5.0, opened, "", access)
+            return HttpServer(desk.view, desk.news, desk.servers, {}.get, tmp_path, 5.0, opened, "", access)
 
         other = server(before)  # its port is taken
         assert other.token == "old token"

@@ -15,7 +15,7 @@ from gspc_trio.components.launcher.shell.journal_file import StudyJournal
 from gspc_trio.version import VERSION
 from tests.components.launcher.support import USUAL
 
-HEAD = StudyHead(VERSION, "s", "/out", "/work", options_of_head(USUAL))
+HEAD = StudyHead(VERSION, "s", "/out", "/work", options_of_head(USUAL), "00")
 
 
 def filled(directory: Path) -> Path:
@@ -90,4 +90,4 @@ def test_a_study_goes_on_with_its_options_only():
     with pytest.raises(BadOption, match="its study was begun with job_limit = 3, and not with 5"):
         check_head(HEAD, evolve(USUAL, job_limit=5))
     with pytest.raises(BadOption, match="it was begun by version none"):
-        check_head(StudyHead("none", "s", "", "", {}), USUAL)
+        check_head(StudyHead("none", "s", "", "", {}, ""), USUAL)

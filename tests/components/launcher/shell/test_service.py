@@ -114,7 +114,7 @@ async def test_a_server_that_is_still_to_be_submitted_has_no_secret(tmp_path: Pa
     directory, output = tmp_path / "journal", tmp_path / "out"
     output.mkdir()
     journal, lines = StudyJournal(directory), EventLines()
-    journal.begin(StudyHead(VERSION, "s", str(output), str(tmp_path), options_of_head(options)))
+    journal.begin(StudyHead(VERSION, "s", str(output), str(tmp_path), options_of_head(options), "00"))
     for event in (Tick(), SubmitFailed(0, "no")):
         journal.note(lines.write(0.0, event))
     journal.close()
