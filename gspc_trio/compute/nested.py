@@ -95,10 +95,23 @@ class TaskExecutor(ExecutorInterface):
             TimeoutError: (from the iterator) a result was not there in time.
             Exception: (from the iterator) what the function raised.
         """
+        items = zip(*iterables, strict=False)
+        return self.starmap(fn, items, timeout=timeout, chunksize=chunksize, buffersize=buffersize)
+
+    def starmap(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[Iterable[object]],
+        *,
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Run ``fn`` on the arguments in each item, ``fn(*item)``; the rest as :meth:`map`."""
         size = checked_count("chunksize", chunksize)
         ahead = None if buffersize is None else checked_count("buffersize", buffersize)
         end_s = None if timeout is None else monotonic() + timeout
-        items = zip(*iterables, strict=False)
+        items = map(tuple, iterable)
         if size == 1:
             calls = (self.submit(fn, *item) for item in items)
             return _results(deque(islice(calls, ahead)), calls, end_s)
@@ -185,7 +198,8 @@ def _place() -> ComputePlace:
     place = current_place()
     if place is None or not place.task_id:
         raise RuntimeError(
-            "current_executor() is for the code of tasks, and no task runs here: make an Executor() instead"
+            "current_executor() is for the code of tasks, and no task runs here: make an Executor() instead; "
+            "a thread that a task has started gets from it what its current_executor() returned"
         )
     return place
 

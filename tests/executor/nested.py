@@ -39,6 +39,7 @@ def wait_in_all_ways() -> list[object]:
     found: list[object] = [sorted(future.result() for future in as_completed(futures))]
     found.append(list(executor.map(double, range(3))))
     found.append(list(executor.map(add, range(5), range(5), chunksize=2, buffersize=1)))
+    found.append(list(executor.starmap(add, [(1, 2), (3, 4)], chunksize=2)))
     found.append(executor.submit(add, executor.submit(double, 3), 1, more=10).result())
     nested = {"all": [executor.submit(double, number) for number in range(3)], "more": (1, [futures[2]])}
     found.append(executor.submit(opened, nested, more=[executor.submit(double, 5)]).result())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import pytest
 
 from gspc_trio import Executor, current_executor
+from gspc_trio.compute.nested import TaskExecutor
 from gspc_trio.core.nested import DEPTH_MAX
 from tests.e2e.support import wait_until
 from tests.executor.nested import (
@@ -35,7 +37,8 @@ def test_what_is_nested_too_deep_is_called_at_once(executor: Executor) -> None:
 
 def test_all_ways_to_wait(executor: Executor) -> None:
     filled = ({"all": [0, 2, 4], "more": (1, [4])}, [10])
-    expected = [[0, 2, 4, 6], [0, 2, 4], [0, 2, 4, 6, 8], 17, filled, 8, "LookupError('no')", True]
+    mapped = ([0, 2, 4], [0, 2, 4, 6, 8], [3, 7])
+    expected = [[0, 2, 4, 6], *mapped, 17, filled, 8, "LookupError('no')", True]
     both = [executor.submit(wait_in_all_ways) for _ in range(2)]
     assert [future.result(PATIENCE_S) for future in both] == [expected, expected]
 
@@ -57,6 +60,12 @@ def test_nested_tasks_end_with_those_that_wait_for_them(executor: Executor, tmp_
 def test_a_nested_task_that_dies_is_tried_again_or_lost(executor: Executor, tmp_path: Path) -> None:
     future = executor.submit(start_those_that_die, str(tmp_path / "died"))
     assert future.result(PATIENCE_S) == ("lives", "TaskFailed: lost", 42)
+
+
+@pytest.mark.parametrize("name", ["map", "starmap", "with_options", "shutdown", "submit"])
+def test_it_is_called_as_an_executor_is(name: str) -> None:
+    nested, plain = (inspect.signature(getattr(one, name)) for one in (TaskExecutor, Executor))
+    assert str(nested).rpartition("->")[0] == str(plain).rpartition("->")[0]
 
 
 def test_other_code_has_no_such_executor() -> None:
