@@ -43,6 +43,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
+from gspc_trio.cli.foreign import HowToRead, reading_of
 from gspc_trio.cli.job_commands import (
     FILE_NAMES,
     Flag,
@@ -68,6 +69,7 @@ from gspc_trio.components.job.shell.output import (
 from gspc_trio.components.job.shell.server import JobSettings
 from gspc_trio.components.job.shell.workflow_file import (
     LoadedWorkflow,
+    Reading,
     WorkflowFileError,
     blame_file,
     load_workflow_file,
@@ -83,6 +85,7 @@ from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import from_plain, to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
+from gspc_trio.workflow.formats.format import ForeignWorkflow
 from gspc_trio.workflow.net import terminate
 
 app = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
@@ -109,6 +112,13 @@ LargeValues = Annotated[
 RunWeight = Annotated[
     Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
 ]
+FromDump = Annotated[
+    Path | None,
+    Parameter(
+        help="Begin with the state in this file, which gspc-jobserver dump has written, in place of the "
+        "values of workflow()."
+    ),
+]
 RecordsFile = Annotated[
     Path | None, Parameter(help="Write everything that happens to this file, one line of JSON each.")
 ]
@@ -119,6 +129,7 @@ async def run(
     workflow: Path,
     *,
     settings: Settings = None,
+    reading: HowToRead = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     iml: ImlFile = None,
@@ -126,7 +137,7 @@ async def run(
     sites: SitesFile = None,
     records: RecordsFile = None,
     journal: MaybeDirectory = None,
-    from_dump: Path | None = None,
+    from_dump: FromDump = None,
     caching: Caching = None,
     keep_going: Annotated[bool, Flag] = False,
     cores: RunCores = 0,
@@ -147,16 +158,14 @@ async def run(
     Parameters
     ----------
     workflow
-        A Python file with a function workflow().
+        A Python file with a function workflow(), or a file of another format, such as net.pnml.
     settings
-        name=value for a parameter of workflow(); repeat it to set several.
+        name=value for a parameter of workflow(); in files of other formats PORT=VALUE, a token for an input
+        port. Repeat it to set several.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
     journal
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
-    from_dump
-        Begin with the state in this file, which gspc-jobserver dump has written, in place of the values of
-        workflow().
     keep_going
         After a failure, run everything that does not depend on the failed task.
     priority
@@ -177,9 +186,10 @@ async def run(
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
     large = parse_size(large_values) if large_values else None
-    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large)
+    how = reading_of(reading)
+    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
     with json_alone(json) as out:
-        to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
+        to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal, how)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             job = _job_settings(options, loaded, caching, iml)
             return await _run_loaded(
@@ -187,12 +197,14 @@ async def run(
             )
 
 
-def _load(workflow: Path, settings: list[str], dump: Path | None, journal: Path | None) -> LoadedWorkflow:
+def _load(
+    workflow: Path, settings: list[str], dump: Path | None, journal: Path | None, reading: Reading
+) -> LoadedWorkflow:
     if dump is not None and journal is not None:
         raise UsageError("--from-dump begins in the middle, where --journal cannot: give only one of them")
     try:
         with interruptible():
-            loaded = load_workflow_file(workflow, settings)
+            loaded = load_workflow_file(workflow, settings, reading)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
     return loaded if dump is None else begun_with_dump(loaded, dump)
@@ -349,12 +361,13 @@ async def _run_loaded(
             result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
     except JobFailed as failed:
         result, failure = failed.result, failed
-    is_kept = kept is None or detached is not None or _is_kept(result, kept)
+    told = summary(result, loaded.foreign)
+    is_kept = kept is None or detached is not None or _is_kept(told, kept)
     if json_file is not None:
-        print_json(summary(result), json_file)
+        print_json(told, json_file)
     if failure is not None:
         if settings.keep_going and json_file is None:
-            _print_outputs(result)
+            _print_outputs(result, loaded.foreign)
         if result.cache is not None and json_file is None:
             print(f"gspc-jobserver: {result.cache}", file=sys.stderr)
         raise failure
@@ -363,10 +376,10 @@ async def _run_loaded(
     return 0 if is_kept else 1
 
 
-def _is_kept(result: JobResult, file: Path) -> bool:
+def _is_kept(told: dict[str, object], file: Path) -> bool:
     """Write results to a file; say so if that cannot be, which must not cost what is printed."""
     try:
-        write_results(summary(result), file)
+        write_results(told, file)
     except CommandError as error:
         print(f"gspc-jobserver: {error}", file=sys.stderr)
         return False
@@ -421,16 +434,20 @@ async def _run(
         return result
 
 
-def summary(result: JobResult) -> dict[str, object]:
+def summary(result: JobResult, foreign: ForeignWorkflow | None = None) -> dict[str, object]:
     """Return what ``--json`` prints: outputs, tasks by state, elapsed_s, and cache if there is one."""
-    told: dict[str, object] = {"outputs": result.outputs, "tasks": result.tasks}
+    outputs = result.outputs if foreign is None else foreign.plain_outputs(result.outputs)
+    told: dict[str, object] = {"outputs": outputs, "tasks": result.tasks}
     told["elapsed_s"] = result.elapsed_s
     if result.cache is not None:
         told["cache"] = to_plain(result.cache)
     return told
 
 
-def _print_outputs(result: JobResult) -> None:
+def _print_outputs(result: JobResult, foreign: ForeignWorkflow | None) -> None:
+    if foreign is not None:
+        foreign.report(result.outputs)
+        return
     for port, values in result.outputs.items():
         for value in values[:VALUES_SHOWN_MAX]:
             text = str(value)
@@ -448,11 +465,11 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
                 report(result.outputs)
         except WorkflowFileError as error:
             if kept is None and journal is None:
-                _print_outputs(result)
+                _print_outputs(result, loaded.foreign)
             where = where_results_are(kept, journal)
             raise CommandError(f"the report failed: {error}; {where}") from error
     else:
-        _print_outputs(result)
+        _print_outputs(result, loaded.foreign)
     number = result.tasks["finished"]
     cache = "" if result.cache is None else f"; {result.cache}"
     print(f"{number} {'task' if number == 1 else 'tasks'} in {result.elapsed_s:.2f} s{cache}")
@@ -464,7 +481,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
     errors: list[str] = []
     try:
         if kept is not None:
-            write_results(summary(result), kept)
+            write_results(summary(result, loaded.foreign), kept)
     except CommandError as error:
         errors.append(str(error))
     try:

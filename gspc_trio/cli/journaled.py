@@ -15,9 +15,14 @@ from gspc_trio.cli.common import CommandError, UsageError, interruptible, print_
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.reuse import Reuse
 from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
-from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, load_workflow_file
+from gspc_trio.components.job.shell.workflow_file import (
+    FROM_ITSELF,
+    LoadedWorkflow,
+    Reading,
+    load_workflow_file,
+)
 from gspc_trio.policies.scheduling import DEFAULT
-from gspc_trio.protocol.plain import to_plain
+from gspc_trio.protocol.plain import from_plain, to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow, transformed
 
@@ -32,6 +37,7 @@ class RunOptions(Struct, frozen=True):
     priority: int = 0
     policy: str = DEFAULT
     large_bytes_min: int | None = None
+    reading: Reading = FROM_ITSELF
 
 
 @contextmanager
@@ -46,7 +52,7 @@ def new_journal(
     if directory is None:
         yield None
         return
-    plain = asdict(options)
+    plain = {**asdict(options), "reading": asdict(options.reading)}
     about = About(VERSION, str(file.resolve()), loaded.fingerprint, tuple(settings), plain)
     with create_journal(directory, about) as journal:
         yield journal
@@ -77,7 +83,8 @@ def old_journal(
         settings = _settings(about.settings, changed or ())
         try:
             with interruptible():
-                loaded = load_workflow_file(Path(about.file), settings)
+                reading = from_plain(about.options, RunOptions).reading
+                loaded = load_workflow_file(Path(about.file), settings, reading)
         except SettingError as error:
             if changed is None:
                 raise

@@ -70,6 +70,18 @@ class Forward(Struct, frozen=True):
     part: int = -1
 
 
+class Copies(Struct, frozen=True):
+    """Several tokens of one value.
+
+    Attributes:
+        target: where they go.
+        count: how many, 1 or more.
+    """
+
+    target: Place | str | Each | Forward
+    count: int
+
+
 class Unpassed(Struct, frozen=True):
     """A control token among inputs by position: what the transition runs does not get it.
 
@@ -84,7 +96,7 @@ NAMED = "data:"
 """Begins the name of a place that holds published data; every transition that names the data reads it."""
 
 Source: TypeAlias = "Place | str | Take | Named | Unpassed"
-Target: TypeAlias = "Place | str | Each | Forward"
+Target: TypeAlias = "Place | str | Each | Forward | Copies"
 Sources: TypeAlias = "Source | Sequence[Source] | Mapping[str, Source]"
 Targets: TypeAlias = "Target | Sequence[Target] | Mapping[str, Target | Sequence[Target]]"
 
@@ -166,6 +178,7 @@ class OutputArc(Struct, frozen=True):
         forwarded: index of the input arc whose token is passed on, -1 for an output.
         each: whether a forwarded batch falls apart into its tokens.
         part: of a forwarded batch, the token that is passed on alone; -1: all of it.
+        copies: so many times all this.
     """
 
     place: str
@@ -173,6 +186,7 @@ class OutputArc(Struct, frozen=True):
     forwarded: int = -1
     each: bool = False
     part: int = -1
+    copies: int = 1
 
 
 def places_in(*written: object) -> Iterator[Place]:
@@ -182,7 +196,7 @@ def places_in(*written: object) -> Iterator[Place]:
             yield item
         elif isinstance(item, Take | Each | Unpassed):
             yield from places_in(item.place)
-        elif isinstance(item, Forward):
+        elif isinstance(item, Forward | Copies):
             yield from places_in(item.target)
         elif isinstance(item, Mapping):
             yield from places_in(*item.values())
@@ -275,13 +289,15 @@ def output_arcs(
         wanted = [(None, target) for target in _listed(outputs)]
     ports: list[Output] = []
     made: list[OutputArc] = []
-    for key, target in wanted:
+    for key, written in wanted:
+        copies = written.count if isinstance(written, Copies) else 1
+        target = written.target if isinstance(written, Copies) else written
         if not has_value and not isinstance(target, Forward):
             if len(arcs) != 1 or key is not None:
                 raise WorkflowError("it runs nothing, so its outputs must be forward(input, place)")
             target = Forward(arcs[0].name, target)
         if isinstance(target, Forward):
-            made.append(_forward_arc(target, arcs))
+            made.append(_forward_arc(target, arcs, copies))
             continue
         if not isinstance(target, Place | str | Each):
             raise WorkflowError(
@@ -291,19 +307,19 @@ def output_arcs(
         output = (key, is_each)
         if output not in ports:
             ports.append(output)
-        made.append(OutputArc(_target_name(target), ports.index(output)))
+        made.append(OutputArc(_target_name(target), ports.index(output), copies=copies))
     return tuple(made), tuple(ports)
 
 
 def _listed(targets: Target | Sequence[Target]) -> Iterable[Target]:
-    return [targets] if isinstance(targets, Place | str | Each | Forward) else targets
+    return [targets] if isinstance(targets, Place | str | Each | Forward | Copies) else targets
 
 
 def _target_name(target: Place | str | Each) -> str:
     return place_name(target.place if isinstance(target, Each) else target)
 
 
-def _forward_arc(target: Forward, arcs: Sequence[InputArc]) -> OutputArc:
+def _forward_arc(target: Forward, arcs: Sequence[InputArc], copies: int) -> OutputArc:
     names = [arc.name for arc in arcs]
     name = str(target.name)
     if name not in names:
@@ -314,4 +330,4 @@ def _forward_arc(target: Forward, arcs: Sequence[InputArc]) -> OutputArc:
     is_each = isinstance(target.target, Each)
     if is_each and not arcs[index].is_batch:
         raise WorkflowError(f"it forwards each of {name!r}, which is one token and no take(place, n)")
-    return OutputArc(_target_name(target.target), -1, index, is_each, target.part)
+    return OutputArc(_target_name(target.target), -1, index, is_each, target.part, copies)

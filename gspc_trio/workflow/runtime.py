@@ -93,8 +93,11 @@ class RunningTransition:
         self._codec = codec
         self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
         self.targets = tuple(
-            OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each, arc.part)
+            target
             for arc in description.output_arcs
+            for target in (
+                (OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each, arc.part),) * arc.copies
+            )
         )
         self._consumed = tuple(
             (index, bound.place, bound.arc.is_batch)

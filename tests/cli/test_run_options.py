@@ -34,6 +34,7 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
             "priority": 3,
             "policy": "default",
             "large_bytes_min": 1 << 20,
+            "reading": {"format": "", "tasks": "", "firings": None, "net": ""},
         }
     assert from_plain(kept.about.options, RunOptions) == OPTIONS
     assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(

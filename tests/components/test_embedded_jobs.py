@@ -358,7 +358,7 @@ def test_a_workflow_file_brings_the_modules_beside_it(tmp_path: Path) -> None:
     assert set(loaded.modules) == {"flow_with_helper", "helper_module_here"}
     assert loaded.modules["helper_module_here"][0] == str(tmp_path / "helper_module_here.py")
     (tmp_path / "flow.txt").touch()
-    with pytest.raises(WorkflowFileError, match="Python file is wanted"):
+    with pytest.raises(WorkflowFileError, match="is not a workflow file"):
         load_workflow_file(tmp_path / "flow.txt", [])
 
 

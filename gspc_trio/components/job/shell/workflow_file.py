@@ -17,7 +17,21 @@ from types import ModuleType
 
 from msgspec import Struct
 
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import Workflow, build_workflow, with_offers
+from gspc_trio.workflow.formats.format import (
+    HEAD_BYTES,
+    SOURCE_BYTES_MAX,
+    ForeignWorkflow,
+    Format,
+    Function,
+    ReadOptions,
+    Source,
+    check_options,
+    find_format,
+    format_names,
+    recognise,
+)
 
 SHIPPED_FILES_MAX = 500
 SHIPPED_BYTES_MAX = 8 * 2**20
@@ -30,20 +44,165 @@ class WorkflowFileError(ValueError):
     """The workflow file cannot be used; the message says why."""
 
 
+PYTHON = "python"
+"""Name of the format of workflow files that are Python."""
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """How a workflow file is to be read, as the user says it; a journal keeps it.
+
+    Attributes:
+        format: name of its format; "": suffix and content decide.
+        tasks: path of a Python file whose functions are the tasks, "" for none.
+        firings, net: see :class:`ReadOptions`.
+    """
+
+    format: str = ""
+    tasks: str = ""
+    firings: int | None = None
+    net: str = ""
+
+
+FROM_ITSELF = Reading()
+"""The file itself says all."""
+
+
 class LoadedWorkflow(Struct, frozen=True):
     """A workflow, the file it is from, and the sources to ship: module name -> (file name, text).
 
-    ``fingerprint`` is that of the workflow file and of what it has imported from its directory.
+    ``fingerprint`` is that of the workflow file and of what it has imported from its directory; ``foreign``
+    is what a format has made of the file, None for Python.
     """
 
     workflow: Workflow
     modules: dict[str, tuple[str, str]]
     fingerprint: str
     path: Path
+    foreign: ForeignWorkflow | None = None
 
 
-def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
-    """Import a workflow file and build the workflow it offers.
+def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF) -> LoadedWorkflow:
+    """Return the workflow in a file of any format.
+
+    Args:
+        path: of the file.
+        settings: texts ``name=value``: parameters of the function of a Python file, tokens of input ports of
+            others.
+        reading: how it is to be read.
+
+    Raises:
+        WorkflowFileError: there is no such file, nobody knows its format, or its code cannot be used.
+        FormatError: it is badly written; all that is wrong with it.
+        SettingError: a setting is unknown or has a bad value.
+    """
+    chosen = format_of(path, reading.format)
+    if chosen is None:
+        if reading != FROM_ITSELF and reading != Reading(format=PYTHON):
+            name = next(each for each in ("tasks", "firings", "net") if getattr(reading, each))
+            raise WorkflowFileError(f"--{name} is not for {path}: that is a workflow file in Python")
+        return _load_python(path, settings)
+    foreign, modules, fingerprint = read_foreign(path, chosen, reading)
+    return LoadedWorkflow(foreign.workflow(settings), modules, fingerprint, path.resolve(), foreign)
+
+
+def format_of(path: Path, name: str = "") -> Format | None:
+    """Return the format of a file, None for Python.
+
+    Args:
+        path: of the file.
+        name: of the format, if the user says it.
+
+    Raises:
+        WorkflowFileError: there is no such file or format, or nobody knows its format.
+    """
+    if not path.is_file():
+        raise WorkflowFileError(f"there is no workflow file {path}")
+    if name == PYTHON or (not name and path.suffix == ".py"):
+        return None
+    try:
+        if name:
+            return find_format(name)
+        with path.open("rb") as file:
+            found = recognise(path.suffix, file.read(HEAD_BYTES))
+    except WorkflowError as error:
+        raise WorkflowFileError(str(error)) from error
+    if found is None:
+        raise WorkflowFileError(
+            f"{path} is not a workflow file: neither its suffix nor its beginning is that of a format; "
+            f"--format chooses one: {', '.join((PYTHON, *format_names()))}"
+        )
+    return found
+
+
+def read_foreign(
+    path: Path, chosen: Format, reading: Reading
+) -> tuple[ForeignWorkflow, dict[str, tuple[str, str]], str]:
+    """Return what a format makes of a file, the sources to ship with it, and its fingerprint.
+
+    Raises:
+        WorkflowFileError: the file is too large, an option is not for this format, or the file of tasks
+            cannot be used.
+        FormatError: it is badly written; all that is wrong with it.
+    """
+    size_bytes = path.stat().st_size
+    if size_bytes > SOURCE_BYTES_MAX:
+        raise WorkflowFileError(
+            f"{path} has {size_bytes:,} bytes; workflow files of at most {SOURCE_BYTES_MAX:,} are read"
+        )
+    tasks, modules = (None, {}) if not reading.tasks else _functions(Path(reading.tasks))
+    options = ReadOptions(tasks=tasks, firings=reading.firings, net=reading.net)
+    try:
+        check_options(chosen, options)
+    except WorkflowError as error:
+        raise WorkflowFileError(f"{path}: {error}") from error
+    digest = hashlib.sha256(_fingerprint(modules).encode())
+    folders = [path.resolve().parent]
+
+    def find(name: str) -> bytes | None:
+        for folder in folders:
+            with suppress(OSError):
+                if (folder / name).stat().st_size <= SOURCE_BYTES_MAX:
+                    data = (folder / name).read_bytes()
+                    digest.update(f"{name}\0{len(data)}\0".encode(errors="surrogatepass") + data)
+                    return data
+        return None
+
+    data = path.read_bytes()
+    digest.update(data)
+    foreign = chosen.read(Source(str(path), data, find), options)
+    return foreign, modules, digest.hexdigest()
+
+
+def _functions(path: Path) -> tuple[dict[str, Function], dict[str, tuple[str, str]]]:
+    """Return the public functions of a Python file, and the sources to ship with them.
+
+    Raises:
+        WorkflowFileError: there is none, or it cannot be imported.
+    """
+    module = _import_alone(path, "file of tasks")
+    functions: dict[str, Function] = {
+        name: value
+        for name, value in vars(module).items()
+        if callable(value)
+        and not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+    }
+    return functions, modules_beside(path.resolve())
+
+
+def _import_alone(path: Path, what: str) -> ModuleType:
+    if not path.is_file():
+        raise WorkflowFileError(f"there is no {what} {path}")
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise WorkflowFileError(
+            f"{path} is not a {what}: a Python file is wanted, with letters, digits and _ in its name"
+        )
+    with _first_on_search_path(path.resolve().parent):
+        return _import(path.resolve())
+
+
+def _load_python(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
+    """Import a workflow file in Python and build the workflow it offers.
 
     Its functions belong to a module named like the file, so that workers import them under the same name.
     While it is imported, its directory comes first on the module search path, as for a script; afterwards,
@@ -57,14 +216,8 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
         WorkflowFileError: there is no such file, it cannot be imported, or it offers no workflow.
         SettingError: a setting is unknown or has a bad value.
     """
-    if not path.is_file():
-        raise WorkflowFileError(f"there is no workflow file {path}")
-    if path.suffix != ".py" or not path.stem.isidentifier():
-        raise WorkflowFileError(
-            f"{path} is not a workflow file: a Python file is wanted, with letters, digits and _ in its name"
-        )
+    module = _import_alone(path, "workflow file")
     with _first_on_search_path(path.resolve().parent):
-        module = _import(path.resolve())
         function = getattr(module, "workflow", None)
         if not callable(function):
             raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")

@@ -1,0 +1,301 @@
+"""What a format of workflow files is, what its reader gets and returns, and how it says what is wrong.
+
+A package offers a format under the entry point group ``gspc_trio.formats``: a name and a class that can be
+called without arguments and returns a :class:`Format`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import ClassVar, TypeAlias, cast
+
+from msgspec import Struct
+
+from gspc_trio.core.similar import did_you_mean
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.definition import SettingError, Workflow
+from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.tokens import Outputs
+
+ENTRY_POINTS = "gspc_trio.formats"
+"""Group in which packages offer formats."""
+
+BUILT_IN = {
+    "pnml": ("gspc_trio.workflow.formats.pnml.files", "PnmlFormat"),
+}
+"""Name of a format -> its module and class. The module itself loads in a moment: what only reading needs is
+imported when it reads."""
+
+SOURCE_BYTES_MAX = 64 * 2**20
+"""Size of the largest file that is read."""
+
+PROBLEMS_SHOWN_MAX = 50
+"""So many problems of a file are told, the first ones; of the others the number."""
+
+HEAD_BYTES = 4096
+"""From so many bytes at its beginning a file is recognised."""
+
+
+class Problem(Struct, frozen=True, order=True):
+    """Something that is wrong in a file, and where.
+
+    Attributes:
+        path: of the file, as the user wrote it.
+        line: from 1 on; 0: the whole file.
+        column: from 1 on; 0: the whole line.
+        message: what is wrong, what there is, what to do; one line.
+    """
+
+    path: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        numbers = "".join(f":{number}" for number in (self.line, self.column) if number)
+        return f"{self.path}{numbers}: {self.message}"
+
+
+class FormatError(WorkflowError):
+    """A file cannot be read; the message has a line for each problem.
+
+    Attributes:
+        problems: all that were found, in the order of the file.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        shown = [str(problem) for problem in self.problems[:PROBLEMS_SHOWN_MAX]]
+        more = len(self.problems) - len(shown)
+        if more:
+            shown.append(f"{self.problems[0].path}: and {more} more")
+        super().__init__("\n".join(shown))
+
+    def __reduce__(self) -> tuple[type[FormatError], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)
+
+
+def _nothing_beside(_: str) -> None:
+    """Find no other file."""
+
+
+class Source(Struct, frozen=True):
+    """A file to be read.
+
+    Attributes:
+        path: of the file, as messages name it.
+        data: all of it.
+        find: name of another file -> what is in it, None if there is none. Names are relative to the
+            directory of the file, then to those of ``-I``.
+    """
+
+    path: str
+    data: bytes
+    find: Callable[[str], bytes | None] = _nothing_beside
+
+    def problem(self, message: str, line: int = 0, column: int = 0) -> Problem:
+        """Return a problem of this file."""
+        return Problem(self.path, line, column, message)
+
+
+Function: TypeAlias = Callable[..., object]
+
+
+class ReadOptions(Struct, frozen=True, kw_only=True):
+    """What the user says of a file besides its path; each format has some of these.
+
+    Attributes:
+        tasks: name -> function, of the Python file of ``--tasks``; None: none was given.
+        firings: how often transitions fire at most, all together; None: as often as they can.
+        net: id of the net to be run, of a file with several; "": the only one.
+    """
+
+    tasks: Mapping[str, Function] | None = None
+    firings: int | None = None
+    net: str = ""
+
+    def given(self) -> list[str]:
+        """Return the names of the options that are given."""
+        plain = ReadOptions()
+        names = self.__struct_fields__
+        return [name for name in names if getattr(self, name) != getattr(plain, name)]
+
+
+class ForeignWorkflow(ABC):
+    """A workflow that was read from a file of a foreign format.
+
+    Subclasses say how the format writes values.
+
+    Attributes:
+        net: the workflow.
+        notes: what was read and counts for nothing here.
+        groups: name of a place or ``transition`` -> names of the subnets around it, the outermost first.
+
+    Args:
+        net, notes, groups: see above.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        *,
+        notes: Sequence[Problem] = (),
+        groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+    ) -> None:
+        self.net = net
+        self.notes = tuple(notes)
+        self.groups = groups or {}
+
+    def workflow(self, settings: Sequence[str] = ()) -> Workflow:
+        """Return the workflow that starts with the values of these settings, ``PORT=VALUE`` each.
+
+        Several of one port are several tokens there.
+
+        Raises:
+            SettingError: there is no such port, or a value is badly written.
+            WorkflowError: a port lacks values.
+        """
+        values: dict[str, list[object]] = {}
+        for port, text in split_pairs(settings):
+            if port not in self.net.inputs:
+                known = ", ".join(self.net.inputs) or "none"
+                meant = did_you_mean(port, self.net.inputs)
+                raise SettingError(f"there is no input port {port!r}; the input ports are: {known}{meant}")
+            values.setdefault(port, []).append(self.parse_value(port, text))
+        return Workflow(self.net, values, self.report)
+
+    @abstractmethod
+    def parse_value(self, port: str, text: str, /) -> object:
+        """Return the value that a text of the user stands for, in the notation of the format.
+
+        Raises:
+            SettingError: it is badly written, or of another type than the port.
+        """
+
+    @abstractmethod
+    def show_value(self, port: str, value: object, /) -> str:
+        """Return a value of a port in the notation of the format."""
+
+    @abstractmethod
+    def plain_value(self, port: str, value: object, /) -> object:
+        """Return a value of a port as JSON has it."""
+
+    def show_outputs(self, outputs: Outputs) -> Iterable[str]:
+        """Return what is printed of the results, lines for people."""
+        for port, values in outputs.items():
+            for value in values:
+                yield f"{port}: {self.show_value(port, value)}"
+
+    def plain_outputs(self, outputs: Outputs) -> Mapping[str, object]:
+        """Return the results as JSON has them."""
+        return {port: [self.plain_value(port, value) for value in values] for port, values in outputs.items()}
+
+    def report(self, outputs: Outputs) -> None:
+        """Print the results."""
+        for line in self.show_outputs(outputs):
+            print(line)
+
+
+class Format(ABC):
+    """A format of workflow files.
+
+    Attributes:
+        name: what ``--format`` calls it.
+        suffixes: with which its files end, in lower case and with the dot.
+        options: names of the :class:`ReadOptions` that count for it.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def recognises(self, head: bytes) -> bool:
+        """Return whether a file that begins so is of this format."""
+
+    @abstractmethod
+    def read(self, source: Source, options: ReadOptions) -> ForeignWorkflow:
+        """Return the workflow in a file.
+
+        Raises:
+            FormatError: it cannot be read; all that is wrong with it.
+        """
+
+
+def split_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (name, text) for texts ``name=value``.
+
+    Raises:
+        SettingError: one has no name or no ``=``.
+    """
+    pairs = []
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(f"a setting is written NAME=VALUE, not {setting!r}")
+        pairs.append((name.strip(), text.strip()))
+    return pairs
+
+
+def format_names() -> list[str]:
+    """Return the names of all formats: the built-in ones, then those that installed packages offer."""
+    return [*BUILT_IN, *sorted(entry_points(group=ENTRY_POINTS).names - BUILT_IN.keys())]
+
+
+def find_format(name: str) -> Format:
+    """Return the format of this name.
+
+    Raises:
+        WorkflowError: nobody offers it, or it cannot be loaded.
+    """
+    if name in BUILT_IN:
+        module, kind = BUILT_IN[name]
+        return cast("type[Format]", getattr(import_module(module), kind))()
+    there = format_names()
+    if name not in there:
+        known = ", ".join(("python", *there))
+        raise WorkflowError(f"there is no format {name!r}{did_you_mean(name, there)}; there are: {known}")
+    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
+    try:
+        found: object = entry.load()()
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise WorkflowError(f"the format {name!r} of {entry.value} cannot be used: {what}") from error
+    if not isinstance(found, Format):
+        raise WorkflowError(f"the format {name!r} of {entry.value} is {found!r}, which is no Format")
+    return found
+
+
+def recognise(suffix: str, head: bytes) -> Format | None:
+    """Return the format of a file, None if no format is known to be its.
+
+    Of the formats with this suffix the one that recognises the beginning, or the only one; else any one that
+    recognises the beginning.
+
+    Args:
+        suffix: of its name, with the dot.
+        head: the first :data:`HEAD_BYTES` of it.
+    """
+    formats = [find_format(name) for name in format_names()]
+    named = [one for one in formats if suffix.lower() in one.suffixes]
+    for one in (*named, *formats):
+        if one.recognises(head):
+            return one
+    return named[0] if len(named) == 1 else None
+
+
+def check_options(chosen: Format, options: ReadOptions) -> None:
+    """See that the options that are given count for a format.
+
+    Raises:
+        WorkflowError: one does not.
+    """
+    for name in options.given():
+        if name not in chosen.options:
+            takers = [each for each in format_names() if name in find_format(each).options]
+            raise WorkflowError(
+                f"--{name} is for files of the format {' or '.join(takers)}, and this one is {chosen.name}"
+            )

@@ -1,0 +1,1 @@
+"""PNML, the exchange format of Petri nets (ISO/IEC 15909-2): place/transition nets."""
