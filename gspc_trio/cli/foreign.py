@@ -1,14 +1,27 @@
-"""Workflow files that others wrote: how they are to be read."""
+"""Workflow files of all formats: how they are to be read, and ``gspc-jobserver check``."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from gspc_trio.components.job.shell.workflow_file import FROM_ITSELF, Reading
+from gspc_trio.cli.arguments import Settings
+from gspc_trio.cli.common import UsageError, interruptible, json_alone, print_json
+from gspc_trio.components.job.shell.workflow_file import (
+    FROM_ITSELF,
+    PYTHON,
+    Reading,
+    format_of,
+    load_workflow_file,
+)
+from gspc_trio.protocol.plain import to_plain
+from gspc_trio.workflow.definition import SettingError
+from gspc_trio.workflow.formats.format import FormatError
 
 
 def _firings(_: object, number: int | None) -> None:
@@ -51,3 +64,62 @@ def reading_of(stated: ReadingOptions | None) -> Reading:
         return FROM_ITSELF
     tasks = "" if stated.tasks is None else str(stated.tasks.resolve())
     return Reading(format=stated.format, tasks=tasks, firings=stated.firings, net=stated.net)
+
+
+async def check(
+    workflow: Path,
+    *,
+    settings: Settings = None,
+    reading: HowToRead = None,
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Check a workflow file, and start nothing: print all that is wrong with it.
+
+    The exit status is 1 if something is.
+
+    Parameters
+    ----------
+    workflow
+        A workflow file of any format.
+    settings
+        As run takes them.
+    json
+        Print one JSON object with format, net, places, transitions, problems and notes.
+    """
+    with json_alone(json) as out:
+        told, problems = checked(workflow, settings or [], reading_of(reading))
+        if json:
+            print_json(told, out)
+        elif not problems:
+            print(f"{workflow}: a net with {_counted(told)}")
+    if problems and not json:
+        for line in problems:
+            print(line, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _counted(told: Mapping[str, object]) -> str:
+    numbers = [(told[what], what) for what in ("places", "transitions")]
+    return " and ".join(f"{number} {what[:-1] if number == 1 else what}" for number, what in numbers)
+
+
+def checked(path: Path, settings: list[str], reading: Reading) -> tuple[dict[str, object], list[str]]:
+    """Return what ``check --json`` prints of a file, and what is wrong with it, a line for each.
+
+    Raises:
+        UsageError: a setting is wrong.
+    """
+    try:
+        chosen = format_of(path, reading.format)
+        told: dict[str, object] = {"file": str(path), "format": PYTHON if chosen is None else chosen.name}
+        with interruptible():
+            loaded = load_workflow_file(path, settings, reading)
+    except SettingError as error:
+        raise UsageError(f"--set: {error}") from error
+    except FormatError as error:
+        problems = [to_plain(problem) for problem in error.problems]
+        return {**told, "problems": problems}, str(error).splitlines()
+    net = loaded.workflow.net
+    told |= {"net": net.name, "places": len(net.places), "transitions": len(net.transitions)}
+    notes = () if loaded.foreign is None else loaded.foreign.notes
+    return {**told, "problems": [], "notes": [to_plain(note) for note in notes]}, []

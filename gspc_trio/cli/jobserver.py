@@ -43,7 +43,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
-from gspc_trio.cli.foreign import HowToRead, reading_of
+from gspc_trio.cli.foreign import HowToRead, check, reading_of
 from gspc_trio.cli.job_commands import (
     FILE_NAMES,
     Flag,
@@ -495,7 +495,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
 
 app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
-for _command in (status, wait, log, report, call, stop):
+for _command in (check, status, wait, log, report, call, stop):
     app.command(_command)
 app.command(cache_app)
 
