@@ -62,9 +62,13 @@ def cache_option(stated: CacheOptions | None) -> CacheSettings | None:
         return None
     if stated.cache is None:
         raise UsageError("--cache-size and --cache-files say how a cache is: give --cache DIR, too")
+    size_bytes = parse_size(stated.cache_size)
+    if not size_bytes:
+        raise UsageError(
+            f"--cache-size {stated.cache_size}: nothing has room there; without --cache nothing is kept"
+        )
     CacheDirectory(stated.cache).close()
-    directory = str(stated.cache.resolve())
-    return CacheSettings(directory, parse_size(stated.cache_size), stated.cache_files)
+    return CacheSettings(str(stated.cache.resolve()), size_bytes, stated.cache_files)
 
 
 @cache_app.command(name="list")

@@ -31,6 +31,7 @@ WRONG = [
     (jobserver, "run flow.py --nonsense", "--nonsense"),
     (jobserver, "run flow.py --cores -1", "--cores -1"),
     (jobserver, "run flow.py --cache c --cache-size much", "--cache-size much"),
+    (jobserver, "run flow.py --cache c --cache-size 0", "--cache-size 0"),
     (jobserver, "run flow.py --cache c --cache-files smell", "--cache-files"),
     (jobserver, "run flow.py --cores many", "--cores"),
     (jobserver, "run flow.py --cores 100000", "--cores 100000"),

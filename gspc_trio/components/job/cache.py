@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from hashlib import blake2b
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgpack
 from msgspec import Struct, field
@@ -45,11 +45,21 @@ class CacheSettings(Struct, frozen=True):
         size_bytes: its entries have at most so many; those that were not used for longest go first.
         files: how files that tasks read are compared: ``"content"``; ``"time"``, modification time and size;
             or ``"auto"``, the content of files up to 64 MiB and the time of larger ones.
+
+    Raises:
+        ValueError: it has no size, or there is no such way to compare files.
     """
 
     directory: str
     size_bytes: int = SIZE_BYTES
     files: CompareFiles = "auto"
+
+    def __post_init__(self) -> None:
+        if type(self.size_bytes) is not int or self.size_bytes < 1:
+            raise ValueError(f"size_bytes of a cache is a whole number, 1 or more, not {self.size_bytes!r}")
+        if self.files not in get_args(CompareFiles):
+            choice = ", ".join(map(repr, get_args(CompareFiles)))
+            raise ValueError(f"files of a cache are compared by one of {choice}, not {self.files!r}")
 
 
 class CacheCounts(Struct, frozen=True):

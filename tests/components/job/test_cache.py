@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from gspc_trio.components.job.cache import (
     CacheCounts,
     CacheEntry,
+    CacheSettings,
     Counting,
     NotCacheable,
     decode_entry,
@@ -24,6 +26,14 @@ from gspc_trio.core.code import Program
 from gspc_trio.core.staging import FilePlan, Gather
 from gspc_trio.core.task import CORE, Task, TaskOptions
 from gspc_trio.protocol.values import bytes_reference, dumps
+
+
+@pytest.mark.parametrize("wrong", [{"size_bytes": 0}, {"size_bytes": "1GiB"}, {"files": "date"}])
+def test_settings_without_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=f"{next(iter(wrong))} of a cache .* not {next(iter(wrong.values()))!r}"
+    ):
+        CacheSettings("cache", **wrong)
 
 
 def double(x: int) -> int:
