@@ -23,7 +23,19 @@ API_GROUPS = {
     "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken", "current_executor"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
-        *("Workflow", "Net", "farm", "map_reduce", "take", "each", "forward", "Program", "SourceFile"),
+        *(
+            "Workflow",
+            "Net",
+            "farm",
+            "map_reduce",
+            "pipeline",
+            "stage",
+            "take",
+            "each",
+            "forward",
+            "Program",
+            "SourceFile",
+        ),
         *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
     "Run-time system and jobs, in trio programs": (

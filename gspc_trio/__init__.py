@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
     from gspc_trio.workflow.definition import Workflow, rpc, transformation
     from gspc_trio.workflow.net import Net
-    from gspc_trio.workflow.patterns import farm, map_reduce
+    from gspc_trio.workflow.patterns.farm import farm
+    from gspc_trio.workflow.patterns.map_reduce import map_reduce
+    from gspc_trio.workflow.patterns.pipeline import pipeline, stage
 
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
@@ -89,11 +91,11 @@ _HOMES = {
     "WorkflowError": "gspc_trio.workflow.arcs",
     "current_executor": "gspc_trio.compute.nested",
     "each": "gspc_trio.workflow.arcs",
-    "farm": "gspc_trio.workflow.patterns",
+    "farm": "gspc_trio.workflow.patterns.farm",
     "forward": "gspc_trio.workflow.arcs",
     "held_resources": "gspc_trio.core.held",
     "hw_info": "gspc_trio.components.provision.shell.hardware",
-    "map_reduce": "gspc_trio.workflow.patterns",
+    "map_reduce": "gspc_trio.workflow.patterns.map_reduce",
     "open_iml": "gspc_trio.iml.shell.layer",
     "open_job": "gspc_trio.components.embed",
     "open_launcher": "gspc_trio.components.launcher.shell.service",
@@ -101,11 +103,13 @@ _HOMES = {
     "open_rts": "gspc_trio.components.embed",
     "open_worker": "gspc_trio.components.rts.shell.direct",
     "optional": "gspc_trio.core.staging",
+    "pipeline": "gspc_trio.workflow.patterns.pipeline",
     "publish": "gspc_trio.core.published",
     "read_published": "gspc_trio.core.published",
     "replicated": "gspc_trio.iml.layout",
     "rpc": "gspc_trio.workflow.definition",
     "show_output": "gspc_trio.components.job.shell.output",
+    "stage": "gspc_trio.workflow.patterns.pipeline",
     "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
     "transformation": "gspc_trio.workflow.definition",
@@ -166,11 +170,13 @@ __all__ = [
     "open_rts",
     "open_worker",
     "optional",
+    "pipeline",
     "publish",
     "read_published",
     "replicated",
     "rpc",
     "show_output",
+    "stage",
     "striped",
     "take",
     "transformation",

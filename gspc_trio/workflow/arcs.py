@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
 from gspc_trio.core.staging import Named
@@ -27,6 +28,8 @@ class Place(Struct, frozen=True, eq=False):
         is_final: a token here ends the workflow, if the net is transformed with ``terminate``.
         stops: while a token is here, the engine hands out nothing more.
         may_keep: tokens that are left here at the end are all right.
+        room: of an output port that is a stream: the place that gets a token back for each one at the port,
+            when somebody has taken that off, or at once while nobody takes any off; "": it is no stream.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Place(Struct, frozen=True, eq=False):
     is_final: bool = False
     stops: bool = False
     may_keep: bool = False
+    room: str = ""
 
 
 PlaceLike: TypeAlias = "Place | str"
@@ -48,6 +52,7 @@ class Take(Struct, frozen=True):
     place: PlaceLike
     least: int
     most: int
+    as_many_as: str | int | None = None
 
 
 class Each(Struct, frozen=True):
@@ -63,11 +68,13 @@ class Forward(Struct, frozen=True):
         name: of the input.
         target: where it goes.
         part: of a token that is several, this one alone; -1: all of it.
+        first: of a token that is several, those from this one on.
     """
 
     name: str | int
     target: PlaceLike | Each
     part: int = -1
+    first: int = 0
 
 
 class Copies(Struct, frozen=True):
@@ -101,17 +108,33 @@ Sources: TypeAlias = "Source | Sequence[Source] | Mapping[str, Source]"
 Targets: TypeAlias = "Target | Sequence[Target] | Mapping[str, Target | Sequence[Target]]"
 
 
-def take(place: PlaceLike, number: int | None = None, *, least: int = 1, most: int | None = None) -> Take:
+def take(
+    place: PlaceLike,
+    number: int | None = None,
+    *,
+    least: int = 1,
+    most: int | None = None,
+    as_many_as: str | int | None = None,
+) -> Take:
     """Return an input arc that takes several tokens at once, as one list.
 
     Args:
         place: the place to take from.
         number: take exactly this many tokens.
         least, most: without ``number``: take as many as there are, within these bounds.
+        as_many_as: another input (its name, or position from 0) that takes several tokens: from both places
+            the same number is taken, as many as there are on both, within the bounds of the other one. With
+            it, nothing else is said.
 
     Raises:
         WorkflowError: the numbers make no sense.
     """
+    if as_many_as is not None:
+        if number is not None or most is not None or least != 1:
+            raise WorkflowError(
+                f"take from {place_name(place)!r}: as_many_as says how many; leave out the rest"
+            )
+        return Take(place, 1, 1, as_many_as)
     if number is not None:
         least = most = number
     if most is None:
@@ -128,14 +151,15 @@ def each(place: PlaceLike) -> Each:
     return Each(place)
 
 
-def forward(name: str | int, target: PlaceLike | Each) -> Forward:
+def forward(name: str | int, target: PlaceLike | Each, *, first: int = 0) -> Forward:
     """Return an output arc that passes the token of the input ``name`` on, unchanged.
 
     Args:
         name: of the input; its position from 0 where inputs have no names.
         target: a place, or ``each(place)`` for all the tokens of a ``take``.
+        first: of the tokens of a ``take``, pass on those from this one on, counted from 0.
     """
-    return Forward(name, target)
+    return Forward(name, target, first=first)
 
 
 def place_name(place: PlaceLike) -> str:
@@ -153,6 +177,7 @@ class InputArc(Struct, frozen=True):
         is_batch: whether they are a list, even of one.
         consumed: whether they leave the place; a read arc leaves them there.
         passed: whether what the transition runs gets them.
+        like: the name of another input from whose place as many tokens are taken; "": there is none.
     """
 
     name: str
@@ -162,6 +187,7 @@ class InputArc(Struct, frozen=True):
     is_batch: bool = False
     consumed: bool = True
     passed: bool = True
+    like: str = ""
 
     @property
     def is_file(self) -> bool:
@@ -179,6 +205,7 @@ class OutputArc(Struct, frozen=True):
         each: whether a forwarded batch falls apart into its tokens.
         part: of a forwarded batch, the token that is passed on alone; -1: all of it.
         copies: so many times all this.
+        first: of a forwarded batch, the first token that is passed on.
     """
 
     place: str
@@ -187,6 +214,7 @@ class OutputArc(Struct, frozen=True):
     each: bool = False
     part: int = -1
     copies: int = 1
+    first: int = 0
 
 
 def places_in(*written: object) -> Iterator[Place]:
@@ -249,7 +277,20 @@ def input_arcs(
     for place in dict.fromkeys(NAMED + named.name for named in files):
         if all(arc.place != place for arc in arcs):
             arcs.append(InputArc(f"_{place}", place, consumed=False, passed=False))
-    return tuple(arcs), tuple(parameters)
+    return tuple(_with_most(arc, arcs) for arc in arcs), tuple(parameters)
+
+
+def _with_most(arc: InputArc, arcs: Sequence[InputArc]) -> InputArc:
+    """Return an arc that takes as many tokens as another one with the bounds of that."""
+    if not arc.like:
+        return arc
+    found = next((other for other in arcs if other.name == arc.like), None)
+    if found is None or not found.is_batch or found.like:
+        raise WorkflowError(
+            f"the input {arc.name!r} takes as many tokens as {arc.like!r}, which must be an input "
+            "take(place, ...) that says how many"
+        )
+    return replace(arc, least=found.least, most=found.most)
 
 
 def _input_arc(name: str, source: Source, consumed: bool, passed: bool) -> InputArc:
@@ -258,7 +299,9 @@ def _input_arc(name: str, source: Source, consumed: bool, passed: bool) -> Input
     if isinstance(source, Take):
         if not consumed:
             raise WorkflowError(f"the read {name!r} must not take tokens")
-        return InputArc(name, place_name(source.place), source.least, source.most, True, True, passed)
+        like = "" if source.as_many_as is None else str(source.as_many_as)
+        place = place_name(source.place)
+        return InputArc(name, place, source.least, source.most, True, True, passed, like)
     if isinstance(source, Unpassed):
         return InputArc(name, place_name(source.place), consumed=consumed, passed=False)
     if not isinstance(source, Place | str):
@@ -330,4 +373,6 @@ def _forward_arc(target: Forward, arcs: Sequence[InputArc], copies: int) -> Outp
     is_each = isinstance(target.target, Each)
     if is_each and not arcs[index].is_batch:
         raise WorkflowError(f"it forwards each of {name!r}, which is one token and no take(place, n)")
-    return OutputArc(_target_name(target.target), -1, index, is_each, target.part, copies)
+    if target.first and not arcs[index].is_batch:
+        raise WorkflowError(f"it forwards part of {name!r}, which is one token and no take(place, n)")
+    return OutputArc(_target_name(target.target), -1, index, is_each, target.part, copies, target.first)

@@ -140,6 +140,54 @@ class StockedPlace(QueuePlace):
         return Token(value)
 
 
+class StreamPort(QueuePlace):
+    """An output port whose tokens are taken off while the workflow runs, and which may hold it back.
+
+    For each token that comes here one is used up elsewhere, which stands for room. It is put back at once
+    while nobody takes tokens off, and else when the token is taken off.
+
+    Attributes:
+        room: the place of the tokens that stand for room.
+        is_held: whether somebody takes tokens off.
+        owed: so many tokens have come, and their room was not put back.
+        taken: so many tokens were taken off.
+    """
+
+    __slots__ = ("is_held", "owed", "room", "taken")
+
+    def __init__(self, description: Place) -> None:
+        super().__init__(description)
+        self.room: AnyPlace
+        self.is_held = False
+        self.owed = self.taken = 0
+
+    def put(self, token: Token) -> None:
+        """Add a token and wake up the takers."""
+        super().put(token)
+        if self.is_held:
+            self.owed += 1
+        else:
+            self.room.put(Token(None))
+
+    def hold(self, is_held: bool) -> None:
+        """Hold the workflow back from now on, or no longer."""
+        self.is_held = is_held
+        if not is_held:
+            self._put_back(self.owed)
+
+    def take_off(self, count: int) -> None:
+        """Take away the first ``count`` tokens."""
+        for _ in range(count):
+            self.tokens.popleft()
+        self.taken += count
+        self._put_back(self.owed - len(self.tokens))
+
+    def _put_back(self, count: int) -> None:
+        for _ in range(count):
+            self.owed -= 1
+            self.room.put(Token(None))
+
+
 class WatchedPlace:
     """A place from whose middle a condition may pick tokens; it numbers them as they arrive."""
 

@@ -173,17 +173,20 @@ class Net:
         initial = token_values(name, default or ())
         return self._add(Place(name, initial, is_input=True, is_optional=default is not None))
 
-    def output(self, name: str, *, final: bool = False) -> Place:
+    def output(self, name: str, *, final: bool = False, room: PlaceLike = "") -> Place:
         """Add an output port: a place whose tokens are results.
 
         Args:
             name: unique among the net's places.
             final: a token there ends the workflow (see ``terminate``).
+            room: place of tokens that stand for room at the port. It is a stream then: whoever reads it takes
+                its tokens off. For each token that comes, one comes to this place: while somebody reads,
+                when that token is taken off, and otherwise at once.
 
         Raises:
             WorkflowError: the name is taken.
         """
-        return self._add(Place(name, is_output=True, is_final=final))
+        return self._add(Place(name, is_output=True, is_final=final, room=place_name(room)))
 
     def _add(self, place: Place) -> Place:
         if place.name in self.places:
@@ -235,7 +238,7 @@ class Net:
             arcs, parameters = input_arcs(inputs, reads, files=named_in(settings.get("stage_in")))
             made, ports = ports_last(*output_arcs(outputs, arcs, run is not None), settings)
             is_inline = inline or run is None
-            self._check_arcs(arcs, is_inline)
+            self._check_arcs(arcs, is_inline, condition is not None)
             if run is not None:
                 check_run(run, arcs)
             shape, options = task_settings(settings, 0 if is_inline else priority)
@@ -267,7 +270,9 @@ class Net:
             place = NAMED + named.name
             self.places.setdefault(place, Place(place, (named,), may_keep=True))
 
-    def _check_arcs(self, arcs: Sequence[InputArc], is_inline: bool) -> None:
+    def _check_arcs(self, arcs: Sequence[InputArc], is_inline: bool, has_condition: bool) -> None:
+        if has_condition and any(arc.like for arc in arcs):
+            raise WorkflowError("as_many_as does not go with a condition")
         if is_inline and any(arc.place.startswith(NAMED) for arc in arcs):
             raise WorkflowError("only tasks see published data; leave inline out")
         if not any(arc.consumed for arc in arcs):

@@ -14,7 +14,14 @@ from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStat
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import Place, WorkflowError
 from gspc_trio.workflow.flight import Flight
-from gspc_trio.workflow.marking import AnyPlace, Clock, QueuePlace, StockedPlace, WatchedPlace
+from gspc_trio.workflow.marking import (
+    AnyPlace,
+    Clock,
+    QueuePlace,
+    StockedPlace,
+    StreamPort,
+    WatchedPlace,
+)
 from gspc_trio.workflow.net import Net, Transition
 from gspc_trio.workflow.search import (
     BatchSearch,
@@ -46,6 +53,7 @@ class OutputTarget(Struct, frozen=True, eq=False):
         forwarded: index of the input arc, -1 for an output.
         each: whether a forwarded batch falls apart.
         part: of a forwarded batch, the token that is passed on alone; -1: all of it.
+        first: of a forwarded batch, the first token that is passed on.
     """
 
     place: AnyPlace
@@ -53,6 +61,7 @@ class OutputTarget(Struct, frozen=True, eq=False):
     forwarded: int
     each: bool
     part: int
+    first: int
 
 
 class RunningTransition:
@@ -96,7 +105,8 @@ class RunningTransition:
             target
             for arc in description.output_arcs
             for target in (
-                (OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each, arc.part),) * arc.copies
+                (OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each, arc.part, arc.first),)
+                * arc.copies
             )
         )
         self._consumed = tuple(
@@ -206,10 +216,13 @@ class RunningTransition:
     def _forward(self, target: OutputTarget, binding: Binding) -> None:
         token = binding[target.forwarded]
         if target.each:
-            for part in token.value.tokens:
+            tokens = token.value.tokens
+            for part in tokens[target.first :] if target.first else tokens:
                 target.place.put(part.copy())
         elif target.part >= 0:
             target.place.put(self._codec.part(token, target.part))
+        elif target.first:
+            target.place.put(self._codec.batch(token.value.tokens[target.first :]))
         else:
             target.place.put(token.copy())
 
@@ -221,6 +234,8 @@ USER_CODE = frozenset({RunningTransition.find.__code__, RunningTransition.comput
 def _place(description: Place, clock: Clock | None) -> AnyPlace:
     if clock is not None:
         return WatchedPlace(description, clock)
+    if description.room:
+        return StreamPort(description)
     begins_full = description.is_input or description.initial
     return StockedPlace(description) if begins_full else QueuePlace(description)
 
@@ -248,6 +263,9 @@ class RunningNet:
         self.places: dict[str, AnyPlace] = {
             name: _place(place, self.clock if name in watched else None) for name, place in net.places.items()
         }
+        for place in self.places.values():
+            if isinstance(place, StreamPort):
+                place.room = self.places[place.description.room]
         self.stops = tuple(place for place in self.places.values() if place.description.stops)
         priorities = sorted({transition.priority for transition in net.transitions.values()}, reverse=True)
         by_priority: dict[int, deque[RunningTransition]] = {priority: deque() for priority in priorities}

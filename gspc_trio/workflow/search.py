@@ -64,6 +64,8 @@ class PlainSearch:
         self._needs = tuple(
             (bound.place, bound.arc.least, bound.arc.most, bound.arc.is_batch) for bound in bounds
         )
+        like = {bound.arc.like for bound in bounds} - {""}
+        self._alike = tuple(bound.place for bound in bounds if {bound.arc.name, bound.arc.like} & like)
         self._codec = codec
         self._is_shared = shares_places(bounds)
 
@@ -74,10 +76,13 @@ class PlainSearch:
                 return None
         binding: Binding = []
         used: list[Token] = []
+        alike = min([len(place.tokens) for place in self._alike]) if self._alike else 0
         for place, least, most, is_batch in self._needs:
             if not is_batch and not self._is_shared:
                 binding.append(place.first())
                 continue
+            if alike < most and place in self._alike:
+                most = alike
             tokens = first_unused(place, used, most)
             if len(tokens) < least:
                 return None

@@ -12,7 +12,7 @@ from gspc_trio.components.worker.messages import Submission
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.simulated.backend import Behaviour
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 HANG_S = 2000.0
 KILL_INTERVAL_S = 3.0

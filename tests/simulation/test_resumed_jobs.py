@@ -16,7 +16,7 @@ from gspc_trio.testing.simulated.backend import Behaviour
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 HANG_S = 500.0
 TASKS = 8

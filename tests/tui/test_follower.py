@@ -30,7 +30,7 @@ from gspc_trio.tui.live import Follower
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 HANG_S = 500.0
 FAILS = 5

@@ -19,7 +19,7 @@ from gspc_trio.workflow.definition import (
     with_offers,
 )
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 
 def many(

@@ -14,7 +14,7 @@ from gspc_trio.core.task import TaskError
 from gspc_trio.workflow.arcs import WorkflowError, take
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 from gspc_trio.workflow.plain_dump import engine_from_dump, plain_dump
 from tests.workflow.support import CODEC, Driver, engine_for
 

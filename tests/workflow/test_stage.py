@@ -12,7 +12,7 @@ from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.arcs import WorkflowError, each, take
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 RUN = Program(["true"])
 

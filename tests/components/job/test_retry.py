@@ -13,7 +13,7 @@ from gspc_trio.core.task import CORE, Outcome, Reason, TaskError, TaskState
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 
 def same(item: Any) -> Any:

@@ -17,7 +17,7 @@ from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 CORE0 = Resource("r1.core0", "core")
 

@@ -21,7 +21,7 @@ from gspc_trio.protocol.json_values import json_text
 from gspc_trio.protocol.plain import to_json
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.patterns import farm
+from gspc_trio.workflow.patterns.farm import farm
 
 WIDE = "\N{GRINNING FACE}"
 """A character that is twelve in JSON."""
