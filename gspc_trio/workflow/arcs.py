@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -30,6 +30,10 @@ class Place(Struct, frozen=True, eq=False):
         may_keep: tokens that are left here at the end are all right.
         room: of an output port that is a stream: the place that gets a token back for each one at the port,
             when somebody has taken that off, or at once while nobody takes any off; "": it is no stream.
+        may_lack: it is all right that no token can ever come here.
+        counts: name of the place whose tokens this one counts, "" for none: its one token is a number. Tokens
+            that tasks have taken count until their results are there.
+        successor: of a place that always has one token, what the value is that follows one that is taken.
     """
 
     name: str
@@ -41,6 +45,9 @@ class Place(Struct, frozen=True, eq=False):
     stops: bool = False
     may_keep: bool = False
     room: str = ""
+    may_lack: bool = False
+    counts: str = ""
+    successor: Callable[[object], object] | None = None
 
 
 PlaceLike: TypeAlias = "Place | str"

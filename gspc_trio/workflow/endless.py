@@ -36,6 +36,8 @@ class Endless:
     def __init__(self, net: Net, running: RunningNet) -> None:
         self._net = net
         self._suspects = {name: running.transitions[name] for name in sorted(could_fire_for_ever(net))}
+        for suspect in self._suspects.values():
+            suspect.is_suspect = True
         self._fired = 0
         self._half_way: dict[str, int] = {}
 
@@ -44,13 +46,11 @@ class Endless:
         self._fired = 0
 
     def note(self, transition: RunningTransition) -> None:
-        """An inline transition is about to fire.
+        """One of the inline transitions that are counted is about to fire.
 
         Raises:
             EndlessLoop: it, or another one, has fired too often.
         """
-        if transition.description.name not in self._suspects:
-            return
         self._fired += 1
         most = self._net.inline_firings_max
         if self._fired == most // 2:

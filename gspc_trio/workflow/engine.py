@@ -28,6 +28,7 @@ from gspc_trio.workflow.state import (
     check_dump,
     dump_activities,
     dump_net,
+    held_tokens,
     load_activities,
     load_net,
 )
@@ -88,6 +89,7 @@ class WorkflowEngine:
             self.named.update(named)
             for value in values_there:
                 place.put(Token(value))
+        self.running.begin_counting({})
 
     def _prepare(self, net: Net, codec: TokenCodec) -> None:
         self.net = net
@@ -184,10 +186,9 @@ class WorkflowEngine:
 
     def _fire(self, transition: RunningTransition, binding: Binding) -> None:
         """Fire an inline transition."""
-        self._endless.note(transition)
-        outputs = transition.compute(binding)
-        transition.consume(binding)
-        transition.produce_values(binding, outputs)
+        if transition.is_suspect:
+            self._endless.note(transition)
+        transition.fire(binding)
         self.inline_fired += 1
 
     def fire(self, number: int) -> bool:
@@ -277,6 +278,7 @@ class WorkflowEngine:
                     f"task {task_id} ({description.name}) has {len(tokens)} values for one token"
                 )
         activity.transition.produce_encoded(activity.binding, values)
+        activity.transition.release(activity.binding)
         self._endless.reset()
         self._change(activity, TaskState.FINISHED)
         del self.activities[task_id]
@@ -499,6 +501,7 @@ class WorkflowEngine:
         check_dump(state, engine.running)
         load_net(engine.running, state["tokens"])
         engine.activities = activities = load_activities(state["activities"], engine.running, codec)
+        engine.running.begin_counting(held_tokens(activities.values()) if engine.running.counters else {})
         engine.last_task_id = state["last_task_id"]
         counts = engine._counts
         counts[TaskState.FINISHED] = engine.last_task_id - len(activities)

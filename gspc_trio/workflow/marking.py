@@ -15,7 +15,13 @@ STOCK_DRAWN = 1024
 
 
 class Taker(Protocol):
-    """A transition that has an arc from the place."""
+    """A transition that has an arc from the place.
+
+    Attributes:
+        is_ready: whether it is marked already, so that another mark says nothing new.
+    """
+
+    is_ready: bool
 
     def mark(self) -> None:
         """It may be able to fire now."""
@@ -57,7 +63,8 @@ class QueuePlace:
         """Add a token and wake up the takers."""
         self.tokens.append(token)
         for taker in self.takers:
-            taker.mark()
+            if not taker.is_ready:
+                taker.mark()
 
     def first(self) -> Token:
         """Return the token that is there longest."""
@@ -103,7 +110,8 @@ class StockedPlace(QueuePlace):
         self._draw()
         if self.tokens:
             for taker in self.takers:
-                taker.mark()
+                if not taker.is_ready:
+                    taker.mark()
 
     def put(self, token: Token) -> None:
         """Add a token and wake up the takers."""
@@ -217,7 +225,8 @@ class WatchedPlace:
         for watcher, arc in self.watchers:
             watcher.arrived(arc, token)
         for taker in self.takers:
-            taker.mark()
+            if not taker.is_ready:
+                taker.mark()
 
     def first(self) -> Token:
         """Return the token that is there longest."""
@@ -238,6 +247,40 @@ class Clock:
 
     def __init__(self) -> None:
         self.last = 0
+
+
+class TokenCounter:
+    """Keeps the number of tokens of a place, as the one token of another place.
+
+    Attributes:
+        place: where the number is.
+        is_ready: never, so that it is told of each token.
+    """
+
+    __slots__ = ("_count", "is_ready", "place")
+
+    def __init__(self, place: AnyPlace) -> None:
+        self.place = place
+        self.is_ready = False
+        self._count: int | None = None
+
+    def begin(self, count: int) -> None:
+        """Count from now on; the number is at its place already if this is a net that was loaded."""
+        self._count = count
+        if not self.place.tokens:
+            self.place.put(Token(count))
+
+    def mark(self) -> None:
+        """A token has come to the place whose tokens are counted."""
+        self.add(1)
+
+    def add(self, number: int) -> None:
+        """There are so many tokens more; or less, where a task that had taken some has ended."""
+        if self._count is None:
+            return
+        self._count += number
+        self.place.remove(self.place.first())
+        self.place.put(Token(self._count))
 
 
 AnyPlace = QueuePlace | WatchedPlace

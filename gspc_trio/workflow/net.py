@@ -73,6 +73,9 @@ class Transition(Struct, frozen=True, eq=False):
         options: what its tasks state about themselves.
         stage: their files and ranges, or None.
         in_flight: how many of its tasks may have begun and not ended; None for any number.
+        is_direct: whether ``inline_call`` returns a sequence with the value of each output.
+        group: returns the group that a task belongs to, of the tokens it takes; None if it belongs to none.
+        ends_groups: index of the output whose value names groups whose tasks end here; -1 for none.
     """
 
     name: str
@@ -90,6 +93,9 @@ class Transition(Struct, frozen=True, eq=False):
     options: TaskOptions = DEFAULT_OPTIONS
     stage: Stage | None = None
     in_flight: int | None = None
+    is_direct: bool = False
+    group: FunctionCall | None = None
+    ends_groups: int = -1
 
     @property
     def code_outputs(self) -> tuple[Output, ...]:
@@ -318,7 +324,11 @@ class Net:
         Raises:
             WorkflowError: not so.
         """
-        filled = {place.name for place in self.places.values() if place.initial or place.is_input}
+        filled = {
+            place.name
+            for place in self.places.values()
+            if place.initial or place.is_input or place.counts or place.may_lack
+        }
         for transition in self.transitions.values():
             filled.update(arc.place for arc in transition.output_arcs)
             places = [arc.place for arc in transition.inputs] + [arc.place for arc in transition.output_arcs]

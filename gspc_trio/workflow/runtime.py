@@ -12,7 +12,7 @@ from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.core.frames import user_stack
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
-from gspc_trio.workflow.arcs import Place, WorkflowError
+from gspc_trio.workflow.arcs import OutputArc, Place, WorkflowError
 from gspc_trio.workflow.flight import Flight
 from gspc_trio.workflow.marking import (
     AnyPlace,
@@ -20,6 +20,7 @@ from gspc_trio.workflow.marking import (
     QueuePlace,
     StockedPlace,
     StreamPort,
+    TokenCounter,
     WatchedPlace,
 )
 from gspc_trio.workflow.net import Net, Transition
@@ -32,7 +33,7 @@ from gspc_trio.workflow.search import (
     SearchPaused,
     search_for,
 )
-from gspc_trio.workflow.tokens import Token, TokenCodec
+from gspc_trio.workflow.tokens import Token, TokenCodec, Value
 
 
 class TransitionFailed(WorkflowError):
@@ -51,7 +52,7 @@ class OutputTarget(Struct, frozen=True, eq=False):
         place: there.
         output: index of the output, -1 for a forwarded input.
         forwarded: index of the input arc, -1 for an output.
-        each: whether a forwarded batch falls apart.
+        each: whether a forwarded batch falls apart, or the elements of an output become tokens.
         part: of a forwarded batch, the token that is passed on alone; -1: all of it.
         first: of a forwarded batch, the first token that is passed on.
     """
@@ -64,26 +65,37 @@ class OutputTarget(Struct, frozen=True, eq=False):
     first: int
 
 
+def _target(description: Transition, arc: OutputArc, place: AnyPlace) -> OutputTarget:
+    each = arc.each if arc.output < 0 else description.outputs[arc.output][1]
+    return OutputTarget(place, arc.output, arc.forwarded, each, arc.part, arc.first)
+
+
 class RunningTransition:
     """A transition with the places around it.
 
     Attributes:
         description: what it does.
         is_ready: whether it is in its ready queue: a token has come since it was last found unable to fire.
+        is_suspect: whether nothing but conditions stops it from firing inline for ever.
         fired: how often it has.
         flight: its tasks that have not ended, if only so many may be in flight.
+        fire: fires an inline transition with some tokens.
     """
 
     __slots__ = (
         "_codec",
         "_consumed",
+        "_counted",
         "_find",
         "_queue",
+        "_refilled",
         "bounds",
         "description",
+        "fire",
         "fired",
         "flight",
         "is_ready",
+        "is_suspect",
         "search",
         "targets",
     )
@@ -96,7 +108,7 @@ class RunningTransition:
         codec: TokenCodec,
     ) -> None:
         self.description = description
-        self.is_ready = False
+        self.is_ready = self.is_suspect = False
         self.fired = 0
         self._queue = queue
         self._codec = codec
@@ -104,16 +116,20 @@ class RunningTransition:
         self.targets = tuple(
             target
             for arc in description.output_arcs
-            for target in (
-                (OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each, arc.part, arc.first),)
-                * arc.copies
-            )
+            for target in ((_target(description, arc, places[arc.place]),) * arc.copies)
         )
         self._consumed = tuple(
             (index, bound.place, bound.arc.is_batch)
             for index, bound in enumerate(self.bounds)
             if bound.arc.consumed
         )
+        self._refilled = tuple(
+            (index, place, place.description.successor)
+            for index, place, _ in self._consumed
+            if place.description.successor is not None
+        )
+        self._counted: tuple[tuple[int, TokenCounter], ...] = ()
+        self.fire = self._fire_direct if description.is_direct else self._fire
         self.search = search_for(self.bounds, description.condition, description.keys, codec, self.mark)
         most = description.in_flight
         self.flight = Flight(most) if most is not None else None
@@ -163,16 +179,81 @@ class RunningTransition:
             with suppress(SearchPaused):
                 return self.find() is not None
 
+    def count_with(self, counters: Mapping[int, TokenCounter]) -> None:
+        """Have counters of places: id of the place -> counter."""
+        self._counted = tuple(
+            (index, counters[id(place)]) for index, place, _ in self._consumed if id(place) in counters
+        )
+
+    def release(self, binding: Binding) -> None:
+        """The firing is over: the tokens that it took are no longer counted."""
+        for index, counter in self._counted:
+            token = binding[index]
+            counter.add(-len(token.value) if token.is_batch else -1)
+
+    def _fire(self, binding: Binding) -> None:
+        """Fire as an inline transition."""
+        outputs = self.compute(binding)
+        self.consume(binding)
+        self.produce_values(binding, outputs)
+        if self._counted:
+            self.release(binding)
+
+    def _fire_direct(self, binding: Binding) -> None:
+        """Fire as an inline transition that returns a value for each of its outputs."""
+        call, decode = self.description.inline_call, self._codec.decode
+        assert call is not None
+        try:
+            values: Value = call.function(*[decode(binding[index]) for index in call.order])
+        except Exception as error:
+            raise TransitionFailed(self.description.name, "it failed", error) from error
+        self.consume(binding)
+        for target in self.targets:
+            put, value = target.place.put, values[target.output]
+            if target.each:
+                for one in value:
+                    put(Token(one))
+            else:
+                put(Token(value))
+        if self._counted:
+            self.release(binding)
+
+    def _successors(self, binding: Binding) -> list[tuple[AnyPlace, object]]:
+        """Return what comes to places that always have a token, in place of what is taken there.
+
+        Raises:
+            TransitionFailed: there is no other value.
+        """
+        try:
+            return [
+                (place, successor(self._codec.decode(binding[index])))
+                for index, place, successor in self._refilled
+            ]
+        except Exception as error:
+            raise TransitionFailed(self.description.name, "there is no further value", error) from error
+
     def consume(self, binding: Binding) -> None:
-        """Take the tokens away, but for those that it only reads."""
+        """Take the tokens away, but for those that it only reads.
+
+        Raises:
+            TransitionFailed: a place that makes values has no further one; the tokens are still there.
+        """
+        if self._refilled:
+            fresh = self._successors(binding)
+            self._take(binding)
+            for place, value in fresh:
+                place.put(Token(value))
+        else:
+            self._take(binding)
+
+    def _take(self, binding: Binding) -> None:
         self.fired += 1
         for index, place, is_batch in self._consumed:
-            token = binding[index]
-            if not is_batch:
-                place.remove(token)
-            else:
-                for part in token.value.tokens:
+            if is_batch:
+                for part in binding[index].value.tokens:
                     place.remove(part)
+            else:
+                place.remove(binding[index])
 
     def compute(self, binding: Binding) -> tuple[tuple[object, ...], ...]:
         """Return the tokens for each output of an inline transition.
@@ -227,16 +308,19 @@ class RunningTransition:
             target.place.put(token.copy())
 
 
-USER_CODE = frozenset({RunningTransition.find.__code__, RunningTransition.compute.__code__})
+USER_CODE = frozenset(
+    method.__code__
+    for method in (RunningTransition.find, RunningTransition.compute, RunningTransition._fire_direct)
+)
 """Where the engine calls the user's functions: below these the user's own code runs."""
 
 
-def _place(description: Place, clock: Clock | None) -> AnyPlace:
+def _place(description: Place, clock: Clock | None, is_counted: bool) -> AnyPlace:
     if clock is not None:
         return WatchedPlace(description, clock)
     if description.room:
         return StreamPort(description)
-    begins_full = description.is_input or description.initial
+    begins_full = (description.is_input or description.initial) and not is_counted
     return StockedPlace(description) if begins_full else QueuePlace(description)
 
 
@@ -247,6 +331,7 @@ class RunningNet:
         places: name -> place.
         transitions: name -> transition.
         queues: ready queues, those of the highest priority first.
+        counters: place -> what counts its tokens.
         clock: numbers the tokens on watched places.
         stops: places that, with a token, end the workflow.
     """
@@ -260,8 +345,15 @@ class RunningNet:
             for arc in transition.inputs
         }
         self.clock = Clock()
+        counted = {place.counts for place in net.places.values() if place.counts}
         self.places: dict[str, AnyPlace] = {
-            name: _place(place, self.clock if name in watched else None) for name, place in net.places.items()
+            name: _place(place, self.clock if name in watched else None, name in counted)
+            for name, place in net.places.items()
+        }
+        self.counters = {
+            place.counts: TokenCounter(self.places[place.name])
+            for place in net.places.values()
+            if place.counts
         }
         for place in self.places.values():
             if isinstance(place, StreamPort):
@@ -274,6 +366,16 @@ class RunningNet:
             name: RunningTransition(transition, self.places, by_priority[transition.priority], codec)
             for name, transition in net.transitions.items()
         }
+        by_id = {id(self.places[name]): counter for name, counter in self.counters.items()}
+        for name, counter in self.counters.items():
+            self.places[name].takers.append(counter)
+        for transition in self.transitions.values() if by_id else ():
+            transition.count_with(by_id)
+
+    def begin_counting(self, held: Mapping[str, int]) -> None:
+        """Count the tokens of places from now on; ``held`` says how many of each tasks have taken."""
+        for name, counter in self.counters.items():
+            counter.begin(len(self.places[name]) + held.get(name, 0))
 
     @property
     def is_stopped(self) -> bool:
@@ -298,7 +400,8 @@ class RunningNet:
             transition = queue[0]
             binding = transition.find()
             if binding is not None:
-                queue.rotate(-1)
+                if len(queue) > 1:
+                    queue.rotate(-1)
                 return transition, binding
             queue.popleft()
             transition.is_ready = False

@@ -169,12 +169,13 @@ class JoinSearch:
         self._codec = codec
         self._keys = tuple(keys) or (None,) * len(bounds)
         self._is_shared = shares_places(bounds)
+        self._is_plain = not self._is_shared and not keys
         self._unseen: deque[tuple[int, Token]] = deque()
         self._all = [Chain() for _ in bounds]
         self._by_key: list[dict[object, Chain]] = [{} for _ in bounds]
         self._entries: list[dict[int, tuple[Entry, Entry | None]]] = [{} for _ in bounds]
         self._found: Binding | None = None
-        self._combinations: Iterator[Binding] = iter(())
+        self._combinations: Iterator[Binding] | None = None
         self._joining: tuple[int, Token, object]
         self._choices = 0
 
@@ -201,27 +202,50 @@ class JoinSearch:
         Raises:
             SearchPaused: it is to be asked again.
         """
-        while True:
-            if self._found is not None and all(token.serial for token in self._found):
-                return self._found
-            self._found = self._next_combination()
-            if self._found is None:
-                if not self._unseen:
-                    return None
-                arc, token = self._unseen[0]
-                if token.serial:
-                    self._joining = (
-                        arc,
-                        token,
-                        self._key_of(arc, token),
-                    )  # may raise: it stays to be looked at
-                    self._combinations = self._joined(*self._joining)
-                    self._admit(*self._joining)
-                self._unseen.popleft()
-                if self._is_turn_over():
-                    raise SearchPaused
+        if self._found is not None and not all(token.serial for token in self._found):
+            self._found = None
+        while self._found is None:
+            if self._combinations is not None:
+                self._found = self._next_combination()
+                continue
+            if not self._unseen:
+                return None
+            arc, token = self._unseen[0]
+            if token.serial:
+                self._join(arc, token)  # may raise: it stays to be looked at
+            self._unseen.popleft()
+            if self._is_turn_over():
+                raise SearchPaused
+        return self._found
+
+    def _join(self, arc: int, token: Token) -> None:
+        """Join a token with those that were looked at before it, and let later ones be joined with it."""
+        key = self._key_of(arc, token)
+        only = self._only(arc, token) if self._is_plain else None
+        if only is None:
+            self._joining = (arc, token, key)
+            self._combinations = self._joined(arc, token, key)
+        elif only and self._condition.holds(only):
+            self._found = only
+        self._admit(arc, token, key)
+
+    def _only(self, fixed: int, token: Token) -> Binding | None:
+        """Return the only combination with a token, [] if there is none, None if there are several."""
+        chosen: Binding = []
+        for arc, chain in enumerate(self._all):
+            entry = chain.first
+            if arc == fixed:
+                chosen.append(token)
+            elif entry is None:
+                return []
+            elif entry is not chain.last:
+                return None
+            else:
+                chosen.append(entry.token)
+        return chosen
 
     def _next_combination(self) -> Binding | None:
+        assert self._combinations is not None
         try:
             found = next(self._combinations, None)
         except Exception:  # of the condition: look at the token's combinations once more next time
@@ -229,6 +253,8 @@ class JoinSearch:
             raise
         if found is PAUSE:
             raise SearchPaused
+        if found is None:
+            self._combinations = None
         return found
 
     def _is_turn_over(self) -> bool:

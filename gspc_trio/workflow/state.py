@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
@@ -85,6 +85,16 @@ def load_net(running: RunningNet, state: Mapping[str, Plain]) -> None:
         queue.clear()
     for name in state["ready"]:
         running.transitions[name].mark()
+
+
+def held_tokens(activities: Iterable[Activity]) -> dict[str, int]:
+    """Return place -> number of its tokens that tasks have taken."""
+    held: dict[str, int] = {}
+    for activity in activities:
+        for token, arc in zip(activity.binding, activity.transition.description.inputs, strict=True):
+            if arc.consumed:
+                held[arc.place] = held.get(arc.place, 0) + (len(token.value) if token.is_batch else 1)
+    return held
 
 
 def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) -> list[list[Plain]]:

@@ -33,8 +33,9 @@ def could_fire_for_ever(net: Net) -> frozenset[str]:
     on what it makes. What remains lives on its own tokens: only conditions can stop it.
     """
     left = {name: transition for name, transition in net.transitions.items() if transition.is_inline}
+    refilled = {place.name for place in net.places.values() if place.successor is not None}
     while True:
-        filled = {arc.place for transition in left.values() for arc in transition.output_arcs}
+        filled = refilled.union(arc.place for transition in left.values() for arc in transition.output_arcs)
         ending = [name for name, transition in left.items() if not _lives_on(transition, filled)]
         if not ending:
             return frozenset(left)
@@ -107,7 +108,9 @@ def _steps_from_start(net: Net) -> dict[str, int]:
         missing[transition.name] = len(needed)
         for place in needed:
             users.setdefault(place, []).append(transition.name)
-    filled = {place.name: 0 for place in net.places.values() if place.initial or place.is_input}
+    filled = {
+        place.name: 0 for place in net.places.values() if place.initial or place.is_input or place.counts
+    }
     queue = deque(filled)
     steps: dict[str, int] = {}
     while queue:
