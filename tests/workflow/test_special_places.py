@@ -60,10 +60,10 @@ def counting() -> Net:
     net.transition("work", lambda number: number, [work], done)
     finish = direct(
         "finish",
-        lambda go, left: (left,),
+        lambda _, left: (left,),
         (InputArc("go", "go"), InputArc("left", "left", consumed=False)),
         {"finished": False},
-        lambda go, left: left == 0,
+        lambda _, left: left == 0,
     )
     net.output("finished")
     add(net, finish)
@@ -129,7 +129,7 @@ def test_a_generator_has_another_value_each_time() -> None:
     assert engine.next() is None
     assert engine.outputs() == {"numbered": ["x0", "x1"]}
     again = reloaded(engine)
-    assert [list(again.running.places["numbers"])[0].data] == [pickle.dumps(2)]
+    assert [token.data for token in again.running.places["numbers"]] == [pickle.dumps(2)]
 
 
 def test_a_generator_without_a_further_value_fails_and_keeps_the_tokens() -> None:
