@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspc_trio"
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+MODULE_NAME = re.compile(r"gspc_trio(\.\w+)+")
 DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 FOLDER_FILES_MAX = 25
@@ -59,9 +62,64 @@ def python_files() -> list[Path]:
     return [path for folder in folders for path in sources(ROOT / folder)]
 
 
+class Source(Struct, frozen=True):
+    """What the rules below want to know of a file: far less than its tree to keep and to look through.
+
+    Attributes:
+        imported: names of modules and of what is imported from them.
+        functions: name and number of lines of each, of methods and inner ones too.
+        public: name and line of each public function and class of the module, and whether it has a docstring.
+        classes: the public classes of the module.
+        docstring: of the module.
+        modules: texts that are names of modules of ours.
+    """
+
+    imported: list[str]
+    functions: list[tuple[str, int]]
+    public: list[tuple[str, int, bool]]
+    classes: list[str]
+    docstring: str
+    modules: set[str]
+
+
+def summarize(text: str) -> Source:
+    tree = ast.parse(text)
+    one = Source([], [], [], [], ast.get_docstring(tree) or "", set())
+    for node in tree.body:
+        if isinstance(node, DEFINITIONS) and not node.name.startswith("_"):
+            documented = is_overload(node) or bool(ast.get_docstring(node))
+            one.public.append((node.name, node.lineno, documented))
+            if isinstance(node, ast.ClassDef):
+                one.classes.append(node.name)
+    for inner in ast.walk(tree):
+        if isinstance(inner, ast.Import):
+            one.imported.extend(alias.name for alias in inner.names)
+        elif isinstance(inner, ast.ImportFrom):
+            assert inner.level == 0, "imports are absolute"
+            one.imported.append(inner.module or "")
+            one.imported.extend(f"{inner.module}.{alias.name}" for alias in inner.names)
+        elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            one.functions.append((inner.name, (inner.end_lineno or inner.lineno) - inner.lineno + 1))
+        elif isinstance(inner, ast.Constant) and MODULE_NAME.fullmatch(str(inner.value)):
+            one.modules.add(str(inner.value))
+    return one
+
+
+def is_overload(node: ast.AST) -> bool:
+    """One of several signatures; the docstring is at the implementation."""
+    decorators = getattr(node, "decorator_list", [])
+    return any(isinstance(one, ast.Name) and one.id == "overload" for one in decorators)
+
+
 @cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+def source(path: Path) -> Source:
+    gc.disable()  # a tree is no garbage, and looking for some takes twice as long as making it
+    try:
+        return summarize(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise AssertionError(f"{path}: {error}") from error
+    finally:
+        gc.enable()
 
 
 def module_of(path: Path) -> str:
@@ -78,28 +136,18 @@ def place_of(module: str) -> str:
     return next((name for name in names if name in PLACES), "")
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def imported_places(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def imported_places(imported: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Return the name and the place of all that is imported of ours."""
-    for name in imports(tree):
+    for name in imported:
         package, _, module = name.partition(".")
         if package == "gspc_trio" and module:
             yield name, place_of(module)
 
 
-def complaints(module: str, tree: ast.AST) -> Iterator[str]:
+def complaints(module: str, imported: Sequence[str]) -> Iterator[str]:
     """Return what is wrong with the imports of a module."""
     place = place_of(module)
-    for name, other in imported_places(tree):
+    for name, other in imported_places(imported):
         if PLACES[other] > PLACES[place]:
             yield f"{module}: {place} comes before {other} and must not import {name}"
         if place not in WITH_TRIO and other in WITH_TRIO:
@@ -110,7 +158,7 @@ def complaints(module: str, tree: ast.AST) -> Iterator[str]:
             yield f"{module}: the terminal sees messages and records, not {name}"
         if place == "testing" and other in ("tui", "cli"):
             yield f"{module}: simulations do without {name}"
-    outside = {name.split(".")[0] for name in imports(tree)}
+    outside = {name.split(".")[0] for name in imported}
     if place in PURE:
         yield from (
             f"{module}: {place} is pure and must not import {name}"
@@ -121,7 +169,7 @@ def complaints(module: str, tree: ast.AST) -> Iterator[str]:
 
 
 def test_a_place_imports_only_what_comes_before_it() -> None:
-    assert [one for path in sources() for one in complaints(module_of(path), parse(path))] == []
+    assert [one for path in sources() for one in complaints(module_of(path), source(path).imported)] == []
 
 
 @pytest.mark.parametrize(
@@ -141,20 +189,20 @@ def test_a_place_imports_only_what_comes_before_it() -> None:
     ],
 )
 def test_what_the_order_forbids_is_found(module: str, line: str) -> None:
-    assert len(list(complaints(module, ast.parse(line)))) >= 1
+    assert len(list(complaints(module, summarize(line).imported))) >= 1
 
 
 def dependencies() -> dict[str, set[str]]:
     """Return module -> modules of ours that it imports anywhere, for type checking too."""
-    trees = {module_of(path): parse(path) for path in sources()}
+    imported = {module_of(path): source(path).imported for path in sources()}
     return {
         module: {
             other
-            for name in imports(tree)
-            if (other := name.removeprefix("gspc_trio").removeprefix(".")) in trees and other != module
+            for name in names
+            if (other := name.removeprefix("gspc_trio").removeprefix(".")) in imported and other != module
         }
         - {""}
-        for module, tree in trees.items()
+        for module, names in imported.items()
     }
 
 
@@ -201,11 +249,9 @@ def too_long(path: Path) -> Iterator[str]:
     length = len(path.read_text(encoding="utf-8").splitlines())
     if length > FILE_LINES_MAX:
         yield f"{path} has {length} lines"
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > FUNCTION_LINES_MAX:
-                yield f"{path}: {node.name} has {lines} lines"
+    for name, lines in source(path).functions:
+        if lines > FUNCTION_LINES_MAX:
+            yield f"{path}: {name} has {lines} lines"
 
 
 def test_files_and_functions_are_short() -> None:
@@ -216,26 +262,19 @@ def test_no_module_is_dead() -> None:
     """Every module is imported by another one, started by its name, or an entry point."""
     paths = [*python_files(), ROOT / "pyproject.toml"]
     everything = "\n".join(path.read_text(encoding="utf-8") for path in paths)
-    used = {name for path in python_files() for name in imports(parse(path))}
+    used = {name for path in python_files() for name in source(path).imported}
     for path in sources():
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if path.name in ("__init__.py", "__main__.py"):
             continue
-        started = f'"{module}' in everything or f"{module}:" in everything
-        assert module in used or started, f"nobody uses {module}"
-
-
-def is_overload(node: ast.AST) -> bool:
-    """One of several signatures; the docstring is at the implementation."""
-    decorators = getattr(node, "decorator_list", [])
-    return any(isinstance(one, ast.Name) and one.id == "overload" for one in decorators)
+        if module not in used:
+            assert f'"{module}' in everything or f"{module}:" in everything, f"nobody uses {module}"
 
 
 def test_public_functions_and_classes_say_what_they_do() -> None:
     for path in sources():
-        for node in parse(path).body:
-            if isinstance(node, DEFINITIONS) and not (node.name.startswith("_") or is_overload(node)):
-                assert ast.get_docstring(node), f"{path}:{node.lineno} {node.name} has no docstring"
+        for name, line, documented in source(path).public:
+            assert documented, f"{path}:{line} {name} has no docstring"
 
 
 QUESTION_WORDS = {"what", "who", "which", "how", "where", "why"}
@@ -245,8 +284,7 @@ QUESTIONS_SHARE_MAX = 0.1
 
 def first_word(path: Path) -> str:
     """Return the first word of a module's docstring, in lower case."""
-    text = ast.get_docstring(parse(path)) or ""
-    return next(iter(re.findall(r"[a-z]+", text.lower())), "")
+    return next(iter(re.findall(r"[a-z]+", source(path).docstring.lower())), "")
 
 
 def test_modules_begin_with_what_they_are() -> None:
@@ -259,9 +297,8 @@ def test_a_public_class_of_a_pure_file_has_a_name_of_its_own() -> None:
     for path in sources():
         module = module_of(path)
         if place_of(module) in PURE:
-            for node in parse(path).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places.setdefault(node.name, []).append(module)
+            for name in source(path).classes:
+                places.setdefault(name, []).append(module)
     twice = {name: modules for name, modules in places.items() if len(modules) > 1}
     assert set(twice) <= {"Stop", "Stopped", "Limits"}, twice  # what every machine has
 
@@ -336,23 +373,18 @@ def small_files(files: Mapping[str, str], importers: Mapping[str, int], started:
     ]
 
 
-def started_by_name(files: Mapping[str, str]) -> set[str]:
-    """Return the modules that are console scripts, or whose whole name is a text in the package."""
+def started_by_name(files: Iterable[Source]) -> set[str]:
+    """Return the modules that are console scripts, or whose whole name is a text in these files."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {entry.partition(":")[0] for entry in project["scripts"].values()}
-    for text in files.values():
-        names |= {
-            node.value
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
-    return {name.removeprefix("gspc_trio.") for name in names if re.fullmatch(r"gspc_trio(\.\w+)+", name)}
+    names = {name for name in names if MODULE_NAME.fullmatch(name)}.union(*(one.modules for one in files))
+    return {name.removeprefix("gspc_trio.") for name in names}
 
 
 def test_functions_of_tasks_are_loaded_in_a_moment() -> None:
     """Each compute process of a test imports the module of its function; pytest alone takes 0.1 s."""
     for path in sources(ROOT / "tests" / "components" / "tasks"):
-        heavy = {"pytest", "trio", "gspc_trio", "tests.support"} & set(imports(parse(path)))
+        heavy = {"pytest", "trio", "gspc_trio", "tests.support"} & set(source(path).imported)
         assert not heavy, f"{path.name} imports {', '.join(heavy)}"
 
 
@@ -385,7 +417,10 @@ def test_few_small_files_have_a_single_reader() -> None:
         if path.name not in ("__init__.py", "__main__.py", "messages.py")
     }
     importers = Counter(other for others in dependencies().values() for other in others)
-    found = small_files(files, importers, started_by_name(files))
+    started = started_by_name(
+        source(path) for path in sources() if path.name not in ("__init__.py", "__main__.py", "messages.py")
+    )
+    found = small_files(files, importers, started)
     assert len(found) <= SMALL_FILES_MAX, f"{len(found)}: {found}: join some with those that use them"
 
 
@@ -396,5 +431,5 @@ def test_small_files_are_found() -> None:
 
 
 def test_modules_that_are_started_by_name_are_known() -> None:
-    started = started_by_name({"command": 'run([sys.executable, "-m", "gspc_trio.compute.sweep"])'})
+    started = started_by_name([summarize('run([sys.executable, "-m", "gspc_trio.compute.sweep"])')])
     assert {"cli.entry", "compute.sweep"} <= started
