@@ -19,6 +19,12 @@ LONG = ("e2e", "simulation", "examples", "mutants")
 SHORT = ("core", "policies", "protocol", "workflow", "test_style.py")
 """Those whose tests take milliseconds, with few exceptions."""
 
+WAITING = ("e2e", "examples", "executor", "study")
+"""Those whose tests wait for processes, as those of shells do."""
+
+AT_THE_END = 0.1
+"""This share of the tests that compute comes when no other is left."""
+
 CLOCK = "autojump_clock"
 """A fixture that trio looks for among the arguments of the test alone."""
 
@@ -57,19 +63,37 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long: at the end there are only short tests, which all workers share."""
+    """Begin with what takes long: at the end there are only short tests, which all workers share.
+
+    Tests that wait for processes and tests that compute take turns: while one worker waits, another computes.
+    """
     items.sort(key=_how_short)
+    waiting = [item for item in items if _waits(item)]
+    computing = [item for item in items if not _waits(item)]
+    turns = {item: turn / len(computing) for turn, item in enumerate(computing)}
+    turns |= {item: turn / len(waiting) * (1 - AT_THE_END) for turn, item in enumerate(waiting)}
+    items.sort(key=turns.__getitem__)
     for item in items:
         jumps = isinstance(item, pytest.Function) and CLOCK in item.fixturenames
         if jumps and CLOCK not in signature(item.function).parameters:
             raise pytest.UsageError(f"{item.nodeid} would run in real time: {CLOCK} must be its own argument")
 
 
+def _parts(item: pytest.Item) -> tuple[str, ...]:
+    return item.path.relative_to(Path(__file__).parent).parts
+
+
+def _waits(item: pytest.Item) -> bool:
+    """Whether it starts processes and waits for them, more than it computes itself."""
+    parts = _parts(item)
+    return parts[0] in WAITING or "shell" in parts or item.get_closest_marker("process") is not None
+
+
 def _how_short(item: pytest.Item) -> int:
-    path = item.path.relative_to(Path(__file__).parent)
+    folder = _parts(item)[0]
     is_machine = item.name == "runTest"  # a state machine of Hypothesis
-    if path.parts[0] in LONG or is_machine:
+    if folder in LONG or is_machine:
         return 0
-    if "shell" in path.parts or item.get_closest_marker("process") is not None:
+    if _waits(item):
         return 1
-    return 3 if path.parts[0] in SHORT else 2
+    return 3 if folder in SHORT else 2
