@@ -1,0 +1,1 @@
+"""The language of GPI-Space: values and expressions of Petri nets."""
