@@ -62,8 +62,9 @@ sequence: (expression? SEMICOLON)* expression?
     | power
 ?power: unary (STARS|CARET) power -> binary
     | unary
-?unary: (MINUS|NOT) unary -> prefix
+?unary: prefixed
     | primary
+?prefixed: (MINUS|NOT) unary -> prefix
 ?primary: LEFT expression RIGHT -> inner
     | atom
 ?atom: NUMBER -> number
@@ -81,7 +82,7 @@ sequence: (expression? SEMICOLON)* expression?
     | STRUCT LEFT_BRACKET (field (COMMA field)*)? RIGHT_BRACKET -> made_struct
     | NAME LEFT _items RIGHT -> call
     | (MOD|DIV) LEFT expression COMMA expression RIGHT -> call
-    | NAME atom -> call
+    | NAME (atom|prefixed) -> call
 _items: expression (COMMA expression)*
 pair: expression ARROW expression
 field: FIELD ASSIGN expression
@@ -162,15 +163,7 @@ ALIASES = {
 }
 """Name of a function -> the operator or function that is meant."""
 
-_SAID = {
-    "NUMBER": "a number",
-    "STRING_LITERAL": "a string",
-    "CHAR_LITERAL": "a char",
-    "REFERENCE": "${...}",
-    "NAME": "a function",
-    "FIELD": "the name of a field",
-    "$END": "the end",
-}
+_SAID = {"FIELD": "the name of a field"}
 """Token -> what a message calls it; others by how they are written."""
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
@@ -180,7 +173,7 @@ _QUOTED = {'"': "string", "'": "char"}
 _SHARED = "shared_"
 _NUMBER = re.compile(r"(\d*)(\.\d*)?([eE][+-]?\d+)?([A-Za-z]*)")
 BIGINT_DIGITS_MAX = BIGINT_BITS_MAX * 30103 // 100000
-_OPENED, _CLOSED = "([{", ")]}"
+_CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _SCANNED = re.compile(r"""/\*|\*/|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|["'(\[{)\]}]""", re.DOTALL)
 
 
@@ -231,10 +224,11 @@ def _check_size(parts: list[ExpressionNode]) -> None:
 
 
 def _without_comments(text: str) -> str:
-    """Return a text with spaces in place of comments, and see that parentheses are not nested too deep."""
+    """Return a text with spaces in place of comments, and see that what opens is closed."""
     pieces: list[str] = []
     comments: list[int] = []
-    done = depth = 0
+    opened: list[int] = []
+    done = 0
     for match in _SCANNED.finditer(text):
         found = match[0]
         if found == "/*":
@@ -253,14 +247,20 @@ def _without_comments(text: str) -> str:
             continue
         elif found in ("'", '"'):
             raise _Misread(match.start(), f"{found} begins a {_QUOTED[found]}, which does not end")
-        elif found in _OPENED:
-            depth += 1
-            if depth > DEPTH_MAX:
+        elif found in _CLOSED_BY:
+            opened.append(match.start())
+            if len(opened) > DEPTH_MAX:
                 raise _Misread(match.start(), f"more than {DEPTH_MAX} parentheses are open here")
-        elif found in _CLOSED:
-            depth -= 1
+        elif found in _CLOSED_BY.values():
+            if not opened or _CLOSED_BY[text[opened[-1]]] != found:
+                there = f"{_CLOSED_BY[text[opened[-1]]]} is missing before" if opened else "nothing is open"
+                raise _Misread(match.start(), f"{found} closes nothing: {there}")
+            opened.pop()
     if comments:
         raise _Misread(comments[-1], "this comment does not end: */ is missing")
+    if opened:
+        at = opened[-1]
+        raise _Misread(at, f"{text[at]} is open to the end: {_CLOSED_BY[text[at]]} is missing")
     return "".join((*pieces, text[done:]))
 
 
@@ -268,28 +268,33 @@ def _unexpected(source: ExpressionText, error: UnexpectedInput) -> FormatError:
     """Return what to say where something else should be."""
     at = len(source.text) if error.pos_in_stream is None else error.pos_in_stream
     if isinstance(error, UnexpectedToken):
-        expected = error.accepts or error.expected
+        expected: Iterable[str] = error.accepts or error.expected
         token = error.token
         at = len(source.text) if token.type == "$END" else token.start_pos or 0
-        found = "the end of the expression" if token.type == "$END" else f"{_short(str(token))!r}"
+        found = "the expression ends" if token.type == "$END" else f"{_short(str(token))!r}"
     elif isinstance(error, UnexpectedCharacters):
-        expected = error.allowed
+        expected = error.allowed or ()
         found = repr(source.text[at : at + 1])
+        if source.text[at : at + 2] == "${":
+            return source.error(at, "${ begins the name of a binding, as in ${a} or ${a.b}: this is none")
     else:
         return source.error(at, "this is no expression")
-    wanted = "a value" if expected and "NUMBER" in expected else _list_of(expected or ())
-    return source.error(min(at, len(source.text)), f"{found} is not expected here; there may be {wanted}")
+    if found == "the expression ends":
+        return source.error(at, f"the expression ends where there may be {_list_of(expected)}")
+    return source.error(at, f"{found} is not expected here; there may be {_list_of(expected)}")
 
 
 def _list_of(tokens: Iterable[str]) -> str:
-    """Return what messages call some tokens."""
-    if "PLUS" in tokens:
-        return "an operator or the end" if "$END" in tokens else "an operator or what closes the parenthesis"
+    """Return what messages call the tokens that may be somewhere."""
+    if "NUMBER" in tokens:
+        return "a value"
+    if "PLUS" in tokens or "$END" in tokens:
+        return "an operator or the end"
     return " or ".join(sorted(_SAID.get(token, _sign(token)) for token in tokens))
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 20 else text[:20] + "..."
+    return str(text) if len(text) <= 20 else text[:20] + "..."
 
 
 @cache
@@ -306,10 +311,8 @@ def _parser() -> Lark:
 
 def _sign(token: str) -> str:
     """Return how a token is written."""
-    for terminal in _parser().terminals:
-        if terminal.name == token:
-            return SIGNS.get(token) or str(terminal.pattern.value).replace("\\", "")
-    return token
+    patterns = {terminal.name: str(terminal.pattern.value) for terminal in _parser().terminals}
+    return SIGNS.get(token) or patterns.get(token, token).replace("\\", "")
 
 
 Part: TypeAlias = "Token | ExpressionNode"

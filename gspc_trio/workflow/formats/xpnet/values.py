@@ -240,7 +240,7 @@ def _key_of_pair(pair: tuple[XpnetValue, XpnetValue]) -> tuple[object, ...]:
     return order_key(pair[0])
 
 
-_FLOAT32 = Layout("f")
+_FLOAT32 = Layout("<f")  # native layouts make infinity of what is too large
 
 
 def float32(number: float) -> float:
