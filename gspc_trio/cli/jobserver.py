@@ -55,6 +55,7 @@ from gspc_trio.cli.job_commands import (
     wait,
 )
 from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
+from gspc_trio.cli.pictures import convert, draw
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
@@ -495,7 +496,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
 
 app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
-for _command in (check, status, wait, log, report, call, stop):
+for _command in (check, convert, draw, status, wait, log, report, call, stop):
     app.command(_command)
 app.command(cache_app)
 

@@ -199,6 +199,18 @@ class ForeignWorkflow(ABC):
             print(line)
 
 
+class Written(Struct, frozen=True):
+    """A workflow in a format.
+
+    Attributes:
+        data: what is in the file.
+        lost: what the format cannot say of the workflow, a line each.
+    """
+
+    data: bytes
+    lost: tuple[str, ...] = ()
+
+
 class Format(ABC):
     """A format of workflow files.
 
@@ -223,6 +235,22 @@ class Format(ABC):
         Raises:
             FormatError: it cannot be read; all that is wrong with it.
         """
+
+    def write(self, net: Net, _foreign: ForeignWorkflow | None, /) -> Written:
+        """Return a workflow in this format.
+
+        Args:
+            net: what the workflow runs.
+            _foreign: what was read, if it was read from a foreign format.
+
+        Raises:
+            WorkflowError: no workflow can be written in this format.
+        """
+        raise WorkflowError(f"{self.name} is only read: {net.name!r} cannot be written as {self.name}")
+
+    def transcribe(self, _source: Source, /) -> Written | None:
+        """Return in this format what is in a file that is no workflow, None if it says nothing of one."""
+        return None
 
 
 def split_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from gspc_trio.workflow.formats.format import FormatError, Source
 
-DEPTH_MAX = 500
+DEPTH_MAX = 200
 """How deep elements may be nested."""
 
 ELEMENTS_MAX = 3_000_000
@@ -143,6 +143,10 @@ def xml_text(element: Element, indent: str = "", namespace: str = "") -> str:
     start = f"{indent}<{element.tag}{attributes}"
     text = element.text if not element.children else element.text.strip()
     if not element.children:
-        return f"{start}>{escape(text)}</{element.tag}>\n" if text else f"{start}/>\n"
+        return f"{start}>{_escaped(text)}</{element.tag}>\n" if text else f"{start}/>\n"
     inner = "".join(xml_text(child, indent + "  ", element.namespace) for child in element.children)
-    return f"{start}>{escape(text)}\n{inner}{indent}</{element.tag}>\n"
+    return f"{start}>{_escaped(text)}\n{inner}{indent}</{element.tag}>\n"
+
+
+def _escaped(text: str) -> str:
+    return escape(text, {"\r": "&#13;"})

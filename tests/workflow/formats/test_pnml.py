@@ -6,6 +6,7 @@ from gspc_trio.workflow.definition import SettingError
 from gspc_trio.workflow.formats.format import Format, ReadOptions, Source, find_format, recognise
 from gspc_trio.workflow.formats.pnml.files import PnmlFormat
 from gspc_trio.workflow.formats.pnml.running import PnmlWorkflow
+from gspc_trio.workflow.net import Net
 from tests.workflow.formats.support import problems_of, run_to_end
 
 PNML: Format = PnmlFormat()
@@ -54,8 +55,7 @@ def test_a_net_of_pages_and_references_runs() -> None:
     assert final_marking(ISO) == {"ready": 0, "buffer": 0, "p3": 2}
     found = read(ISO)
     assert found.net.name == "producer and consumer"
-    assert found.groups["place", "buffer"] == ("all", "inner")
-    assert found.groups["transition", "t2"] == ("all",)
+    assert found.groups == {("place", "buffer"): ("inner",), ("transition", "produce"): ("inner",)}
 
 
 def test_settings_add_tokens() -> None:
@@ -118,3 +118,164 @@ def test_suffix_and_content_say_that_it_is_pnml() -> None:
     for suffix, head in ((".pnml", b""), (".PNML", b""), (".xml", b"<?xml version='1.0'?><pnml>")):
         assert isinstance(recognise(suffix, head), PnmlFormat)
     assert recognise(".txt", b"hello") is None
+
+
+PROM = """<?xml version="1.0" encoding="ISO-8859-1"?>
+<pnml><net id="net1" type="http://www.pnml.org/version-2009/grammar/pnmlcoremodel">
+<name><text>orders</text></name>
+<page id="n0"><name><text/></name>
+  <place id="n1"><name><text>start</text></name>
+    <toolspecific tool="ProM" version="6.4" localNodeID="a-b"/>
+    <graphics><position x="10.0" y="0.0"/></graphics>
+    <initialMarking><text>1</text></initialMarking></place>
+  <place id="n2"><name><text>end</text></name></place>
+  <transition id="n3"><name><text>check + send</text></name>
+    <toolspecific tool="ProM" version="6.4" activity="$invisible$" localNodeID="c-d"/></transition>
+  <arc id="arc4" source="n1" target="n3"><name><text>1</text></name>
+    <arctype><text>normal</text></arctype></arc>
+  <arc id="arc5" source="n3" target="n2"><name><text>1</text></name>
+    <arctype><text>normal</text></arctype></arc>
+</page>
+<finalmarkings><marking><place idref="n2"><text>1</text></place></marking></finalmarkings>
+</net></pnml>
+"""
+
+WOPED = """<?xml version="1.0" encoding="UTF-8"?>
+<!--written by a designer of workflow nets-->
+<pnml><net type="http://www.informatik.hu-berlin.de/top/pntd/ptNetb" id="noID">
+  <place id="p1"><name><text>in</text><graphics><offset x="40" y="80"/></graphics></name>
+    <graphics><position x="40" y="40"/><dimension x="40" y="40"/></graphics>
+    <initialMarking><text>1</text></initialMarking></place>
+  <place id="p2"><name><text>in</text></name></place>
+  <transition id="t1"><name><text>work</text></name>
+    <toolspecific tool="WoPeD" version="1.0"><time>0</time><timeUnit>1</timeUnit></toolspecific></transition>
+  <arc id="a1" source="p1" target="t1"><inscription><text>1</text></inscription>
+    <toolspecific tool="WoPeD" version="1.0"><probability>1.0</probability></toolspecific></arc>
+  <arc id="a2" source="t1" target="p2"><inscription><text>1</text></inscription></arc>
+  <toolspecific tool="WoPeD" version="1.0"><bounds><dimension x="9" y="9"/></bounds></toolspecific>
+</net></pnml>
+"""
+
+TAPAAL = """<?xml version="1.0" encoding="UTF-8" standalone="no"?>
+<pnml xmlns="http://www.informatik.hu-berlin.de/top/pnml/ptNetb">
+  <net active="true" id="TAPN1" type="P/T net">
+    <place displayName="true" id="P0" initialMarking="2" invariant="&lt; inf" name="P0" positionX="9"/>
+    <place displayName="true" id="P1" initialMarking="0" invariant="&lt; inf" name="out" positionX="9"/>
+    <transition angle="0" id="T0" infiniteServer="false" name="T0" player="0" priority="0" urgent="false"/>
+    <arc id="A0" inscription="[0,inf)" source="P0" target="T0" type="timed" weight="2"><arcpath id="0"/></arc>
+    <arc id="A1" inscription="3" source="T0" target="P1" type="normal" weight="1"/>
+  </net>
+  <k-bound bound="3"/><feature isGame="false" isTimed="false"/>
+</pnml>
+"""
+
+PIPE = """<pnml><net id="Net-One" type="P/T net"><token id="Default" enabled="true"/>
+  <place id="P0"><name><value>P0</value></name><initialMarking><value>Default,2</value></initialMarking>
+    <capacity><value>0</value></capacity></place>
+  <transition id="T0"><name><value>T0</value></name><rate><value>1.0</value></rate>
+    <timed><value>false</value></timed><priority><value>1</value></priority></transition>
+  <arc id="P0 to T0" source="P0" target="T0"><inscription><value>Default,1</value></inscription>
+    <type value="normal"/></arc></net></pnml>
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "marking"),
+    [
+        (PROM, {"start": 0, "end": 1}),
+        (WOPED, {"in (p1)": 0, "in (p2)": 1}),
+        (TAPAAL, {"P0": 0, "out": 1}),
+        (PIPE, {"P0": 0}),
+    ],
+    ids=["prom", "woped", "tapaal", "pipe"],
+)
+def test_files_of_other_tools_are_read(text: str, marking: dict[str, int]) -> None:
+    assert final_marking(text) == marking
+    written = PNML.write(read(text).net, read(text)).data.decode()
+    assert final_marking(written) == marking
+    for kept in ("localNodeID=", "<time>0</time>", "probability", "<position"):
+        assert (kept in written) == (kept in text)
+
+
+def test_what_counts_for_nothing_is_noted() -> None:
+    notes = [str(note) for note in read(PIPE).notes]
+    assert notes == [
+        "f:1:40: token counts for nothing here",
+        "f:4:53: rate counts for nothing here",
+        "f:5:5: timed counts for nothing here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<a/>", "f:1:1: this is no PNML: the outermost element is 'a', not pnml"),
+        ("<pnml/>", "f:1:1: there is no net in it"),
+        ("<pnml><net id='a'/><net id='b'/></pnml>", "there are 2 nets in it: choose one by --net: a, b"),
+        ("<pnml><net id='n' type='http://x/grammar/symmetricnet'/></pnml>", "coloured tokens are refused"),
+        (net("<place id='p'><hlinitialMarking/></place>"), "place 'p': coloured tokens are refused"),
+        (net("<place id='p'><type><structure><x/></structure></type></place>"), "coloured tokens"),
+        (net("<declaration><structure><x/></structure></declaration>"), "declarations of colours"),
+        (net("<place id='p'><capacity><text>3</text></capacity></place>"), "a capacity (3) is refused"),
+        (net("<place id='p' invariant='&lt;= 4'/>"), "place 'p': time (<= 4) is refused"),
+        (net("<transition id='t' urgent='true'/>"), "transition 't': time (urgent) is refused"),
+        (net("<transition id='t' priority='0'/><transition id='u' priority='1'/>"), "priorities of trans"),
+        (net("<page id='p'><net id='m'/></page>"), "a net inside of a page is refused"),
+        ("<pnml><shared-place name='p'/><net id='n'/></pnml>", "shared-place is refused: make one net"),
+        (net("<place id='p'><initialMarking><text>99999999</text></initialMarking></place>"), "is allowed"),
+        (net("<place id='p'><initialMarking><text>-1</text></initialMarking></place>"), "is -1; 0 to 10"),
+        (
+            net("<referencePlace id='r' ref='s'/><referencePlace id='s' ref='r'/><transition id='t'/>"
+                "<arc id='a' source='r' target='t'/>"),
+            "arc 'a': the reference 'r' leads to itself",
+        ),
+        (
+            net("<referencePlace id='r' ref='t'/><transition id='t'/><arc id='a' source='r' target='t'/>"),
+            "arc 'a': the reference 'r' of a place leads to 't', which is none",
+        ),
+        (
+            net("<place id='p'/><transition id='t'/><arc id='a' source='p' target='t' inscription='[1,2]'/>"),
+            "arc 'a': time ([1,2]) is refused",
+        ),
+        (net("<place id='p'/><transition id='t'/><arc id='a' type='transport'/>"), "transport arcs"),
+        (net("<arc id='a' source='x' target='y' type='new'/>"), "arcs of the type 'new' are refused"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_named(text: str, message: str) -> None:
+    lines = problems_of(PNML, text)
+    assert any(message in line for line in lines), lines
+
+
+def test_one_of_several_nets_is_chosen() -> None:
+    text = "<pnml><net id='a'/><net id='b'><place id='p'/></net></pnml>"
+    assert final_marking(text, net="b") == {"p": 0}
+    assert problems_of(PNML, text, ReadOptions(net="c")) == ["f:1:1: there is no net 'c'; there are: a, b"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        (
+            {},
+            "no function has the name or id of a transition; functions: none; transitions: produce, t2",
+        ),
+        ({"t2": lambda x: x}, "transition 't2': its function asks for 'x', and it takes from buffer"),
+    ],
+)
+def test_functions_that_do_not_fit_are_told(tasks: dict[str, object], message: str) -> None:
+    assert message in problems_of(PNML, ISO, ReadOptions(tasks=tasks))[0]  # type: ignore[arg-type]
+
+
+def test_what_tasks_need_is_kept() -> None:
+    made = Net("n")
+    made.place("p", [None])
+    run = {"requires": ["core", "gpu"], "attempts": 3, "priority": 4, "in_flight": 2}
+    made.transition("t", lambda: None, {"_p": "p"}, [], **run)  # type: ignore[arg-type]
+    written = PNML.write(made, None)
+    assert written.lost == ("transition 't': what its tasks run: give functions by --tasks",)
+    transition = read(written.data.decode(), tasks={"t": lambda: None}).net.transitions["t"]
+    before = made.transitions["t"]
+    for name in ("shape", "options", "in_flight", "priority"):
+        assert getattr(transition, name) == getattr(before, name)
+    (problem,) = problems_of(PNML, written.data.decode().replace('"attempts": 3', '"attempts": "x"'))
+    assert "what its tasks need is badly written: Expected `int`, got `str`" in problem

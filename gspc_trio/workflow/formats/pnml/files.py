@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gspc_trio.workflow.formats.format import ForeignWorkflow, Format, ReadOptions, Source
+from gspc_trio.workflow.formats.format import ForeignWorkflow, Format, ReadOptions, Source, Written
+from gspc_trio.workflow.net import Net
 
 
 class PnmlFormat(Format):
@@ -25,3 +26,15 @@ class PnmlFormat(Format):
 
         net, notes = read_pnml(source, options.net)
         return running_workflow(net, source, options, notes)
+
+    def write(self, net: Net, foreign: ForeignWorkflow | None, /) -> Written:
+        """See Format."""
+        from gspc_trio.workflow.formats.pnml.from_net import pnml_of
+        from gspc_trio.workflow.formats.pnml.running import PnmlWorkflow
+        from gspc_trio.workflow.formats.pnml.writer import write_pnml
+
+        if isinstance(foreign, PnmlWorkflow):
+            return Written(write_pnml(foreign.source).encode())
+        groups = {} if foreign is None else foreign.groups
+        found, lost = pnml_of(net, groups)
+        return Written(write_pnml(found).encode(), tuple(lost))

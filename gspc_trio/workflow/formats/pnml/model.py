@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct, field
@@ -16,13 +17,13 @@ class PnmlPage(Struct, eq=False):
         id: unique in the file.
         name: for people, or "".
         parent: id of the page it is in, "" if that is the net itself.
-        tools: its toolspecific elements.
+        kept: its toolspecific and graphics elements.
     """
 
     id: str
     name: str = ""
     parent: str = ""
-    tools: list[Element] = field(default_factory=list)
+    kept: list[Element] = field(default_factory=list)
 
 
 class PnmlNode(Struct, eq=False):
@@ -34,7 +35,7 @@ class PnmlNode(Struct, eq=False):
         page: id of the page it is in, "" if that is the net itself.
         tokens: of a place: how many are there at the beginning.
         line, column: where it is written.
-        tools: its toolspecific elements.
+        kept: its toolspecific and graphics elements.
     """
 
     id: str
@@ -43,7 +44,7 @@ class PnmlNode(Struct, eq=False):
     tokens: int = 0
     line: int = 0
     column: int = 0
-    tools: list[Element] = field(default_factory=list)
+    kept: list[Element] = field(default_factory=list)
 
 
 class PnmlArc(Struct, eq=False):
@@ -54,7 +55,7 @@ class PnmlArc(Struct, eq=False):
         source, target: a place and a transition, or a transition and a place.
         weight: how many tokens go along it.
         line, column: where it is written.
-        tools: its toolspecific elements.
+        kept: its toolspecific and graphics elements.
     """
 
     id: str
@@ -63,7 +64,7 @@ class PnmlArc(Struct, eq=False):
     weight: int = 1
     line: int = 0
     column: int = 0
-    tools: list[Element] = field(default_factory=list)
+    kept: list[Element] = field(default_factory=list)
 
 
 class PnmlNet(Struct, eq=False):
@@ -74,7 +75,7 @@ class PnmlNet(Struct, eq=False):
         name: for people, or "".
         pages, places, transitions: id -> each.
         arcs: all arcs.
-        tools: its toolspecific elements.
+        kept: its toolspecific and graphics elements.
     """
 
     id: str
@@ -83,7 +84,7 @@ class PnmlNet(Struct, eq=False):
     places: dict[str, PnmlNode] = field(default_factory=dict)
     transitions: dict[str, PnmlNode] = field(default_factory=dict)
     arcs: list[PnmlArc] = field(default_factory=list)
-    tools: list[Element] = field(default_factory=list)
+    kept: list[Element] = field(default_factory=list)
 
     def group(self, node: PnmlNode) -> tuple[str, ...]:
         """Return the names of the pages around a node, the outermost first."""
@@ -98,22 +99,19 @@ class PnmlNet(Struct, eq=False):
 def own_names(nodes: Iterable[PnmlNode]) -> dict[str, str]:
     """Return id -> name for places or transitions, with a name of its own for each.
 
-    That is the name in the file. A node without a name has its id; of several with one name, or with a name
-    that is the id of another, each has its id behind the name.
+    That is the name in the file, or the id where there is none; of several nodes with one name each has its
+    id behind it.
     """
     nodes = list(nodes)
-    used: dict[str, int] = {}
-    for node in nodes:
-        for text in {node.name or node.id, node.id}:
-            used[text] = used.get(text, 0) + 1
+    count = Counter(node.name or node.id for node in nodes)
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    taken: set[str] = set(count)
     for node in nodes:
         name = node.name or node.id
-        if used[name] > 1 and name != node.id:
+        if count[name] > 1:
             name = f"{name} ({node.id})"
-        while name in taken:
-            name += "'"
-        taken.add(name)
+            while name in taken:
+                name += "'"
+            taken.add(name)
         names[node.id] = name
     return names

@@ -7,11 +7,11 @@ attributes (TAPAAL), or have ``value`` for ``text`` (PIPE).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.formats.format import FormatError, Problem, Source
 from gspc_trio.workflow.formats.pnml.model import PnmlArc, PnmlNet, PnmlNode, PnmlPage
+from gspc_trio.workflow.formats.pnml.tasks import is_ours
 from gspc_trio.workflow.formats.xml_tree import Element, parse_xml
 
 TOKENS_MAX = 10_000_000
@@ -33,6 +33,9 @@ _ARC_KINDS = {
 _NORMAL_KINDS = {"normal", "timed", ""}
 _ALWAYS = {"[0,inf)", "[0,∞)"}
 _UNLIMITED = {"< inf", "<inf", ""}
+_KEPT = ("toolspecific", "graphics")
+_KNOWN = {*_KEPT, "name", "initialMarking", "inscription", "arctype", "type", "hlinscription", "capacity"}
+_KNOWN |= {"declaration", "condition", "priority", *_COLOURED}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
@@ -46,7 +49,9 @@ class _Reader:
         self.net = PnmlNet("")
         self._seen: dict[str, Element] = {}
         self._references: dict[str, tuple[str, str, Element]] = {}
-        self._raw_arcs: list[tuple[Element, str]] = []
+        self._raw_arcs: list[Element] = []
+        self._priorities: dict[str, Element] = {}
+        self._ignored: dict[str, list[Element]] = {}
 
     def wrong(self, element: Element, message: str) -> None:
         self.problems.append(self.source.problem(message, element.line, element.column))
@@ -62,8 +67,15 @@ class _Reader:
             )
             return self.net
         self._contents(element, "")
-        for arc, page in self._raw_arcs:
-            self._arc(arc, page)
+        for arc in self._raw_arcs:
+            self._arc(arc)
+        if len(self._priorities) > 1:
+            different = next(reversed(self._priorities.values()))
+            self.wrong(different, "priorities of transitions are refused, and these differ")
+        for tag, found in self._ignored.items():
+            times = "" if len(found) == 1 else f", as in {len(found) - 1} other places"
+            message = f"{shortened(tag)} counts for nothing here{times}"
+            self.notes.append(self.source.problem(message, found[0].line, found[0].column))
         return self.net
 
     def _contents(self, element: Element, page: str) -> None:
@@ -73,19 +85,21 @@ class _Reader:
             elif child.tag == "transition":
                 self._transition(child, page)
             elif child.tag == "arc":
-                self._raw_arcs.append((child, page))
+                self._raw_arcs.append(child)
             elif child.tag in ("referencePlace", "referenceTransition"):
                 if name := self._id(child):
                     what = "place" if child.tag == "referencePlace" else "transition"
                     self._references[name] = (what, child.attributes.get("ref", ""), child)
             elif child.tag == "page":
                 self._page(child, page)
-            elif child.tag == "toolspecific":
-                (self.net.pages[page].tools if page else self.net.tools).append(child)
+            elif child.tag in _KEPT:
+                (self.net.pages[page].kept if page else self.net.kept).append(child)
             elif child.tag == "net":
                 self.wrong(child, "a net inside of a page is refused: put its nodes on the page itself")
             elif child.tag == "declaration" and self._is_coloured(child):
                 self.wrong(child, "declarations of colours are refused: tokens are plain here")
+            elif child.tag not in _KNOWN:
+                self._ignored.setdefault(child.tag, []).append(child)
 
     def _is_coloured(self, element: Element) -> bool:
         structure = element.child("structure")
@@ -105,16 +119,26 @@ class _Reader:
 
     def _page(self, element: Element, parent: str) -> None:
         if name := self._id(element):
+            marks = [child for child in element.children if is_ours(child) and child.child("all") is not None]
+            if marks:  # it was added when the file was written, as the standard wants a page
+                element.children = [child for child in element.children if child not in marks]
+                self._contents(element, parent)
+                return
             self.net.pages[name] = PnmlPage(name, name_of(element), parent)
             self._contents(element, name)
 
     def _node(self, element: Element, page: str) -> PnmlNode | None:
         name = self._id(element)
+        self._note_ignored(element)
         if not name:
             return None
-        tools = [*element.all("toolspecific")]
         line, column = element.line, element.column
-        return PnmlNode(name, name_of(element), page, line=line, column=column, tools=tools)
+        return PnmlNode(name, name_of(element), page, line=line, column=column, kept=kept_of(element))
+
+    def _note_ignored(self, element: Element) -> None:
+        for child in element.children:
+            if child.tag not in _KNOWN:
+                self._ignored.setdefault(child.tag, []).append(child)
 
     def _place(self, element: Element, page: str) -> None:
         node = self._node(element, page)
@@ -141,6 +165,9 @@ class _Reader:
         self.net.transitions[node.id] = node
         if element.attributes.get("urgent", "false") == "true":
             self.wrong(element, f"transition {node.id!r}: time (urgent) is refused")
+        label = element.child("priority")
+        priority = element.attributes.get("priority", "") if label is None else value_of(label)
+        self._priorities.setdefault(priority, element)
         for child in element.children:
             if child.tag == "condition":
                 self.wrong(child, f"transition {node.id!r}: conditions on coloured tokens are refused")
@@ -161,8 +188,9 @@ class _Reader:
             return default
         return value
 
-    def _arc(self, element: Element, _: str) -> None:
+    def _arc(self, element: Element) -> None:
         name = self._id(element)
+        self._note_ignored(element)
         what = f"arc {name!r}" if name else "this arc"
         ends = [self._end(element, what, side) for side in ("source", "target")]
         self._check_kind(element, what)
@@ -178,8 +206,9 @@ class _Reader:
             kind = "places" if source in self.net.places else "transitions"
             self.wrong(element, f"{what} goes from {source!r} to {target!r}, and both are {kind}")
             return
-        tools = [*element.all("toolspecific")]
-        self.net.arcs.append(PnmlArc(name, source, target, weight, element.line, element.column, tools))
+        if name:
+            line, column = element.line, element.column
+            self.net.arcs.append(PnmlArc(name, source, target, weight, line, column, kept_of(element)))
 
     def _check_kind(self, element: Element, what: str) -> None:
         kinds = [element.attributes.get("type", "")]
@@ -241,13 +270,14 @@ def name_of(element: Element) -> str:
     return " ".join(text.split())
 
 
+def kept_of(element: Element) -> list[Element]:
+    """Return the elements that go with a node as they are."""
+    return [child for child in element.children if child.tag in _KEPT]
+
+
 def shortened(text: str) -> str:
     """Return the beginning of a text, as messages show it."""
     return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def _nets(root: Element) -> Iterator[Element]:
-    return root.all("net")
 
 
 def read_pnml(source: Source, wanted: str = "") -> tuple[PnmlNet, list[Problem]]:
@@ -264,8 +294,12 @@ def read_pnml(source: Source, wanted: str = "") -> tuple[PnmlNet, list[Problem]]
     if root.tag != "pnml":
         message = f"this is no PNML: the outermost element is {shortened(root.tag)!r}, not pnml"
         raise FormatError([source.problem(message, root.line, root.column)])
-    nets = list(_nets(root))
+    nets = list(root.all("net"))
     names = [net.attributes.get("id", "") for net in nets]
+    for child in root.children:
+        if child.tag.startswith("shared-"):
+            message = f"{child.tag} is refused: make one net of the components (TAPAAL) before"
+            raise FormatError([source.problem(message, child.line, child.column)])
     if not nets:
         raise FormatError([source.problem("there is no net in it", root.line, root.column)])
     if not wanted and len(nets) > 1:
@@ -273,9 +307,8 @@ def read_pnml(source: Source, wanted: str = "") -> tuple[PnmlNet, list[Problem]]
         raise FormatError([source.problem(message, nets[1].line, nets[1].column)])
     if wanted and wanted not in names:
         meant = did_you_mean(wanted, names)
-        raise FormatError(
-            [source.problem(f"there is no net {wanted!r}{meant}; there are: {', '.join(names)}")]
-        )
+        message = f"there is no net {wanted!r}{meant}; there are: {', '.join(names)}"
+        raise FormatError([source.problem(message, root.line, root.column)])
     reader = _Reader(source)
     net = reader.read(nets[names.index(wanted)] if wanted else nets[0])
     if reader.problems:

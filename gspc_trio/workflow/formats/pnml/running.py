@@ -19,6 +19,7 @@ from gspc_trio.workflow.formats.format import (
 from gspc_trio.workflow.formats.format import Source as FileSource
 from gspc_trio.workflow.formats.pnml.model import PnmlArc, PnmlNet, PnmlNode, own_names
 from gspc_trio.workflow.formats.pnml.reader import TOKENS_MAX
+from gspc_trio.workflow.formats.pnml.tasks import needs_of
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.tokens import Outputs
 
@@ -37,10 +38,13 @@ class PnmlWorkflow(ForeignWorkflow):
     def __init__(self, source: PnmlNet, net: Net, names: Mapping[str, str], notes: Sequence[Problem]) -> None:
         self.source = source
         self.names = names
+        self._known = set(names.values())
         transitions = own_names(source.transitions.values())
         groups = {("place", names[node.id]): source.group(node) for node in source.places.values()}
         for node in source.transitions.values():
             groups["transition", transitions[node.id]] = source.group(node)
+        while groups and len({group[:1] for group in groups.values()}) == 1 and all(groups.values()):
+            groups = {key: group[1:] for key, group in groups.items()}  # a page of all is no subnet
         super().__init__(net, notes=notes, groups={key: group for key, group in groups.items() if group})
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
@@ -51,9 +55,9 @@ class PnmlWorkflow(ForeignWorkflow):
         """
         more: dict[str, int] = {}
         for port, text in split_pairs(settings):
-            name = self.names.get(port, port)
-            if name not in self.names.values():
-                meant = did_you_mean(port, self.names.values())
+            name = port if port in self._known else self.names.get(port, "")
+            if not name:
+                meant = did_you_mean(port, self._known)
                 raise SettingError(f"there is no place {port!r}{meant}")
             number = self.parse_value(port, text)
             assert isinstance(number, int)
@@ -145,10 +149,8 @@ class _Lowering:
             )
 
     def _function(self, node: PnmlNode) -> Function | None:
-        for name in (node.id, node.name):
-            if name in self.functions:
-                return self.functions[name]
-        return None
+        found = self.functions.get(node.id)
+        return self.functions.get(node.name) if found is None else found
 
     def _transition(self, node: PnmlNode, name: str) -> None:
         taken, put = self.taken.get(node.id, {}), self.put.get(node.id, {})
@@ -167,10 +169,17 @@ class _Lowering:
             inputs[f"_{FIRINGS}"] = FIRINGS
         function = self._function(node)
         try:
+            needs = needs_of(node)
             if function is None:
+                if needs is not None and self.options.tasks is not None:
+                    raise WorkflowError(
+                        f"transition {name!r} has tasks, and --tasks has no function of its name or id"
+                    )
                 self._inline(name, inputs, put)
             else:
                 self._task(name, function, taken, inputs, put)
+                if needs is not None:
+                    self.net.transitions[name] = needs.given_to(self.net.transitions[name])
         except WorkflowError as error:
             self.wrong(node, str(error))
 

@@ -1,0 +1,160 @@
+"""``gspc-jobserver convert`` and ``draw``: workflow files in other formats, and pictures of them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from gspc_trio.cli.arguments import Settings
+from gspc_trio.cli.common import CommandError, UsageError, interruptible
+from gspc_trio.cli.foreign import HowToRead, reading_of
+from gspc_trio.components.job.shell.workflow_file import (
+    LoadedWorkflow,
+    Reading,
+    WorkflowFileError,
+    load_workflow_file,
+)
+from gspc_trio.workflow.definition import SettingError
+from gspc_trio.workflow.formats.drawing import Drawing, dot_of, drawing_of, mermaid_of
+from gspc_trio.workflow.formats.format import (
+    SOURCE_BYTES_MAX,
+    Format,
+    Source,
+    Written,
+    find_format,
+    format_names,
+)
+from gspc_trio.workflow.formats.python_file import python_of
+
+DOT_S = 60
+"""How long Graphviz may take for a picture."""
+
+Lossy = Annotated[bool, Parameter(negative=(), help="Write the file though it cannot say everything.")]
+
+
+def loaded_file(path: Path, settings: list[str], reading: Reading) -> LoadedWorkflow:
+    """Return the workflow in a file.
+
+    Raises:
+        UsageError: a setting is wrong.
+    """
+    try:
+        with interruptible():
+            return load_workflow_file(path, settings, reading)
+    except SettingError as error:
+        raise UsageError(f"--set: {error}") from error
+
+
+def convert(
+    workflow: Path,
+    output: Path,
+    *,
+    settings: Settings = None,
+    reading: HowToRead = None,
+    to: str = "",
+    lossy: Lossy = False,
+) -> int:
+    """Write a workflow in another format.
+
+    What that format cannot say is listed, and then nothing is written, unless you say --lossy.
+
+    Parameters
+    ----------
+    workflow
+        A workflow file of any format.
+    output
+        The file to write; its suffix says the format.
+    settings
+        As run takes them.
+    to
+        Format of the output, where its suffix does not say it.
+    """
+    if output.exists() and output.samefile(workflow):
+        raise UsageError(f"{output} is the workflow file itself")
+    written = _written(workflow, settings or [], reading_of(reading), _target(output, to))
+    for line in written.lost:
+        print(f"{workflow}: {line}", file=sys.stderr)
+    if written.lost and not lossy:
+        raise CommandError(f"{output} cannot say this of {workflow}; --lossy writes it all the same")
+    output.write_bytes(written.data)
+    return 0
+
+
+def _target(output: Path, name: str) -> Format | None:
+    """Return the format of a file to be written, None for Python."""
+    if name == "python" or (not name and output.suffix == ".py"):
+        return None
+    if name:
+        return find_format(name)
+    formats = [find_format(each) for each in format_names()]
+    for one in formats:
+        if output.suffix.lower() in one.suffixes:
+            return one
+    known = ", ".join([".py", *(suffix for one in formats for suffix in one.suffixes)])
+    raise UsageError(f"{output}: its suffix is that of no format; there are: {known}; or choose one by --to")
+
+
+def _written(path: Path, settings: list[str], reading: Reading, target: Format | None) -> Written:
+    if target is not None and path.is_file() and path.stat().st_size <= SOURCE_BYTES_MAX:
+        transcribed = target.transcribe(Source(str(path), path.read_bytes()))
+        if transcribed is not None:
+            return transcribed
+    loaded = loaded_file(path, settings, reading)
+    net = loaded.workflow.net.copy()
+    for name, values in loaded.workflow.values.items():
+        net.replace_place(name, initial=tuple(values), is_optional=True)
+    return python_of(net) if target is None else target.write(net, loaded.foreign)
+
+
+def draw(
+    workflow: Path, output: Path | None = None, *, settings: Settings = None, reading: HowToRead = None
+) -> int:
+    """Draw the net of a workflow: places, transitions, subnets and the tokens at the beginning.
+
+    Parameters
+    ----------
+    workflow
+        A workflow file of any format.
+    output
+        A file that ends with .dot (Graphviz), .mmd (Mermaid) or .svg. By default, dot is printed.
+    settings
+        As run takes them.
+    """
+    suffix = ".dot" if output is None else output.suffix.lower()
+    if suffix not in (".dot", ".mmd", ".svg"):
+        raise UsageError(f"{output}: a picture ends with .dot, .mmd or .svg")
+    loaded = loaded_file(workflow, settings or [], reading_of(reading))
+    drawing = drawing_of(loaded.workflow.net, None if loaded.foreign is None else loaded.foreign.groups)
+    text = _svg(drawing) if suffix == ".svg" else (mermaid_of if suffix == ".mmd" else dot_of)(drawing)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8", errors="replace")
+    return 0
+
+
+def _svg(drawing: Drawing) -> str:
+    """Return a picture as SVG: by Graphviz if it is installed, else by networkx."""
+    program = shutil.which("dot")
+    if program is not None:
+        given = dot_of(drawing)
+        done = subprocess.run(
+            [program, "-Tsvg"], input=given, capture_output=True, text=True, check=False, timeout=DOT_S
+        )
+        if done.returncode == 0:
+            return done.stdout
+        raise CommandError(f"dot cannot draw it: {done.stderr.strip()[:500]}")
+    from gspc_trio.workflow.formats.svg import svg_of
+
+    try:
+        return svg_of(drawing)
+    except ImportError as error:
+        raise WorkflowFileError(
+            "for .svg, install Graphviz (the program dot), or pip install 'gspc-trio[draw]'; "
+            ".dot and .mmd need neither"
+        ) from error
