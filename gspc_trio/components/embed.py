@@ -93,11 +93,12 @@ async def open_rts(
         OSError: it cannot listen there.
         RtsError: no host came up.
         StartedAtImport: a compute process is importing the module that calls this.
-        TypeError: the number of cores is no whole number.
+        TypeError: the number of cores is no whole number; there is no such setting.
         ValueError: it is negative, or a setting has no meaning beside a ``connection_file``.
     """
     require_trio("open_rts")
     refuse_in_imports_of_tasks()
+    _refuse_unknown(settings)
     here = host or socket.gethostname()
     wanted = RtsSettings(cores=checked_cores(cores), spill_bytes=spill_bytes, spill_directory=spill_directory)
     sites = settings.get("sites")
@@ -110,16 +111,27 @@ async def open_rts(
     quota = _quota(data_bytes, spill_bytes, spill_directory)
     with real_time():
         if connection_file is not None:
-            if settings:
-                raise ValueError(
-                    f"{next(iter(settings))} is settled by the run-time system that runs already, that of "
-                    "connection_file: leave it out"
-                )
+            of_its_own = {"cores": cores, "publish": publish, "strategies": strategies}
+            _refuse_settled([*settings, *(name for name, value in of_its_own.items() if value)])
             opened = join_rts(Path(connection_file))
         else:
             opened = _own_rts(wanted, publish, "listen" in settings, strategies or {})
         async with opened as rts, _with_data(rts, host, quota), _as_home(rts):
             yield rts
+
+
+def _refuse_unknown(settings: Iterable[str]) -> None:
+    unknown = sorted(set(settings).difference(RtsSettings.__struct_fields__))
+    if unknown:
+        raise TypeError(f"open_rts has no setting {unknown[0]!r}")
+
+
+def _refuse_settled(settings: Sequence[str]) -> None:
+    if settings:
+        raise ValueError(
+            f"{settings[0]} is settled by the run-time system that runs already, that of connection_file: "
+            "leave it out"
+        )
 
 
 @asynccontextmanager

@@ -75,9 +75,18 @@ async def test_what_cannot_be_set_is_said(settings: dict[str, Any], why: str) ->
     assert str(caught.value).startswith(why)
 
 
-async def test_what_a_running_one_has_settled_is_refused() -> None:
-    with pytest.raises(ValueError, match="placement is settled by the run-time system that runs already"):
-        async with open_rts(connection_file="nowhere.json", placement="fair"):
+@pytest.mark.parametrize("settled", [{"placement": "fair"}, {"cores": 2}, {"publish": "rts.json"}])
+async def test_what_a_running_one_has_settled_is_refused(settled: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=f"{min(settled)} is settled by the run-time system that runs already"
+    ):
+        async with open_rts(connection_file="nowhere.json", **settled):
+            raise AssertionError("it came up")
+
+
+async def test_a_setting_that_does_not_exist_is_named() -> None:
+    with pytest.raises(TypeError, match="open_rts has no setting 'place'"):
+        async with open_rts(place="fair"):  # type: ignore[call-arg]
             raise AssertionError("it came up")
 
 
