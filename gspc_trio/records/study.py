@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gspc_trio.records.facts import Record, StudyChanged, StudyClientChanged, StudyJobChanged, StudyRecord
+from gspc_trio.records.facts import StudyChanged, StudyClientChanged, StudyJobChanged, StudyRecord
 
 GONE_JOBS_MAX = 10_000
 """Last jobs that are kept after they have gone."""
@@ -89,9 +89,9 @@ class StudyProgress(Struct):
         known = (self.ended.get((job.uid, name)) or self._live(job.uid, name) for name in job.client_ids)
         return [client for client in known if client is not None]
 
-    def snapshot(self) -> list[Record]:
+    def snapshot(self) -> list[StudyRecord]:
         """Return records that make this state of a new fold."""
-        records: list[Record] = []
+        records: list[StudyRecord] = []
         if self.changed is not None:
             named = Counter(
                 client.state

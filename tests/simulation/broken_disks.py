@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gspc_trio.components.job.shell import journal_files
 from gspc_trio.components.rts.shell import state_files as rts_state
-from gspc_trio.records.shell import durable_files
+from gspc_trio.records.shell import durable_files, journal_files
 from gspc_trio.records.shell.durable_files import FileSystem, create_aside, put_in_place
 from gspc_trio.testing.simulated import disk, rts_memory
 

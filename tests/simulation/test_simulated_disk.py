@@ -10,8 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gspc_trio.components.job.shell.journal_files import JournalDirectory, journals_in
+from gspc_trio.components.job.shell.journal_files import JournalDirectory
 from gspc_trio.records.shell.durable_files import append, make_directories, put_in_place
+from gspc_trio.records.shell.journal_files import journals_in
 from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulated.disk import ProcessFiles, SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess

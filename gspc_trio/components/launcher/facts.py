@@ -43,7 +43,16 @@ class StudyFacts:
         self._turn = turn
         self._wanted = wanted
         self._last = StudyChanged(0.0, study, "idle", 0, job_limit)
-        self._heard_told_s = float("-inf")
+        self._heard_told_s = 0.0
+
+    def state(self) -> tuple[StudyChanged, float]:
+        """Return what was told last; see :meth:`restore`."""
+        return self._last, self._heard_told_s
+
+    def restore(self, state: tuple[StudyChanged, float]) -> None:
+        """Go on after facts that have returned this state."""
+        self._last, self._heard_told_s = state
+        self._wanted = self._wanted and self._last.state != LauncherState.STOPPED
 
     def study(self, state: LauncherState, incarnation: int, detail: str = "") -> None:
         """The launcher is in this state now, with this server; nothing is told after it has stopped."""

@@ -122,6 +122,20 @@ class HttpRefusal(Exception):
         self.answer = HttpAnswer(status, {"error": reason}, headers)
 
 
+class KeptView(Struct, frozen=True):
+    """What is kept of a view of a study.
+
+    Attributes:
+        last: number of the last record.
+        records: the last of them.
+        progress: records that make the state of the study.
+    """
+
+    last: int
+    records: list[StudyRecord]
+    progress: list[StudyRecord]
+
+
 class StudyView:
     """All that is told of a study.
 
@@ -155,6 +169,17 @@ class StudyView:
         found: list[tuple[int, Record]] = list(islice(wanted, EVENTS_MAX))
         then = found[-1][0] if len(found) == EVENTS_MAX else max(after, self.last)
         return found, then, max(0, first - after - 1)
+
+    def kept(self) -> KeptView:
+        """Return what another view needs to be as this one."""
+        return KeptView(self.last, [*self._records], self.progress.snapshot())
+
+    def restore(self, kept: KeptView) -> None:
+        """Be as a view was that has returned this; it is new."""
+        for record in kept.progress:
+            self.progress.apply(record)
+        self._records.extend(kept.records)
+        self.last = kept.last
 
     def changed(self) -> StudyChanged:
         """Return the last word on the study."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -111,19 +111,28 @@ class EngineCalls:
             raise IllegalEvent(f"no such call of the engine is under way with the number {uid}")
         return self._calls.pop(uid)
 
+    def state(self) -> tuple[int, dict[int, tuple[str, str]]]:
+        """Return all of this; see :meth:`restore`."""
+        return self._next, {uid: (kind.__name__, name) for uid, (kind, name) in self._calls.items()}
+
+    def restore(self, state: tuple[int, dict[int, tuple[str, str]]]) -> None:
+        """Be as calls were that have returned this state."""
+        kinds = {kind.__name__: kind for kind in _UNANSWERED}
+        self._next, calls = state
+        self._calls = {uid: (kinds[kind], name) for uid, (kind, name) in calls.items()}
+
     def end_all(self) -> list[SiteEvent]:
         """Return what is to be said of all calls, whose answers nobody hears any more."""
         calls, self._calls = self._calls, {}
         return [_UNANSWERED[kind](name) for kind, name in calls.values()]
 
 
-class LaunchedClient:
+class LaunchedClient(Struct, eq=False):
     """A client that has not ended."""
 
-    def __init__(self, client_id: int) -> None:
-        self.client_id = client_id
-        self.state = ClientState.POSTPONED
-        self.is_cancelling = False
+    client_id: int
+    state: ClientState = ClientState.POSTPONED
+    is_cancelling: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -131,27 +140,26 @@ class LaunchedClient:
         return not CLIENT_TRANSITIONS[self.state]
 
 
-class LaunchedJob:
+class LaunchedJob(Struct, eq=False):
     """A job, from the time it is wanted.
 
     Attributes:
         incarnation: of the server that it is, or that has asked for it.
         clients: those of its clients that have not ended; none for a server, and when their server is over.
-        client_ids: of all its clients; none for a server.
         command: of each client.
+        client_ids: of all its clients; none for a server.
         uid, name, job_id: of its submission, of the job, and what the engine calls it.
         told: its state and its id, as the last record of it says.
     """
 
-    def __init__(self, incarnation: int, clients: Sequence[LaunchedClient], command: tuple[str, ...]) -> None:
-        self.incarnation = incarnation
-        self.clients = list(clients)
-        self.client_ids = tuple(client.client_id for client in clients)
-        self.command = command
-        self.uid = -1
-        self.name = ""
-        self.job_id = ""
-        self.told = ("", "")
+    incarnation: int
+    clients: list[LaunchedClient]
+    command: tuple[str, ...]
+    client_ids: tuple[int, ...]
+    uid: int = -1
+    name: str = ""
+    job_id: str = ""
+    told: tuple[str, str] = ("", "")
 
     @property
     def asked(self) -> SubmitToEngine:
@@ -198,6 +206,9 @@ class PostponedJobs:
         """Let a job wait, as the last one."""
         self._jobs[job] = size = sum(map(len, job.command))
         self._characters += size
+
+    def __iter__(self) -> Iterator[LaunchedJob]:
+        return iter(self._jobs)
 
     def take_first(self) -> LaunchedJob:
         """Return the first of them, which waits no longer."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from gspc_trio.components.launcher.events import (
     CLIENT_TRANSITIONS,
     CancelAtEngine,
@@ -60,14 +62,7 @@ from gspc_trio.components.launcher.jobs import (
     request_problem,
 )
 from gspc_trio.components.launcher.options import LauncherOptions
-from gspc_trio.components.launcher.states import (
-    HAS_SERVER,
-    IS_OVER,
-    RETURN_S,
-    TRANSITIONS,
-    UNCONNECTED_MAX,
-    LauncherState,
-)
+from gspc_trio.components.launcher.states import RETURN_S, TRANSITIONS, UNCONNECTED_MAX, LauncherState
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.site import (
     AskJob,
@@ -169,7 +164,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._site.check()
         assert len(self._jobs) <= self._options.job_limit
         assert (self.state is LauncherState.SERVING) == (self._connection is not None)
-        assert (self.state in HAS_SERVER) == (self._incarnation in self._servers) or self.state in IS_OVER
+        assert self.state.has_server == (self._incarnation in self._servers) or self.state.is_over
         assert self.state is LauncherState.AWAITING or self._return_at is None
         assert self.state is LauncherState.SERVING or self._return_at is not None or not self._clients
         assert not self._postponed or len(self._jobs) == self._options.job_limit
@@ -182,6 +177,11 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
                 assert self._clients[client.client_id] is job
                 assert not client.has_ended
                 assert client.state is not ClientState.POSTPONED
+
+    @property
+    def end(self) -> Stop | None:
+        """How the study has ended; None: it goes on."""
+        return self._stop if self.state is LauncherState.STOPPED else None
 
     @property
     def incarnation(self) -> int:
@@ -241,8 +241,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.STOPPING and (not self._jobs or self.now >= self._stop_at):
             self._enter(LauncherState.STOPPED, self._stop.reason)
             left = tuple(f"{name} ({job.job_id})" if job.job_id else name for name, job in self._jobs.items())
-            stop = self._stop
-            self.actions.append(Stop(stop.status, stop.reason, left, stop.output_uid))
+            self._stop = structs.replace(self._stop, left=left)
+            self.actions.append(self._stop)
 
     def _enter(self, state: LauncherState, reason: str = "") -> None:
         assert state in TRANSITIONS[self.state], f"the launcher from {self.state} to {state}"
@@ -256,7 +256,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             stop: what follows.
             spared: the job of a server that ends by itself, and is cancelled when it does not.
         """
-        if self.state in IS_OVER:
+        if self.state.is_over:
             return
         self._stop, self._stop_at = stop, self.now + self._options.stop_grace_s
         self._enter(LauncherState.STOPPING, stop.reason)
@@ -269,13 +269,13 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _submit_server(self) -> None:
         self._enter(LauncherState.SUBMITTING)
-        job = LaunchedJob(self._incarnation, (), ())
+        job = LaunchedJob(self._incarnation, [], (), ())
         self._servers.keep(self._incarnation, job)
         self._submit(job)
 
     def _server_lost(self, reason: str, pause_s: float = 0.0) -> None:
         """Cancel all jobs, and submit the next server after a pause, unless the study stops for that."""
-        if self.state in IS_OVER:
+        if self.state.is_over:
             return
         uid = self._servers[self._incarnation].uid
         if self.state is not LauncherState.SERVING and self._return_at is None:
@@ -409,7 +409,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
             self._send(RequestRefused(asked.request, reason, self._postponed.is_full))
             return
         clients = [LaunchedClient(client_id) for client_id in ids]
-        job = LaunchedJob(self._incarnation, clients, asked.command)
+        job = LaunchedJob(self._incarnation, clients, asked.command, ids)
         self._clients |= dict.fromkeys(ids, job)
         for client_id in ids:  # what was told of an earlier client by this id is told no more
             self._kept.told.pop(client_id, None)

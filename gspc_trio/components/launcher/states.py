@@ -23,6 +23,16 @@ class LauncherState(StrEnum):
     STOPPED = "stopped"
     """Nothing follows."""
 
+    @property
+    def has_server(self) -> bool:
+        """Whether there is a server job, which is wanted."""
+        return self in (LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is submitted any more."""
+        return self in (LauncherState.STOPPING, LauncherState.STOPPED)
+
 
 TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
     LauncherState.IDLE: frozenset({LauncherState.SUBMITTING, LauncherState.STOPPING}),
@@ -40,12 +50,6 @@ TRANSITIONS: dict[LauncherState, frozenset[LauncherState]] = {
     LauncherState.STOPPED: frozenset(),
 }
 """Where a launcher may go from where it is."""
-
-HAS_SERVER = frozenset({LauncherState.SUBMITTING, LauncherState.AWAITING, LauncherState.SERVING})
-"""There is a server job, which is wanted."""
-
-IS_OVER = frozenset({LauncherState.STOPPING, LauncherState.STOPPED})
-"""Nothing is submitted any more."""
 
 UNCONNECTED_MAX = 3
 """So many servers in a row that end without having connected stop the study."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.components.provision.blocks import Over
+from gspc_trio.components.provision.site_job import SiteJob, SiteSnapshot
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 
 
@@ -195,49 +196,6 @@ class JobOver(Struct, frozen=True):
 SiteAction: TypeAlias = SubmitJob | ListQueue | AskJob | CancelJob | JobMoved | JobOver
 
 
-class _Job:
-    """What is known of one job.
-
-    Attributes:
-        name, job_id: what we and the batch system call it; "" while that is not known.
-        submitted_at: when the submission was answered, None before.
-        text: what was told of it last.
-        said: why it is not clear whether there is such a job, "" if the batch system did not say.
-        unwanted: it is being cancelled; ``reason`` says why, "" when it was asked for.
-        asking: a question about it is under way.
-        ask_at: when to see whether it is gone, and ``ask_s`` how long after the last time.
-        missing_since: since when the batch system does not know it, or lists do not have it.
-        is_ending: what it runs has ended.
-        connected: number of its own processes that are connected.
-        answered: the submission was answered.
-        state, why, is_hopeless: where it is, and why it waits, as far as that is known.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.job_id = ""
-        self.submitted_at: float | None = None
-        self.text = ""
-        self.said = ""
-        self.unwanted = False
-        self.reason = ""
-        self.asking = False
-        self.ask_at: float | None = None
-        self.ask_s = 0.0
-        self.missing_since: float | None = None
-        self.is_ending = False
-        self.connected = 0
-        self.answered = False
-        self.state: BatchState | None = None
-        self.why = ""
-        self.is_hopeless = False
-
-    @property
-    def is_unclear(self) -> bool:
-        """Whether nobody knows if there is such a job."""
-        return self.submitted_at is not None and not self.job_id
-
-
 class BatchSite(MachineBase[SiteEvent, SiteAction]):
     """The batch jobs of one site.
 
@@ -252,7 +210,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         super().__init__()
         self._system = system
         self._times = times
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, SiteJob] = {}
         self._list_at: float | None = None
         self._list_s = times.list_s
         self._listed_from: float | None = None
@@ -288,20 +246,32 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if job.missing_since is not None and job.job_id and not job.connected:
             yield job.missing_since + self._times.missing_s
 
+    def snapshot(self) -> SiteSnapshot:
+        """Return all that is known, as it is until the next event."""
+        times = (self._list_at, self._list_s, self._listed_from)
+        return SiteSnapshot([*self._jobs.values()], *times, self._is_changed)
+
+    def restore(self, state: SiteSnapshot) -> None:
+        """Be as a site was that has returned this; it is new."""
+        self._jobs = {job.name: job for job in state.jobs}
+        self._list_at, self._list_s, self._listed_from = state.list_at, state.list_s, state.listed_from
+        self._is_changed = state.is_changed
+        self._due = sorted((date, name) for name in self._jobs for date in self._dates(name))
+
     # What is wanted -----------------------------------------------------------------------------------------
 
     @handles(JobWanted)
     def _wanted(self, event: JobWanted) -> None:
         if event.name in self._jobs:
             raise IllegalEvent(f"there is a job {event.name} already")
-        self._jobs[event.name] = _Job(event.name)
+        self._jobs[event.name] = SiteJob(event.name)
         self.actions.append(SubmitJob(event.name))
 
     @handles(JobAdopted)
     def _adopted(self, event: JobAdopted) -> None:
         if event.name in self._jobs:
             raise IllegalEvent(f"there is a job {event.name} already")
-        job = self._jobs[event.name] = _Job(event.name)
+        job = self._jobs[event.name] = SiteJob(event.name)
         job.submitted_at, job.answered, job.job_id = self.now, True, event.job_id
         # The list of a site that has just come is asked for at once.
         self._is_changed, self._list_s = True, self._times.list_s
@@ -357,7 +327,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if not self._has_submitted():
             self._list_at = None
 
-    def _cancel(self, job: _Job, reason: str) -> None:
+    def _cancel(self, job: SiteJob, reason: str) -> None:
         job.unwanted, job.reason = True, reason
         job.ask_s = self._times.cancel_s
         if job.submitted_at is not None:  # else when the submission has been answered
@@ -443,7 +413,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         if job is not None:
             self._ask_in(job, job.ask_s)
 
-    def _there(self, job: _Job, told: BatchJob) -> None:
+    def _there(self, job: SiteJob, told: BatchJob) -> None:
         """The batch system knows the job."""
         job.job_id, job.missing_since = told.job_id, None
         if told.state in (BatchState.ENDED, BatchState.LOST):
@@ -465,19 +435,19 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         else:
             self._see_later(job)
 
-    def _say(self, job: _Job, text: str) -> None:
+    def _say(self, job: SiteJob, text: str) -> None:
         """Tell where the job is, unless it was told before."""
         if text != job.text:
             job.text, self._is_changed = text, True
             self.actions.append(JobMoved(job.name, text, job.job_id, job.state, job.why, job.is_hopeless))
 
-    def _say_unclear(self, job: _Job, said: str) -> None:
+    def _say_unclear(self, job: SiteJob, said: str) -> None:
         """Tell that nobody knows whether there is such a job, and what was said of it."""
         job.said = said
         text = f"{self._system} did not say whether it has taken the job"
         self._say(job, f"{text}: {said}" if said else text)
 
-    def _see_later(self, job: _Job) -> None:
+    def _see_later(self, job: SiteJob) -> None:
         """Ask again later if it is to go soon; cancel it once more before, if it is not wanted."""
         if job.ask_at is not None or not (job.unwanted or job.is_ending):
             return
@@ -487,11 +457,11 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         else:
             self._ask_in(job, job.ask_s)
 
-    def _ask_in(self, job: _Job, seconds: float) -> None:
+    def _ask_in(self, job: SiteJob, seconds: float) -> None:
         job.ask_at = self.now + seconds
         heappush(self._due, (job.ask_at, job.name))
 
-    def _not_submitted(self, job: _Job, began: float) -> None:
+    def _not_submitted(self, job: SiteJob, began: float) -> None:
         if job.connected:
             return
         if job.missing_since is None:
@@ -501,7 +471,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             reason = f"{self._system} has not taken the job: no list has it{said}"
             self._over(job, "refused", reason)
 
-    def _give_up(self, job: _Job) -> None:
+    def _give_up(self, job: SiteJob) -> None:
         since = job.missing_since
         if (
             since is not None
@@ -512,20 +482,20 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             reason = f"nothing was heard of {self._system} job {job.job_id} for {self._times.missing_s:g} s"
             self._over(job, "missing", reason)
 
-    def _ask(self, job: _Job) -> None:
+    def _ask(self, job: SiteJob) -> None:
         job.ask_at = None
         if not job.asking:
             job.asking = True
             self.actions.append(AskJob(job.name, job.job_id))
 
-    def _over(self, job: _Job, how: Over, reason: str) -> None:
+    def _over(self, job: SiteJob, how: Over, reason: str) -> None:
         del self._jobs[job.name]
         self._is_changed = True
         self.actions.append(JobOver(job.name, how, reason))
         if not self._has_submitted():
             self._list_at = None
 
-    def _submitting(self, name: str) -> _Job | None:
+    def _submitting(self, name: str) -> SiteJob | None:
         """Return the job whose submission is answered; None if it was forgotten."""
         job = self._jobs.get(name)
         if job is None:
@@ -557,7 +527,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             if job is not None:
                 self._look_at(job)
 
-    def _look_at(self, job: _Job) -> None:
+    def _look_at(self, job: SiteJob) -> None:
         if job.ask_at is not None and self.now >= job.ask_at:
             if job.job_id:
                 self._ask(job)

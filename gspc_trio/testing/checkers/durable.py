@@ -7,10 +7,11 @@ from hashlib import blake2b
 from random import Random
 
 from gspc_trio.components.job.journal import JournalRecord, Outcomes, Replay, Snapshot, Values
-from gspc_trio.components.job.journal_bytes import About, Frames, decode_record
+from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskState
 from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.records.journal_frames import Frames
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -80,7 +81,7 @@ class Durable:
     def _finished_in(self, data: bytes) -> set[TaskId]:
         """Return the tasks whose results a file has."""
         tasks: set[TaskId] = set()
-        for record in map(decode_record, Frames(data)):
+        for record in map(decode_record, Frames(data, MAGIC)):
             if isinstance(record, Outcomes):
                 tasks.update(task_id for task_id, _ in record.rows)
             elif isinstance(record, Snapshot):
@@ -128,7 +129,7 @@ class Durable:
     def _replay(self, data: bytes, *, whole: bool) -> WorkflowEngine | None:
         """Return the engine that a file leads to, None if it has no beginning."""
         records: list[JournalRecord] = []
-        for record in map(decode_record, Frames(data)):
+        for record in map(decode_record, Frames(data, MAGIC)):
             if not isinstance(record, About):
                 records.append(record)
         if not records:

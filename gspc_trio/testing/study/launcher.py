@@ -35,6 +35,7 @@ from gspc_trio.components.launcher.events import (
 )
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import LauncherOptions
+from gspc_trio.components.launcher.snapshot import decode_snapshot, encode_snapshot, restore, snapshot_of
 from gspc_trio.components.provision.batch import (
     BadRequest,
     BatchRequest,
@@ -47,6 +48,9 @@ from gspc_trio.core.machine import Performer, Tick, performs
 from gspc_trio.testing.simulated.batch import BatchSystem, SimulatedProvider
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.study.links import Link
+
+JOURNAL_EVENTS = 30
+"""So many are in a file of its journal, which begins with what the launcher knew then."""
 
 JOB_S = 5000
 """The time of a job at the batch system."""
@@ -85,6 +89,7 @@ class SimulatedLauncher(Performer[LauncherAction]):
         self._process = process
         self._options = options
         self._machine = Launcher(options, "study")
+        self._snapshot = b""
         self._journal: list[tuple[LauncherEvent, float]] = []
         self._statuses: dict[CommandExited, None] = {}
         """Statuses of commands that the launcher has not seen yet."""
@@ -129,6 +134,8 @@ class SimulatedLauncher(Performer[LauncherAction]):
             return
         self._journal.append((event, trio.current_time()))
         actions = self._machine.handle(event, trio.current_time())
+        if len(self._journal) >= JOURNAL_EVENTS:
+            self._snapshot, self._journal = encode_snapshot(snapshot_of(self._machine)), []
         self._saw(self._machine, event, actions)
         for action in actions:
             self.perform(action)
@@ -149,6 +156,8 @@ class SimulatedLauncher(Performer[LauncherAction]):
 
     def _resume(self) -> None:
         before, self._machine = self._machine, Launcher(self._options, "study")
+        if self._snapshot:
+            restore(self._machine, decode_snapshot(self._snapshot))
         for event, now in self._journal:
             self._machine.handle(event, now)
         assert self._machine.state is before.state, "the journal gives another state"

@@ -20,13 +20,11 @@ from gspc_trio.components.job.journal import (
 from gspc_trio.components.job.journal_bytes import (
     MAGIC,
     About,
-    BadJournal,
-    Framer,
-    Frames,
     decode_record,
     encode_record,
 )
 from gspc_trio.core.task import TaskError
+from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
 from gspc_trio.workflow import search
 from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
 from tests.workflow.model import nets
@@ -52,7 +50,7 @@ class Recorder:
     def __init__(self, net: Net) -> None:
         self.net = net
         self.engine = JournaledEngine(engine_for(net))
-        self.framer = Framer()
+        self.framer = Framer(MAGIC)
         self.file = MAGIC
         self.states: list[Any] = []
         self.waiting: list[tuple[int, Any]] = []
@@ -103,12 +101,12 @@ class Recorder:
             self.tasks.append(self.engine.extract(task.task_id))
 
     def rotate(self) -> None:
-        self.framer, self.file = Framer(), MAGIC
+        self.framer, self.file = Framer(MAGIC), MAGIC
         self.write(ABOUT, self.engine.snapshot(), Outcomes(tuple(self.waiting)))
 
 
 def read(data: bytes) -> list[Any]:
-    return [decode_record(payload) for payload in Frames(data)]
+    return [decode_record(payload) for payload in Frames(data, MAGIC)]
 
 
 actions = st.one_of(
@@ -171,12 +169,12 @@ def test_any_cut_of_a_journal_gives_a_state_that_existed(
 def test_whatever_happens_to_the_end_of_a_file_only_whole_frames_are_read(
     payloads: list[bytes], data: st.DataObject
 ) -> None:
-    framer = Framer()
+    framer = Framer(MAGIC)
     frames = [framer.frame(payload) for payload in payloads]
     file = MAGIC + b"".join(frames)
     cut = data.draw(st.integers(len(MAGIC), len(file)))
     torn = file[:cut] + data.draw(st.sampled_from([b"", bytes(30), b"\xff" * 30, file[cut : cut + 3]]))
-    found = Frames(torn)
+    found = Frames(torn, MAGIC)
     there = list(found)
     assert there == payloads[: len(there)]
     whole = [
@@ -188,24 +186,24 @@ def test_whatever_happens_to_the_end_of_a_file_only_whole_frames_are_read(
 
 @given(st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_byte_ends_the_journal_there(position: int, change: int) -> None:
-    framer = Framer()
+    framer = Framer(MAGIC)
     payloads = [b"one", b"two" * 20, b"three"]
     file = bytearray(MAGIC + b"".join(map(framer.frame, payloads)))
     place = len(MAGIC) + position % (len(file) - len(MAGIC))
     file[place] ^= change
-    there = list(Frames(bytes(file)))
+    there = list(Frames(bytes(file), MAGIC))
     assert there == payloads[: len(there)]
     assert len(there) < 3
 
 
 def test_frames_of_another_file_do_not_fit_in() -> None:
-    first, second = Framer(), Framer()
-    assert list(Frames(MAGIC + first.frame(b"a") + second.frame(b"b"))) == [b"a"]
+    first, second = Framer(MAGIC), Framer(MAGIC)
+    assert list(Frames(MAGIC + first.frame(b"a") + second.frame(b"b"), MAGIC)) == [b"a"]
 
 
 def test_another_kind_of_file_is_no_journal() -> None:
     with pytest.raises(BadJournal, match="not a journal"):
-        Frames(b"#!/bin/sh\n")
+        Frames(b"#!/bin/sh\n", MAGIC)
     with pytest.raises(BadJournal):
         decode_record(b"\x93\x01")
     with pytest.raises(BadJournal):

@@ -46,6 +46,7 @@ from gspc_trio.components.launcher.events import (
 )
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import LauncherOptions
+from gspc_trio.components.launcher.snapshot import decode_snapshot, encode_snapshot, restore, snapshot_of
 from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.batch import BatchJob, BatchState
 from gspc_trio.core.machine import Tick
@@ -62,8 +63,8 @@ class LauncherModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        options = LauncherOptions(scheduler="slurm", job_limit=LIMIT, group_size=2)
-        self.machine = Launcher(options, "s", records=True)
+        self.options = LauncherOptions(scheduler="slurm", job_limit=LIMIT, group_size=2)
+        self.machine = Launcher(self.options, "s", records=True)
         self.fold = StudyProgress()
         self.now = 0.0
         self.connections = 0
@@ -193,6 +194,18 @@ class LauncherModel(RuleBasedStateMachine):
     @rule(data=st.data(), is_taken=st.booleans(), is_told=st.booleans())
     def call_ends(self, data: st.DataObject, is_taken: bool, is_told: bool) -> None:
         self.answer(data.draw(st.sampled_from(sorted(self.calls))), is_taken, is_told)
+
+    @rule()
+    def another_program_goes_on(self) -> None:
+        """It knows what this one has known, and so does what this one would have done."""
+        known = encode_snapshot(snapshot_of(self.machine))
+        other = Launcher(self.options, "s", records=True)
+        restore(other, decode_snapshot(known))
+        other.check()
+        assert encode_snapshot(snapshot_of(other)) == known
+        assert other.deadline() == self.machine.deadline()
+        assert vars(other).keys() == vars(self.machine).keys()
+        self.machine = other
 
     @precondition(lambda self: self.calls)
     @rule()

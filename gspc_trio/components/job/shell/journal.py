@@ -30,9 +30,6 @@ from gspc_trio.components.job.journal import (
 from gspc_trio.components.job.journal_bytes import (
     MAGIC,
     About,
-    BadJournal,
-    Framer,
-    Frames,
     decode_record,
     encode_outcomes,
     encode_record,
@@ -56,6 +53,7 @@ from gspc_trio.core.task import Outcome, Reason, Task, TaskState
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.protocol.values import dumps, is_reference, join, loads
+from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.tokens import Plain
@@ -128,7 +126,7 @@ class Journal:
         self._written: deque[tuple[tuple[TaskId, Values], Key]] = deque()
         self._taken_in = 0
         self._wake: trio.Event | None = None
-        self._framer = Framer()
+        self._framer = Framer(MAGIC)
         self._size_bytes = self._bound_bytes = 0
         self.stored = StoredValues(disk)
         self.open_data: OpenData | None = None
@@ -363,7 +361,7 @@ class Journal:
         for _ in range(engine.injected - self._taken_in):
             self._written.popleft()
         self._taken_in = engine.injected
-        self._framer = Framer()
+        self._framer = Framer(MAGIC)
         records = [encode_record(self.about)]
         if taken is not None:
             records.append(encode_record(taken))
@@ -490,7 +488,7 @@ def _parse(data: bytes) -> tuple[About, list[JournalRecord]]:
     """
     about: About | None = None
     records: list[JournalRecord] = []
-    for record in map(decode_record, Frames(data)):
+    for record in map(decode_record, Frames(data, MAGIC)):
         if isinstance(record, About):
             about = record
         else:

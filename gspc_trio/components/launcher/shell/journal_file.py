@@ -2,116 +2,131 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from gspc_trio.components.launcher.journal import StudyHead
+from gspc_trio.components.launcher.journal import (
+    MAGIC,
+    BadStudyJournal,
+    StudyFile,
+    payload_of,
+    payloads_of,
+    read_file,
+)
 from gspc_trio.components.launcher.options import BadOption
-from gspc_trio.protocol.plain import BadPlainData, from_json, to_json
+from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
+from gspc_trio.records.shell.durable_files import THIS_MACHINE
+from gspc_trio.records.shell.journal_files import JournalFiles, journals_in
 from gspc_trio.records.shell.own_directory import own_directory
 
-log = logging.getLogger(__name__)
+_INCOMPLETE = "incomplete"
 
-_FILE, _INCOMPLETE = "study.journal", "incomplete"
+FILE_BYTES_MAX = 4 * 2**20
+"""Size at which a file gives way to one with a new beginning; twice the size of its own, if more."""
 
 
 class StudyJournal:
-    """A journal that is open for one launcher.
-
-    It is written for a launcher that is killed: what it has written is with the operating system by then.
+    """A journal that is open for one launcher: one file, which is replaced when it has grown large.
 
     Args:
         directory: in which it is.
+        file_bytes_max: when to begin a new file.
 
     Attributes:
-        head: of the study in it; None: there is none yet.
-        lines: of its events.
-        age_s: how long ago the last was written.
+        kept: what the newest file says; None: there is none.
+        age_s: how long ago the last of it was written.
 
     Raises:
         BadOption: it cannot be used, or another launcher has it.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.head: StudyHead | None = None
-        self.lines: list[str] = []
+    def __init__(self, directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> None:
+        self.kept: StudyFile | None = None
         self.age_s = 0.0
-        self._path = directory / _FILE
-        self._file: int | None = None
+        self._directory = directory
+        self._disk = JournalFiles(directory)
+        self._framer = Framer(MAGIC)
+        self._size_bytes = self._bound_bytes = 0
+        self._file_bytes_max = file_bytes_max
         self._stack = ExitStack()
+        self._stack.callback(self._disk.close)
         try:
             self._stack.enter_context(own_directory(directory, "journal: another launcher uses", _refuse))
             self._read()
         except OSError as error:
             self.close()
-            raise BadOption(f"journal: {self._path}: {error.strerror}") from error
+            raise BadOption(f"journal: {directory}: {error.strerror}") from error
         except BaseException:
             self.close()
             raise
 
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return self._disk.name
+
     def _read(self) -> None:
-        if (incomplete := self._path.with_name(_INCOMPLETE)).exists():
+        if (incomplete := self._directory / _INCOMPLETE).exists():
             raise BadOption(
                 f"journal: {incomplete} could not be written to its end: look for jobs of its study by hand, "
                 "and name another directory"
             )
-        try:
-            text = self._path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return
-        except ValueError as error:
-            raise BadOption(f"journal: {self._path} is no journal of a study") from error
-        whole = text[: text.rfind("\n") + 1]  # the launcher may have been killed while it wrote
-        head, *self.lines = whole.splitlines() or [""]
-        try:
-            self.head = from_json(head, StudyHead)
-        except BadPlainData as error:
-            raise BadOption(f"journal: {self._path} is no journal of a study") from error
-        self.age_s = max(0.0, time.time() - self._path.stat().st_mtime)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        os.ftruncate(self._file, len(whole.encode("utf-8")))
+        problem = ""
+        for name, read in self._disk.read():
+            path = self._directory / name
+            try:
+                self.kept = read_file(Frames(read(), MAGIC))
+                self.age_s = max(0.0, time.time() - path.stat().st_mtime)
+                return
+            except (BadJournal, BadStudyJournal):
+                problem = problem or f"journal: {path} is no journal of a study"
+        if problem:
+            raise BadOption(problem)
 
-    def begin(self, head: StudyHead) -> None:
-        """Begin the journal of a new study.
+    async def begin(self, make: Callable[[], StudyFile]) -> None:
+        """Begin a new file in the place of the one before; durable on return.
+
+        Args:
+            make: returns what it begins with; called in a thread.
 
         Raises:
-            BadOption: it cannot be written.
+            OSError: the disk does not take it.
         """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            self._file = os.open(self._path, flags, 0o600)
-            _write(self._file, to_json(head) + "\n")
-        except OSError as error:
-            raise BadOption(f"journal: {self._path}: {error.strerror}") from error
+        data = await self._disk.compute(self._first_bytes, make)
+        await self._disk.replace(data)
+        self._size_bytes = len(data)
+        self._bound_bytes = max(self._file_bytes_max, 2 * len(data))
 
-    def note(self, line: str) -> None:
-        """Write a line; when the disk does not take it, the study goes on without a journal."""
-        if self._file is None:
-            return
-        try:
-            _write(self._file, line)
-        except OSError as error:
-            log.error("%s: %s; no other launcher can go on with this study", self._path, error.strerror)
-            os.close(self._file)
-            self._file = None
-            with suppress(OSError):
-                self._path.rename(self._path.with_name(_INCOMPLETE))
+    def _first_bytes(self, make: Callable[[], StudyFile]) -> bytes:
+        self._framer = Framer(MAGIC)
+        return MAGIC + b"".join(map(self._framer.frame, payloads_of(make())))
+
+    async def append(self, lines: list[str]) -> None:
+        """Add lines; durable on return.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        data = b"".join(self._framer.frame(payload_of(line)) for line in lines)
+        await self._disk.append(data)
+        self._size_bytes += len(data)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is time for a new file."""
+        return self._size_bytes > self._bound_bytes
+
+    def give_up(self) -> None:
+        """Have no launcher go on with this: the study goes on without a journal."""
+        with suppress(OSError):
+            for name in journals_in(THIS_MACHINE, self._directory):
+                (self._directory / name).rename(self._directory / _INCOMPLETE)
 
     def close(self) -> None:
         """Let another launcher have it."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
         self._stack.close()
-
-
-def _write(descriptor: int, text: str) -> None:
-    data = memoryview(text.encode("utf-8"))
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 def _refuse(line: str) -> BadOption:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import trio
 from attrs import evolve, frozen
-from msgspec.structs import replace
 
 from gspc_trio.components.launcher.adapter import Adapter, find_adapter
 from gspc_trio.components.launcher.events import (
@@ -39,12 +38,14 @@ from gspc_trio.components.launcher.events import (
 from gspc_trio.components.launcher.http_routes import StudyView
 from gspc_trio.components.launcher.journal import (
     BadStudyJournal,
-    EventLines,
     JournaledLauncher,
+    StudyFile,
     StudyHead,
     check_head,
+    moved,
+    moved_record,
     options_of_head,
-    replay,
+    restore_launcher,
 )
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions, launcher_options, read_options
@@ -58,6 +59,7 @@ from gspc_trio.components.launcher.shell.http_file import (
 )
 from gspc_trio.components.launcher.shell.http_server import HttpServer, HttpServers
 from gspc_trio.components.launcher.shell.journal_file import StudyJournal
+from gspc_trio.components.launcher.shell.journal_writer import JournalWriter
 from gspc_trio.components.launcher.shell.server_link import (
     KEY_BYTES,
     ServerLink,
@@ -145,6 +147,9 @@ class RunningStudy(Performer[DrivenAction]):
         self._machine = Launcher(options, self.name, records=True, resumable=resumable)
         self._driven: Machine[LauncherEvent, LauncherAction] = self._machine
         self._news = News()
+        self._head: StudyHead | None = None
+        self._writer: JournalWriter | None = None
+        self._journaled: JournaledLauncher | None = None
         self._shift_s = 0.0
         self._goes_on = False
         self._inbox: Inbox[DrivenEvent] = Inbox()
@@ -163,6 +168,8 @@ class RunningStudy(Performer[DrivenAction]):
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Have all jobs cancelled, and the study end, as this signal would; twice changes nothing."""
         self._inbox.put(Signal(number))
+        if self._writer is not None:
+            self._writer.open()
 
     async def wait(self) -> StudyEnd:
         """Wait for the end of the study."""
@@ -170,26 +177,56 @@ class RunningStudy(Performer[DrivenAction]):
         assert self._end is not None
         return self._end
 
-    def note_in(self, journal: StudyJournal) -> None:
+    async def note_in(self, journal: StudyJournal, head: StudyHead) -> None:
         """Note all that happens, and go on where a launcher before this one was, if there was one.
+
+        Args:
+            journal: that is open.
+            head: what its files begin with.
 
         Raises:
             BadOption: the journal cannot be used.
         """
-        lines = EventLines()
-        if journal.lines:
-            self._goes_on = True
-            before: list[StudyRecord | Stop] = []
-            try:
-                last_s = replay(self._machine, journal.lines, lines, before.append)
-            except BadStudyJournal as error:
-                raise BadOption(f"journal: {error}") from error
-            self._shift_s = last_s + journal.age_s - trio.current_time()
-            for action in before:
-                self.perform(action)
-            if self._stop is not None:
-                log.warning("the study in the journal has ended; for another one name another directory")
-        self._driven = JournaledLauncher(self._machine, journal.note, lines, self._shift_s)
+        if journal.kept is not None:
+            await self._go_on_from(journal.kept, journal.age_s)
+        if self._stop is not None:
+            log.warning("the study in the journal has ended; for another one name another directory")
+            return
+        self._head = head
+        self._writer = JournalWriter(journal, self.perform, self._begin_file)
+        self._journaled = JournaledLauncher(self._machine, self._writer.note, self._shift_s)
+        self._driven = self._journaled
+        try:
+            await journal.begin(self._begin_file())
+        except OSError as error:
+            raise BadOption(f"journal: {journal.name}: {error.strerror}") from error
+
+    async def _go_on_from(self, kept: StudyFile, age_s: float) -> None:
+        """Be where the launcher was that has written this, so many seconds ago."""
+        since: list[StudyRecord] = []
+        try:
+            last_s = await trio.to_thread.run_sync(restore_launcher, self._machine, kept, since.append)
+        except BadStudyJournal as error:
+            raise BadOption(f"journal: {error}") from error
+        self._goes_on = self.state is not LauncherState.IDLE
+        self._shift_s = last_s + age_s - trio.current_time()
+        view = moved(kept.view, -self._shift_s)
+        self.view.restore(view)
+        if self._records is not None:
+            for record in view.progress:
+                self._records(record)
+        for record in since:
+            self._record(record)
+        if (end := self._machine.end) is not None:
+            self._stopped(end)
+
+    def _begin_file(self) -> Callable[[], StudyFile]:
+        """Return what makes the beginning of a file of the journal of all that is known now."""
+        assert self._journaled is not None, "there is a journal"
+        assert self._head is not None
+        head, launcher = self._head, self._journaled.begin_file()
+        view, shift_s = self.view.kept(), self._shift_s
+        return lambda: StudyFile(head, launcher, moved(view, shift_s), [])
 
     def _take_over(self, engine: StudyEngine, link: ServerLink) -> None:
         """Take over what a launcher before this one has submitted; its server finds this one.
@@ -206,15 +243,29 @@ class RunningStudy(Performer[DrivenAction]):
         for asked, job_id in jobs:
             engine.adopt(asked, job_id)
         for action in self._driven.handle(LauncherResumed(), trio.current_time()):
+            self._carry_out(action)
+
+    def _carry_out(self, action: DrivenAction) -> None:
+        """Do what the launcher decides; with a journal when it is noted why. A ping waits for no disk."""
+        if self._writer is None or isinstance(action, PingServer):
             self.perform(action)
+        else:
+            self._writer.do(action)
 
     async def _run(self, engine: StudyEngine, link: ServerLink) -> None:
         """Drive the machine until it stops."""
         self._engine, self._link = engine, link
         try:
-            if self._goes_on and self._stop is None:
-                self._take_over(engine, link)
-            await drive(MarkedLauncher(self._driven), self._inbox, self.perform)
+            async with trio.open_nursery() as nursery:
+                if self._writer is not None:
+                    nursery.start_soon(self._writer.run)
+                if self._goes_on and self._stop is None:
+                    self._take_over(engine, link)
+                await drive(MarkedLauncher(self._driven), self._inbox, self._carry_out)
+                if self._writer is not None:
+                    with trio.move_on_after(LATER_S):
+                        await self._writer.finish()
+                nursery.cancel_scope.cancel()
             stop = self._stop
             assert stop is not None, "the inbox is closed when the machine has stopped"
             lines: list[str] = []
@@ -241,9 +292,7 @@ class RunningStudy(Performer[DrivenAction]):
     @performs(StudyChanged, StudyJobChanged, StudyClientChanged)
     def _record(self, record: StudyRecord) -> None:
         if self._shift_s:
-            record = replace(record, at_s=record.at_s - self._shift_s)
-            if isinstance(record, StudyChanged) and record.heard_at_s is not None:
-                record = replace(record, heard_at_s=record.heard_at_s - self._shift_s)
+            record = moved_record(record, -self._shift_s)
         self.view.apply(record)
         self._news.tell()
         if self._records is not None:
@@ -353,7 +402,7 @@ def _journal_of(
     journal = None if directory is None else StudyJournal(directory.absolute())
     if journal is not None:
         keep.callback(journal.close)
-    head = None if journal is None else journal.head
+    head = journal.kept.head if journal is not None and journal.kept is not None else None
     if head is not None:
         check_head(head, options)
         options = evolve(options, output_dir=head.output_dir, load_from_checkpoint=True)
@@ -364,8 +413,6 @@ def _journal_of(
         told = options_of_head(options)
         key = secrets.token_hex(KEY_BYTES)
         head = StudyHead(VERSION, name, str(folder.path), str(work_dir), told, key)
-        if journal is not None:
-            journal.begin(head)
     return folder, journal, head
 
 
@@ -412,7 +459,7 @@ async def open_launcher(
         work_dir = Path(head.work_dir)
         study = RunningStudy(options, folder, records, head.study, resumable=noted is not None)
         if noted is not None:
-            study.note_in(noted)
+            await study.note_in(noted, head)
         authority = Authority(folder.secrets / "tls") if tls else None
         network = Network(
             wire_codec,

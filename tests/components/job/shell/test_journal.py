@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from gspc_trio import Net, farm, open_job, open_rts
 from gspc_trio.components.job.journal import JournaledEngine, Outcomes
-from gspc_trio.components.job.journal_bytes import About, Frames, decode_record
+from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal import Journal, JournalError, create_journal, open_journal
 from gspc_trio.core.task import Outcome, Reason, TaskState
 from gspc_trio.protocol.values import dumps
+from gspc_trio.records.journal_frames import Frames
 from tests.components.tasks.journal import double
 
 ABOUT = About("1", "flow.py", "f00", (), {})
@@ -33,7 +34,7 @@ def files(folder: Path) -> list[Path]:
 def durable(folder: Path) -> list[int]:
     """The tasks whose results the file on disk has."""
     (path,) = files(folder)
-    records = map(decode_record, Frames(path.read_bytes()))
+    records = map(decode_record, Frames(path.read_bytes(), MAGIC))
     return [task_id for record in records if isinstance(record, Outcomes) for task_id, _ in record.rows]
 
 
@@ -289,7 +290,7 @@ async def test_files_of_an_earlier_version_are_not_looked_at(tmp_path: Path) -> 
 
 
 async def test_only_so_many_bytes_of_before_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gspc_trio.components.job.shell.journal_files.EARLIER_BYTES_MAX", 4_000)
+    monkeypatch.setattr("gspc_trio.records.shell.journal_files.EARLIER_BYTES_MAX", 4_000)
     folder = tmp_path / "j"
     with create_journal(folder, ABOUT, file_bytes_max=300) as journal:
         engine = await journal.recover(doubles(100), {})

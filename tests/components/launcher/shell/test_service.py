@@ -14,7 +14,9 @@ import trio.testing
 from attrs import evolve
 
 from gspc_trio.components.launcher.events import SubmitFailed
-from gspc_trio.components.launcher.journal import EventLines, StudyHead, options_of_head
+from gspc_trio.components.launcher.http_routes import StudyView
+from gspc_trio.components.launcher.journal import JournaledLauncher, StudyFile, StudyHead, options_of_head
+from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.http_client import StudyClient
 from gspc_trio.components.launcher.shell.http_file import HTTP_FILE, SECRETS, read_http_file
@@ -113,10 +115,12 @@ async def test_a_server_that_is_still_to_be_submitted_has_no_secret(tmp_path: Pa
     options = options_of("local", "/bin/sh", timer_interval_s=1000.0)
     directory, output = tmp_path / "journal", tmp_path / "out"
     output.mkdir()
-    journal, lines = StudyJournal(directory), EventLines()
-    journal.begin(StudyHead(VERSION, "s", str(output), str(tmp_path), options_of_head(options), "00"))
-    for event in (Tick(), SubmitFailed(0, "no")):
-        journal.note(lines.write(0.0, event))
+    journal = StudyJournal(directory)
+    launcher = JournaledLauncher(Launcher(options, "s"), lambda _: None)
+    launcher.handle(Tick(), 0.0)
+    launcher.handle(SubmitFailed(0, "no"), 0.0)
+    head = StudyHead(VERSION, "s", str(output), str(tmp_path), options_of_head(options), "00")
+    await journal.begin(lambda: StudyFile(head, launcher.begin_file(), StudyView().kept(), []))
     journal.close()
     async with open_launcher(options, work_dir=tmp_path, journal=directory) as study:
         await trio.testing.wait_all_tasks_blocked()
