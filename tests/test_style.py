@@ -26,7 +26,7 @@ DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FOLDER_FILES_MAX = 25
 
 ORDER = (
-    *("version", "core", "protocol", "nursery", "records", "workflow", "iml"),
+    *("version", "core", "protocol", "nursery", "records", "workflow.formats.in_tasks", "workflow", "iml"),
     *("iml.segment", "iml.local"),
     *("compute.channel", "compute.code", "compute.folders", "compute.task_session", "compute.nested"),
     "compute",
@@ -43,7 +43,7 @@ PLACES = {place: number for number, place in enumerate(ORDER)}
 WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 """All others import neither trio nor these."""
 PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute"}
-PURE -= {"compute.task_session", "compute.nested"}
+PURE -= {"compute.task_session", "compute.nested", "workflow.formats.in_tasks"}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from gspc_trio.cli.arguments import Settings
-from gspc_trio.cli.common import UsageError, interruptible, json_alone, print_json
+from gspc_trio.cli.common import CommandError, UsageError, interruptible, json_alone, print_json
 from gspc_trio.components.job.shell.workflow_file import (
     FROM_ITSELF,
     PYTHON,
+    LoadedWorkflow,
     Reading,
     format_of,
     load_workflow_file,
 )
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.workflow.definition import SettingError
-from gspc_trio.workflow.formats.format import FormatError
+from gspc_trio.workflow.formats.format import FormatError, NewFile
 
 
 def _firings(_: object, number: int | None) -> None:
     if number is not None and number < 1:
         raise ValueError("a number of firings is 1 or more")
+
+
+def _factor(_: object, number: float) -> None:
+    if not 0 <= number < math.inf:
+        raise ValueError("a factor is 0 or more")
+
+
+def _factors(kind: object, numbers: list[float] | None) -> None:
+    if numbers is not None and len(numbers) > 1:
+        raise ValueError("there is one factor")
+    for number in numbers or ():
+        _factor(kind, number)
 
 
 @Parameter(name="*")
@@ -53,6 +68,27 @@ class ReadingOptions:
         Parameter(validator=_firings, help="How often transitions fire at most, all together. For pnml."),
     ] = None
     net: Annotated[str, Parameter(help="Id of the net to run, if the file has several. For pnml.")] = ""
+    scale: Annotated[
+        float,
+        Parameter(validator=_factor, help="Tasks take the recorded times multiplied by this. For wfformat."),
+    ] = 1.0
+    work: Annotated[
+        Literal["sleep", "cpu", "command"],
+        Parameter(
+            help="What a recorded task does for so long: sleep, compute on its cores, or run the recorded "
+            "program, as long as that takes. For wfformat."
+        ),
+    ] = "sleep"
+    files: Annotated[
+        list[float] | None,
+        Parameter(
+            consume_multiple=True,
+            negative=(),
+            validator=_factors,
+            help="Make and stage files of the recorded sizes, multiplied by a factor if one is given; "
+            "they lie in a directory beside. For wfformat.",
+        ),
+    ] = None
 
 
 HowToRead = Annotated[ReadingOptions | None, Parameter(name="*")]
@@ -63,7 +99,45 @@ def reading_of(stated: ReadingOptions | None) -> Reading:
     if stated is None:
         return FROM_ITSELF
     tasks = "" if stated.tasks is None else str(stated.tasks.resolve())
-    return Reading(format=stated.format, tasks=tasks, firings=stated.firings, net=stated.net)
+    return Reading(
+        format=stated.format,
+        tasks=tasks,
+        firings=stated.firings,
+        net=stated.net,
+        scale=stated.scale,
+        work=stated.work,
+        files=None if stated.files is None else (stated.files or [1.0])[0],
+    )
+
+
+def make_files(loaded: LoadedWorkflow) -> None:
+    """Make the files that a workflow of a foreign format needs, unless they are there.
+
+    Raises:
+        CommandError: there is no room, or one cannot be written.
+    """
+    files = () if loaded.foreign is None else loaded.foreign.files
+    missing = [file for file in files if not _is_there(file)]
+    if not missing:
+        return
+    from gspc_trio.workflow.formats.in_tasks.recorded import write_zeros
+
+    wanted, free = sum(file.size_bytes for file in missing), shutil.disk_usage(Path.cwd()).free
+    if wanted > free:
+        raise CommandError(
+            f"--files needs {wanted:,} bytes here, and {free:,} are free: give it a small factor"
+        )
+    with interruptible():
+        for file in missing:
+            try:
+                write_zeros(Path(file.path), file.size_bytes)
+            except OSError as error:
+                raise CommandError(f"cannot write {file.path}: {error.strerror}") from error
+
+
+def _is_there(file: NewFile) -> bool:
+    path = Path(file.path)
+    return path.is_file() and path.stat().st_size == file.size_bytes
 
 
 async def check(

@@ -43,7 +43,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
-from gspc_trio.cli.foreign import HowToRead, check, reading_of
+from gspc_trio.cli.foreign import HowToRead, check, make_files, reading_of
 from gspc_trio.cli.job_commands import (
     FILE_NAMES,
     Flag,
@@ -324,6 +324,7 @@ async def _run_loaded(
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:
         check_results_file(kept)
+    make_files(loaded)
     rts_file = _running(rts, cores, sites)
     failure = None
     quiet = json_file is not None or detached is not None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -19,17 +22,22 @@ from gspc_trio.components.job.shell.workflow_file import (
     WorkflowFileError,
     load_workflow_file,
 )
+from gspc_trio.records.facts import Record
+from gspc_trio.records.lines import BadRecordLine, decode_record
 from gspc_trio.workflow.definition import SettingError
 from gspc_trio.workflow.formats.drawing import Drawing, dot_of, drawing_of, mermaid_of
 from gspc_trio.workflow.formats.format import (
-    SOURCE_BYTES_MAX,
+    PROBLEMS_SHOWN_MAX,
     Format,
-    Source,
+    Surroundings,
     Written,
     find_format,
     format_names,
 )
 from gspc_trio.workflow.formats.python_file import python_of
+
+RECORDS_SUFFIX = ".jsonl"
+"""With which files of records end."""
 
 DOT_S = 60
 """How long Graphviz may take for a picture."""
@@ -66,7 +74,7 @@ def convert(
     Parameters
     ----------
     workflow
-        A workflow file of any format.
+        A workflow file of any format, or records of a run (.jsonl), which become WfFormat.
     output
         The file to write; its suffix says the format.
     settings
@@ -77,8 +85,10 @@ def convert(
     if output.exists() and output.samefile(workflow):
         raise UsageError(f"{output} is the workflow file itself")
     written = _written(workflow, settings or [], reading_of(reading), _target(output, to))
-    for line in written.lost:
+    for line in written.lost[:PROBLEMS_SHOWN_MAX]:
         print(f"{workflow}: {line}", file=sys.stderr)
+    if len(written.lost) > PROBLEMS_SHOWN_MAX:
+        print(f"{workflow}: and {len(written.lost) - PROBLEMS_SHOWN_MAX} more", file=sys.stderr)
     if written.lost and not lossy:
         raise CommandError(f"{output} cannot say this of {workflow}; --lossy writes it all the same")
     output.write_bytes(written.data)
@@ -100,15 +110,43 @@ def _target(output: Path, name: str) -> Format | None:
 
 
 def _written(path: Path, settings: list[str], reading: Reading, target: Format | None) -> Written:
-    if target is not None and path.is_file() and path.stat().st_size <= SOURCE_BYTES_MAX:
-        transcribed = target.transcribe(Source(str(path), path.read_bytes()))
-        if transcribed is not None:
-            return transcribed
+    if target is not None and path.suffix.lower() == RECORDS_SUFFIX:
+        with interruptible():
+            return target.of_records(_records(path), Surroundings(_size_bytes, _iso_time))
     loaded = loaded_file(path, settings, reading)
     net = loaded.workflow.net.copy()
     for name, values in loaded.workflow.values.items():
         net.replace_place(name, initial=tuple(values), is_optional=True)
     return python_of(net) if target is None else target.write(net, loaded.foreign)
+
+
+def _records(path: Path) -> Iterator[Record]:
+    """Yield the records in a file; an unfinished last line is left out.
+
+    Raises:
+        WorkflowFileError: there is no such file, or a line is no record.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise WorkflowFileError(f"cannot read {path}: {error.strerror}") from error
+    with file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield decode_record(line)
+            except BadRecordLine as error:
+                if line.endswith(b"\n"):
+                    raise WorkflowFileError(f"{path}:{number}: {error}") from error
+
+
+def _size_bytes(path: str) -> int | None:
+    with suppress(OSError):
+        return Path(path).stat().st_size
+    return None
+
+
+def _iso_time(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
 
 
 def draw(

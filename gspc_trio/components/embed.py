@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.provision.shell.hardware import discover_hardware
@@ -292,18 +293,15 @@ async def open_job(
     if journal is not None and settings is not None:
         journal.files_are_below(settings.directory, settings.stage.files_max)
     journaled = await journal.recover(net, values or {}) if journal is not None else None
-    finished_before = 0
-    if journaled is None:
-        engine = _new_engine(net, values or {}, dump)
-        finished_before = 0 if dump is None else engine.counts()[TaskState.FINISHED]
-    else:
-        engine = journaled.engine
+    engine = journaled.engine if journaled is not None else _new_engine(net, values or {}, dump)
+    finished_before = 0 if dump is None else engine.counts()[TaskState.FINISHED]
     settings = replace(settings or JobSettings(name=net.name), process_key=process_key())
 
     # All now: what the functions refer to may change, and every host is to run the same.
     codes = [encode_entry(entry) for entry in engine.code_table]
+    noted = None if records_path is None else FlowEngine(journaled or engine, engine)
     async with run_job(
-        journaled or engine,
+        noted or journaled or engine,
         codes.__getitem__,
         engine.outputs,
         rts,
@@ -314,6 +312,8 @@ async def open_job(
         finished_before=finished_before,
     ) as job:
         job.ports = engine
+        if noted is not None:
+            noted.begin(job.job_id, trio.current_time, job.records.write)
         yield job
 
 

@@ -217,6 +217,19 @@ class Stage(Struct, frozen=True):
         files += [source for one in self.gather for source in one.sources if isinstance(source, int)]
         return tuple(dict.fromkeys([*files, *(arc for _, arc in self.ranges)]))
 
+    def paths(self, values: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the files, and patterns of files, on the job's host that one task reads, and that it writes.
+
+        Args:
+            values: what patterns are filled with.
+        """
+        read = [source for _, source in self.fetch] + [each for one in self.gather for each in one.sources]
+        written = [target for _, target in self.store] + [one.target for one in self.scatter]
+        fetched, stored = (
+            tuple(fill(path, values) for path in paths if isinstance(path, str)) for paths in (read, written)
+        )
+        return fetched, stored
+
     def plan(
         self, arguments: int, places: Mapping[int, Sequence[int]], values: Mapping[str, object]
     ) -> FilePlan:

@@ -58,6 +58,25 @@ class TaskChanged(Struct, frozen=True):
     staged_s: tuple[float, ...] = ()
 
 
+class TaskFlow(Struct, frozen=True):
+    """What a task takes, and from which others; in files alone, when the task is extracted.
+
+    Attributes:
+        parents: tasks whose results are among its arguments, perhaps after inline transitions.
+        cores: how many resources it needs.
+        inputs, outputs: paths of its files on the host of the job.
+    """
+
+    at_s: float
+    job: JobId
+    task_id: TaskId
+    name: str = ""
+    parents: tuple[TaskId, ...] = ()
+    cores: Count = 1
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
 class TaskCounts(Struct, frozen=True):
     """What a snapshot says of a job's tasks that it does not name; ``at_s`` is that of its last record.
 
@@ -286,6 +305,7 @@ Record: TypeAlias = (
     | StudyChanged
     | StudyJobChanged
     | StudyClientChanged
+    | TaskFlow
 )
 
 RECORD_TYPES: tuple[type[Record], ...] = (
@@ -303,4 +323,5 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     StudyChanged,
     StudyJobChanged,
     StudyClientChanged,
+    TaskFlow,
 )

@@ -32,6 +32,7 @@ from gspc_trio.records.facts import (
     StudyRecord,
     TaskChanged,
     TaskCounts,
+    TaskFlow,
     WorkerChanged,
 )
 from gspc_trio.records.study import StudyProgress
@@ -378,6 +379,9 @@ class Progress(Struct):
             study = self.studies[record.study] = StudyProgress()
         study.apply(record)
 
+    def _task_flow(self, record: TaskFlow) -> None:
+        """What tasks take from each other counts for who reads the file."""
+
 
 _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StreamOpened: Progress._stream_opened,
@@ -393,4 +397,5 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StudyChanged: Progress._study_record,
     StudyJobChanged: Progress._study_record,
     StudyClientChanged: Progress._study_record,
+    TaskFlow: Progress._task_flow,
 }

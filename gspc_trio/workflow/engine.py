@@ -12,6 +12,7 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.endless import Endless
+from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.runtime import (
@@ -63,6 +64,7 @@ class WorkflowEngine:
             anything to do.
         firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
         inline_fired: how often inline transitions have fired since this object was made.
+        notes_flow: note of each token which tasks have made it, for :meth:`flow`.
 
     Raises:
         WorkflowError: the net makes no sense, or the values do not fit it.
@@ -119,6 +121,7 @@ class WorkflowEngine:
         self.inline_fired = 0
         self._endless = Endless(net, self.running)
         self.firings_max = FIRINGS_MAX
+        self.notes_flow = False
         self._paused_at = 0
 
     def resolve(self, found: Mapping[str, object]) -> None:
@@ -188,7 +191,10 @@ class WorkflowEngine:
         """Fire an inline transition."""
         if transition.is_suspect:
             self._endless.note(transition)
-        transition.fire(binding)
+        if self.notes_flow:
+            fire_noting(transition, binding)
+        else:
+            transition.fire(binding)
         self.inline_fired += 1
 
     def fire(self, number: int) -> bool:
@@ -232,6 +238,16 @@ class WorkflowEngine:
             description.options,
             self._distances[description.name],
         )
+
+    def flow(self, task_id: TaskId) -> Flow:
+        """Return what a task under way takes, and from which others if ``notes_flow`` was set before."""
+        activity = self.activities[task_id]
+        binding, stage = activity.binding, activity.transition.description.stage
+        parents = parents_of(activity.transition, binding)
+        if stage is None:
+            return Flow(parents)
+        values = {name: self.codec.decode(binding[arc]) for name, arc in stage.names}
+        return Flow(parents, *stage.paths(values))
 
     def given(self, task_id: TaskId) -> tuple[str, list[bytes]]:
         """Return the transition of a task under way, and its arguments but for what its files need."""
@@ -279,6 +295,9 @@ class WorkflowEngine:
                 )
         activity.transition.produce_encoded(activity.binding, values)
         activity.transition.release(activity.binding)
+        if self.notes_flow:
+            counts = [len(tokens) for tokens in values]
+            note_result(activity.transition, activity.binding, counts, task_id)
         self._endless.reset()
         self._change(activity, TaskState.FINISHED)
         del self.activities[task_id]

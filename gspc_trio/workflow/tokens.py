@@ -7,6 +7,8 @@ from typing import Any, TypeAlias, overload
 
 from msgspec import Struct
 
+from gspc_trio.core.ids import TaskId
+
 Value: TypeAlias = Any
 """A value of a token, of a type that only the user's code knows: tasks, conditions, reports.
 
@@ -28,9 +30,11 @@ class Token:
         value: the value, if anybody looked at it yet.
         data: its encoding, if anybody needed it yet.
         serial: on a watched place, when it arrived there (from 1); 0 elsewhere, and once it has left.
+        makers: the tasks that it is from; only there if that is noted.
     """
 
-    __slots__ = ("data", "serial", "value")
+    __slots__ = ("data", "makers", "serial", "value")
+    makers: tuple[TaskId, ...]
 
     def __init__(self, value: object = _UNDECODED, data: bytes | None = None) -> None:
         self.value: Value = value

@@ -76,13 +76,17 @@ class RecordStream:
     def append(self, record: Record) -> None:
         """Take one record; never blocks on a watcher."""
         self.progress.apply(record)
-        if self._file is not None:
-            self._try(self._file.write, encode_record(record) + "\n")
+        self.write(record)
         for watcher in self._watchers:
             watcher.backlog.append(record)
         if self._news is not None:
             self._news.set()
             self._news = None
+
+    def write(self, record: Record) -> None:
+        """Write a record to the file, if there is one; watchers are not told."""
+        if self._file is not None:
+            self._try(self._file.write, encode_record(record) + "\n")
 
     def open_file(self, path: Path) -> None:
         """Write all records from now on to ``path``, a line of JSON each.

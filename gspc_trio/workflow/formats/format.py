@@ -15,6 +15,7 @@ from typing import ClassVar, TypeAlias, cast
 from msgspec import Struct
 
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.records.facts import Record
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.net import Net
@@ -25,6 +26,7 @@ ENTRY_POINTS = "gspc_trio.formats"
 
 BUILT_IN = {
     "pnml": ("gspc_trio.workflow.formats.pnml.files", "PnmlFormat"),
+    "wfformat": ("gspc_trio.workflow.formats.wfformat.files", "WfFormat"),
 }
 """Name of a format -> its module and class. The module itself loads in a moment: what only reading needs is
 imported when it reads."""
@@ -111,17 +113,35 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         tasks: name -> function, of the Python file of ``--tasks``; None: none was given.
         firings: how often transitions fire at most, all together; None: as often as they can.
         net: id of the net to be run, of a file with several; "": the only one.
+        scale: recorded run times times this are those of the tasks.
+        work: what tasks of a recorded run do: ``sleep``, ``cpu`` or ``command``.
+        files: recorded sizes of files times this are those of files that are made and staged; None: none.
     """
 
     tasks: Mapping[str, Function] | None = None
     firings: int | None = None
     net: str = ""
+    scale: float = 1.0
+    work: str = "sleep"
+    files: float | None = None
 
     def given(self) -> list[str]:
         """Return the names of the options that are given."""
         plain = ReadOptions()
         names = self.__struct_fields__
         return [name for name in names if getattr(self, name) != getattr(plain, name)]
+
+
+class NewFile(Struct, frozen=True):
+    """A file that has to be there before a workflow runs.
+
+    Attributes:
+        path: of the file, from the working directory on.
+        size_bytes: of it; zeros.
+    """
+
+    path: str
+    size_bytes: int
 
 
 class ForeignWorkflow(ABC):
@@ -133,9 +153,10 @@ class ForeignWorkflow(ABC):
         net: the workflow.
         notes: what was read and counts for nothing here.
         groups: name of a place or ``transition`` -> names of the subnets around it, the outermost first.
+        files: what has to be there before it runs.
 
     Args:
-        net, notes, groups: see above.
+        net, notes, groups, files: see above.
     """
 
     def __init__(
@@ -144,10 +165,12 @@ class ForeignWorkflow(ABC):
         *,
         notes: Sequence[Problem] = (),
         groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+        files: Iterable[NewFile] = (),
     ) -> None:
         self.net = net
         self.notes = tuple(notes)
         self.groups = groups or {}
+        self.files = tuple(files)
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
         """Return the workflow that starts with the values of these settings, ``PORT=VALUE`` each.
@@ -211,6 +234,18 @@ class Written(Struct, frozen=True):
     lost: tuple[str, ...] = ()
 
 
+class Surroundings(Struct, frozen=True):
+    """What only the shell knows, and whoever writes a recorded run has to ask.
+
+    Attributes:
+        size_of: path of a file as the workflow states it -> its size in bytes, None if it is gone.
+        iso_time: seconds since 1970 -> the same as ISO 8601 says it.
+    """
+
+    size_of: Callable[[str], int | None]
+    iso_time: Callable[[float], str]
+
+
 class Format(ABC):
     """A format of workflow files.
 
@@ -248,9 +283,17 @@ class Format(ABC):
         """
         raise WorkflowError(f"{self.name} is only read: {net.name!r} cannot be written as {self.name}")
 
-    def transcribe(self, _source: Source, /) -> Written | None:
-        """Return in this format what is in a file that is no workflow, None if it says nothing of one."""
-        return None
+    def of_records(self, _records: Iterable[Record], _surroundings: Surroundings, /) -> Written:
+        """Return in this format the run that records tell of.
+
+        Args:
+            _records: of one job, in order.
+            _surroundings: of whoever converts them.
+
+        Raises:
+            WorkflowError: runs cannot be written in this format, or the records tell too little.
+        """
+        raise WorkflowError(f"{self.name} is no format of recorded runs: records become wfformat")
 
 
 def split_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:

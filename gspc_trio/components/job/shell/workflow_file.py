@@ -54,13 +54,16 @@ class Reading(Struct, frozen=True, kw_only=True):
     Attributes:
         format: name of its format; "": suffix and content decide.
         tasks: path of a Python file whose functions are the tasks, "" for none.
-        firings, net: see :class:`ReadOptions`.
+        firings, net, scale, work, files: see :class:`ReadOptions`.
     """
 
     format: str = ""
     tasks: str = ""
     firings: int | None = None
     net: str = ""
+    scale: float = 1.0
+    work: str = "sleep"
+    files: float | None = None
 
 
 FROM_ITSELF = Reading()
@@ -98,7 +101,8 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
     chosen = format_of(path, reading.format)
     if chosen is None:
         if reading != FROM_ITSELF and reading != Reading(format=PYTHON):
-            name = next(each for each in ("tasks", "firings", "net") if getattr(reading, each))
+            names = Reading.__struct_fields__[1:]
+            name = next(name for name in names if getattr(reading, name) != getattr(FROM_ITSELF, name))
             raise WorkflowFileError(f"--{name} is not for {path}: that is a workflow file in Python")
         return _load_python(path, settings)
     foreign, modules, fingerprint = read_foreign(path, chosen, reading)
@@ -150,7 +154,14 @@ def read_foreign(
             f"{path} has {size_bytes:,} bytes; workflow files of at most {SOURCE_BYTES_MAX:,} are read"
         )
     tasks, modules = (None, {}) if not reading.tasks else _functions(Path(reading.tasks))
-    options = ReadOptions(tasks=tasks, firings=reading.firings, net=reading.net)
+    options = ReadOptions(
+        tasks=tasks,
+        firings=reading.firings,
+        net=reading.net,
+        scale=reading.scale,
+        work=reading.work,
+        files=reading.files,
+    )
     try:
         check_options(chosen, options)
     except WorkflowError as error:

@@ -1,0 +1,1 @@
+"""What tasks of foreign workflows run, in the processes that compute."""

@@ -1,0 +1,1 @@
+"""WfFormat, the format of recorded runs that WfCommons collects: read, run, written from records."""
