@@ -23,21 +23,10 @@ API_GROUPS = {
     "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken", "current_executor"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
-        *(
-            "Workflow",
-            "Net",
-            "farm",
-            "map_reduce",
-            "pipeline",
-            "stage",
-            "take",
-            "each",
-            "forward",
-            "Program",
-            "SourceFile",
-        ),
+        *("Workflow", "Net", "take", "each", "forward", "Program", "SourceFile"),
         *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
+    "Patterns": ("farm", "map_reduce", "pipeline", "stage", "accumulate", "keep", "discard"),
     "Run-time system and jobs, in trio programs": (
         *(
             "open_rts",

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
     from gspc_trio.workflow.definition import Workflow, rpc, transformation
     from gspc_trio.workflow.net import Net
+    from gspc_trio.workflow.patterns.accumulate import accumulate
     from gspc_trio.workflow.patterns.farm import farm
+    from gspc_trio.workflow.patterns.filters import discard, keep
     from gspc_trio.workflow.patterns.map_reduce import map_reduce
     from gspc_trio.workflow.patterns.pipeline import pipeline, stage
 
@@ -89,12 +91,15 @@ _HOMES = {
     "WorkAhead": "gspc_trio.policies.lookahead",
     "Workflow": "gspc_trio.workflow.definition",
     "WorkflowError": "gspc_trio.workflow.arcs",
+    "accumulate": "gspc_trio.workflow.patterns.accumulate",
     "current_executor": "gspc_trio.compute.nested",
+    "discard": "gspc_trio.workflow.patterns.filters",
     "each": "gspc_trio.workflow.arcs",
     "farm": "gspc_trio.workflow.patterns.farm",
     "forward": "gspc_trio.workflow.arcs",
     "held_resources": "gspc_trio.core.held",
     "hw_info": "gspc_trio.components.provision.shell.hardware",
+    "keep": "gspc_trio.workflow.patterns.filters",
     "map_reduce": "gspc_trio.workflow.patterns.map_reduce",
     "open_iml": "gspc_trio.iml.shell.layer",
     "open_job": "gspc_trio.components.embed",
@@ -156,12 +161,15 @@ __all__ = [
     "Workflow",
     "WorkflowError",
     "__version__",
+    "accumulate",
     "current_executor",
+    "discard",
     "each",
     "farm",
     "forward",
     "held_resources",
     "hw_info",
+    "keep",
     "map_reduce",
     "open_iml",
     "open_job",

@@ -44,11 +44,13 @@ def function_name(run: object) -> str:
 
 
 def check_run(run: object, arcs: Sequence[InputArc]) -> None:
-    """See that ``run`` can be called with what the arcs pass.
+    """See that ``run`` can be called with what the arcs pass; None is not called.
 
     Raises:
         WorkflowError: it cannot, or cannot be run at all.
     """
+    if run is None:
+        return
     passed = [arc.name for arc in arcs if arc.passed]
     named = [name for name in passed if not name.isdigit()]
     if isinstance(run, Program):

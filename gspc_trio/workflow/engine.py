@@ -28,9 +28,11 @@ from gspc_trio.workflow.state import (
     Activity,
     check_dump,
     dump_activities,
+    dump_held,
     dump_net,
     held_tokens,
     load_activities,
+    load_held,
     load_net,
 )
 from gspc_trio.workflow.structure import distances
@@ -161,6 +163,8 @@ class WorkflowEngine:
                     flight.unended += 1
                     flight.out += 1
                 self.last_task_id = task_id = self.last_task_id + 1
+                if transition.order is not None:
+                    transition.order.began(task_id)
                 self.activities[task_id] = Activity(transition, binding)
                 self._counts[TaskState.READY] += 1
                 self._endless.reset()
@@ -293,7 +297,10 @@ class WorkflowEngine:
                 raise IllegalEvent(
                     f"task {task_id} ({description.name}) has {len(tokens)} values for one token"
                 )
-        activity.transition.produce_encoded(activity.binding, values)
+        if (order := activity.transition.order) is None:
+            activity.transition.produce_encoded(activity.binding, values)
+        else:
+            order.ended(task_id, activity.binding, values)
         activity.transition.release(activity.binding)
         if self.notes_flow:
             counts = [len(tokens) for tokens in values]
@@ -494,6 +501,7 @@ class WorkflowEngine:
             "net": {"places": list(running.places), "transitions": list(running.transitions)},
             "tokens": dump_net(running, self.codec),
             "activities": dump_activities(self.activities, self.codec),
+            "held": dump_held(running, self.codec),
             "last_task_id": self.last_task_id,
         }
 
@@ -522,6 +530,7 @@ class WorkflowEngine:
         engine.activities = activities = load_activities(state["activities"], engine.running, codec)
         engine.running.begin_counting(held_tokens(activities.values()) if engine.running.counters else {})
         engine.last_task_id = state["last_task_id"]
+        load_held(state.get("held", ()), engine.running, codec, activities)
         counts = engine._counts
         counts[TaskState.FINISHED] = engine.last_task_id - len(activities)
         for task_id, activity in sorted(activities.items()):
@@ -540,8 +549,10 @@ class WorkflowEngine:
             assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
         assert self._counts[TaskState.FINISHED] + len(self.activities) == self.last_task_id, "a task was lost"
         for transition in self.running.transitions.values():
+            of_it = {one: a for one, a in self.activities.items() if a.transition is transition}
+            if transition.order is not None:
+                transition.order.check(of_it)
             if (flight := transition.flight) is not None:
-                of_it = {one: a for one, a in self.activities.items() if a.transition is transition}
                 unended = {
                     one for one, a in of_it.items() if a.state in (TaskState.READY, TaskState.SUBMITTED)
                 }

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias, Unpack
 
 from msgspec import Struct
@@ -76,6 +77,7 @@ class Transition(Struct, frozen=True, eq=False):
         is_direct: whether ``inline_call`` returns a sequence with the value of each output.
         group: returns the group that a task belongs to, of the tokens it takes; None if it belongs to none.
         ends_groups: index of the output whose value names groups whose tasks end here; -1 for none.
+        ordered: whether the results of its tasks keep their order.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Transition(Struct, frozen=True, eq=False):
     is_direct: bool = False
     group: FunctionCall | None = None
     ends_groups: int = -1
+    ordered: bool = False
 
     @property
     def code_outputs(self) -> tuple[Output, ...]:
@@ -213,6 +216,7 @@ class Net:
         priority: int = 0,
         inline: bool = False,
         in_flight: int | None = None,
+        ordered: bool = False,
         **settings: Unpack[TaskSettings],
     ) -> Transition:
         """Add a transition and return it.
@@ -234,19 +238,19 @@ class Net:
             priority: of transitions that can fire, and of tasks that wait, one of the highest is the next.
             inline: the engine itself calls ``run``: for short functions that only steer.
             in_flight: so many of its tasks at most have begun and not ended; the tokens of others wait.
+            ordered: results come to the places behind it in the order in which its tasks began.
             settings: what its tasks need and state, see :class:`TaskSettings`.
 
         Raises:
             WorkflowError: it makes no sense; the message says why.
         """
-        try:
+        with _blamed(name):
             self._check_new(name, inputs, reads, outputs)
             arcs, parameters = input_arcs(inputs, reads, files=named_in(settings.get("stage_in")))
             made, ports = ports_last(*output_arcs(outputs, arcs, run is not None), settings)
             is_inline = inline or run is None
             self._check_arcs(arcs, is_inline, condition is not None)
-            if run is not None:
-                check_run(run, arcs)
+            check_run(run, arcs)
             shape, options = task_settings(settings, 0 if is_inline else priority)
             transition = Transition(
                 name=name,
@@ -264,9 +268,8 @@ class Net:
                 options=options,
                 stage=stage_of(settings, arcs, ports, is_inline),
                 in_flight=_in_flight(in_flight, is_inline),
+                ordered=ordered and not is_inline,
             )
-        except WorkflowError as error:
-            raise WorkflowError(f"transition {name!r}: {error}") from None
         self._add_named(inputs, reads, settings.get("stage_in"))
         self.transitions[name] = transition
         return transition
@@ -388,6 +391,15 @@ class Net:
             return ""
         state = "which gets no tokens" if found in empty else "which gets others"
         return f" (did you mean the output port {found!r}, {state}?)"
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Name the transition in errors of the block."""
+    try:
+        yield
+    except WorkflowError as error:
+        raise WorkflowError(f"transition {name!r}: {error}") from None
 
 
 def _in_flight(number: int | None, is_inline: bool) -> int | None:

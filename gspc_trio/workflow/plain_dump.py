@@ -120,7 +120,8 @@ def plain_dump(name: str, state: Mapping[str, Plain], loads: Callable[[bytes], V
         values = [said(data, f"place {place!r}, token {n}") for n, data in enumerate(tokens, 1)]
         places[place] = {"tokens": values} | ({"arrived": arrived} if arrived else {})
     tasks = []
-    for task_id, transition, task_state, binding, error in state["activities"]:
+    again = [[task_id, name, TaskState.SUBMITTED, taken, None] for task_id, name, taken, _ in state["held"]]
+    for task_id, transition, task_state, binding, error in sorted([*state["activities"], *again]):
         where = f"task {task_id} ({transition}), input"
         inputs = [taken(item, f"{where} {n}") for n, item in enumerate(binding, 1)]
         task = {"id": task_id, "transition": transition, "state": task_state, "inputs": inputs}

@@ -24,6 +24,7 @@ from gspc_trio.workflow.marking import (
     WatchedPlace,
 )
 from gspc_trio.workflow.net import Net, Transition
+from gspc_trio.workflow.order import Order
 from gspc_trio.workflow.search import (
     BatchSearch,
     Binding,
@@ -80,6 +81,7 @@ class RunningTransition:
         fired: how often it has.
         flight: its tasks that have not ended, if only so many may be in flight.
         fire: fires an inline transition with some tokens.
+        order: its results, if they keep the order of its tasks.
     """
 
     __slots__ = (
@@ -96,6 +98,7 @@ class RunningTransition:
         "flight",
         "is_ready",
         "is_suspect",
+        "order",
         "search",
         "targets",
     )
@@ -133,6 +136,7 @@ class RunningTransition:
         self.search = search_for(self.bounds, description.condition, description.keys, codec, self.mark)
         most = description.in_flight
         self.flight = Flight(most) if most is not None else None
+        self.order = Order(self.produce_encoded) if description.ordered else None
         self._find = self.search.find if most is None else self._find_in_flight
         for index, bound in enumerate(self.bounds):
             if isinstance(self.search, FilterSearch | JoinSearch | BatchSearch):

@@ -8,6 +8,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.marking import AnyPlace, StockedPlace, WatchedPlace
+from gspc_trio.workflow.order import Encoded
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
 from gspc_trio.workflow.tokens import Plain, Token, TokenCodec
@@ -130,6 +131,38 @@ def load_activities(
         binding = [_load_taken(item, codec) for item in taken]
         activities[task_id] = Activity(running.transitions[name], binding, task_state, _load_error(error))
     return activities
+
+
+def dump_held(running: RunningNet, codec: TokenCodec) -> list[list[Plain]]:
+    """Return results that wait for those of earlier tasks as plain data."""
+    return [
+        [task_id, name, [_dump_taken(token, codec) for token in binding], values]
+        for name, transition in running.transitions.items()
+        if transition.order is not None
+        for task_id, (binding, values) in transition.order.held.items()
+    ]
+
+
+def load_held(
+    rows: Iterable[list[Plain]],
+    running: RunningNet,
+    codec: TokenCodec,
+    activities: Mapping[TaskId, Activity],
+) -> None:
+    """Let results wait again for those of earlier tasks.
+
+    Raises:
+        WorkflowError: a task does not fit the net.
+    """
+    held: dict[str, dict[TaskId, tuple[Binding, Encoded]]] = {}
+    for task_id, name, taken, values in rows:
+        _check_task(f"task {task_id} ({name})", name, taken, running)
+        binding = [_load_taken(item, codec) for item in taken]
+        held.setdefault(name, {})[task_id] = (binding, tuple(map(tuple, values)))
+    for name, transition in running.transitions.items():
+        if transition.order is not None:
+            of_it = (one for one, activity in activities.items() if activity.transition is transition)
+            transition.order.load(of_it, held.get(name, {}))
 
 
 def _check_task(where: str, name: str, taken: list[Plain], running: RunningNet) -> None:

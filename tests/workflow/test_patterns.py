@@ -17,8 +17,8 @@ from gspc_trio.core.task import Requirement, TaskError
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns.farm import COUNT_BATCH_MAX, farm
-from gspc_trio.workflow.patterns.map_reduce import map_reduce
+from gspc_trio.workflow.patterns.farm import farm
+from gspc_trio.workflow.patterns.map_reduce import COUNT_BATCH_MAX, map_reduce
 from tests.workflow.support import Driver, compute, engine_for, next_task, reloaded, run
 
 

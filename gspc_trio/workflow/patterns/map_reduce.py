@@ -8,12 +8,15 @@ from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
 from gspc_trio.workflow.calls import Run
 from gspc_trio.workflow.flight import IN_FLIGHT
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.patterns.farm import COUNT_BATCH_MAX, one_input
+from gspc_trio.workflow.patterns.farm import one_input
 from gspc_trio.workflow.settings import TaskSettings
 from gspc_trio.workflow.tokens import Batch
 
 FAN_IN = 16
 """How many values one reduce task combines, unless told otherwise."""
+
+COUNT_BATCH_MAX = 1024
+"""Items that are counted at once."""
 
 _STEER = 1  # counting comes before what depends on the count
 _LAST = -1

@@ -18,7 +18,7 @@ from gspc_trio.workflow.patterns.stream import (
     Stream,
     StreamOptions,
     StreamStage,
-    different,
+    wants_end,
 )
 from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number
 
@@ -72,24 +72,15 @@ def pipeline(
     task_settings(settings)  # it raises here, where they are written
     found = [made for one in stages for made in stages_of(one)]
     net = PatternNet(name or " | ".join(stage.name for stage in found), found)
-    build = Builder(net, options)
-    ends = [False] * (len(found) + 1)
-    for number in reversed(range(len(found))):
-        ends[number] = ends[number + 1] or found[number].wants_end
-    begin = net.place(f"(no more {input_port})", [None], may_keep=True) if ends[0] else None
-    source = Stream(net.input(input_port, default), None, 0, begin)
-    names = different([stage.name for stage in found], taken={input_port, output_port})
-    for number, one in enumerate(found):
-        size = buffer + one.ahead
-        if number + 1 == len(found):
-            room = build.place(f"({output_port} room)", [None] * size)
-            target = Stream(net.output(output_port, room=room), room, size, None)
-        else:
-            following = found[number + 1]
-            size += following.ahead
-            target = build.stream(names[number + 1], size, ends=ends[number + 1])
-        one.add(build, names[number], source, target)
-        source = target
+    build = Builder(net, options, taken=(input_port, output_port))
+    items = net.input(input_port, default)
+    if found[0].may_leave:
+        items = net.replace_place(items, may_keep=True)
+    begin = build.place(f"({input_port} no more)", [None]) if wants_end(found) else None
+    size = buffer + found[-1].ahead
+    room = build.place(f"({output_port} room)", [None] * size)
+    target = Stream(net.output(output_port, room=room), room, size, None)
+    build.chain(found, Stream(items, None, 0, begin), target)
     return net
 
 
@@ -167,10 +158,6 @@ class FunctionStage(StreamStage):
             raise WorkflowError(
                 f"{what!r} is no function of an item; as a stage write farm(..., in_flight=1)"
             )
-        if not callable(function):
-            raise WorkflowError(
-                f"{function!r} is no stage: a pipeline takes functions, stage(...) and patterns"
-            )
         check_function(function, 1 + len(state), "an item and the state" if state else "an item")
         self.name = name or function_name(function)
         self._function = function
@@ -220,6 +207,8 @@ def check_function(function: Callable[..., object], count: int, what: str) -> No
     Raises:
         WorkflowError: not so, or it is async.
     """
+    if not callable(function):
+        raise WorkflowError(f"{function!r} is no stage: a pipeline takes functions, stage(...) and patterns")
     name = function_name(function)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise WorkflowError(f"{name} is async, and a task calls plain functions")

@@ -11,7 +11,7 @@ lower priority than those that take items passes it on, and needs what the stage
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
@@ -43,9 +43,10 @@ class Stream:
         """Return the arcs that put room back, for each token of the input ``name``, a ``take``."""
         return [] if self.room is None else [forward(name, each(self.room))]
 
-    def give_back_one(self, name: str | int) -> list[Target]:
-        """Return the arcs that put back room for one item: the token of the input ``name``."""
-        return [] if self.room is None else [Forward(name, self.room)]
+    def give_back_one(self, name: str | int, slots: Place | None = None) -> list[Target]:
+        """Return the arcs that put back room for one item, or a slot: the token of the input ``name``."""
+        places = [place for place in (self.room, slots) if place is not None]
+        return [Forward(name, place) for place in places]
 
 
 @frozen
@@ -65,49 +66,19 @@ class StreamOptions:
     settings: TaskSettings
 
 
-class Builder:
-    """Adds places and transitions to the net of a pipeline.
-
-    Args:
-        net: the net.
-        options: of the pipeline.
-    """
-
-    def __init__(self, net: Net, options: StreamOptions) -> None:
-        self.net = net
-        self.options = options
-
-    def place(self, name: str, initial: Iterable[object] = ()) -> Place:
-        """Add a place on which tokens may be left at the end."""
-        return self.net.place(name, initial, may_keep=True)
-
-    def stream(self, name: str, size: int, *, ends: bool) -> Stream:
-        """Add what is between two stages.
-
-        Args:
-            name: of the stage behind it.
-            size: how much room there is.
-            ends: whether anybody behind it wants to know of the end.
-        """
-        return Stream(
-            self.net.place(f"({name} items)"),
-            self.place(f"({name} room)", [None] * size),
-            size,
-            self.place(f"({name} no more)") if ends else None,
-        )
-
-
 class StreamStage(ABC):
     """Part of a pipeline.
 
     Attributes:
         name: what to call it before people.
         wants_end: whether it has something to do when no more items come.
+        may_leave: whether it may leave items where they wait, when no more come.
         ahead: items that it may have under way at a time, beside those that wait.
     """
 
     name: str
     wants_end = False
+    may_leave = False
     ahead = 0
 
     @abstractmethod
@@ -115,17 +86,69 @@ class StreamStage(ABC):
         """Add what takes items from ``source`` and puts results to ``target``, under a name of its own."""
 
 
-def different(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return the names, with a number behind those that others before them have."""
-    seen, found = set(taken), list[str]()
-    for name in names:
-        one, number = name, 1
-        while one in seen:
+class Builder:
+    """Adds places and transitions to the net of a pipeline.
+
+    Args:
+        net: the net.
+        options: of the pipeline.
+        taken: names that no stage may have.
+    """
+
+    def __init__(self, net: Net, options: StreamOptions, taken: Iterable[str] = ()) -> None:
+        self.net = net
+        self.options = options
+        self._taken = set(taken)
+
+    def different(self, name: str) -> str:
+        """Return the name, with a number behind it if another stage has it."""
+        found, number = name, 1
+        while found in self._taken:
             number += 1
-            one = f"{name} {number}"
-        seen.add(one)
-        found.append(one)
-    return found
+            found = f"{name} {number}"
+        self._taken.add(found)
+        return found
+
+    def place(self, name: str, initial: Iterable[object] = ()) -> Place:
+        """Add a place on which tokens may be left at the end."""
+        return self.net.place(name, initial, may_keep=True)
+
+    def stream(self, name: str, ahead: int, *, ends: bool, may_leave: bool = False) -> Stream:
+        """Add what is between two stages.
+
+        Args:
+            name: of the stage behind it.
+            ahead: items under way in both stages, for which there is room beside those that wait.
+            ends: whether anybody behind it wants to know of the end.
+            may_leave: whether items may be left there.
+        """
+        size = self.options.buffer + ahead
+        return Stream(
+            self.net.place(f"({name} items)", may_keep=may_leave),
+            self.place(f"({name} room)", [None] * size),
+            size,
+            self.place(f"({name} no more)") if ends else None,
+        )
+
+    def chain(self, stages: Sequence[StreamStage], source: Stream, target: Stream) -> None:
+        """Add stages one behind the other."""
+        names = [self.different(one.name) for one in stages]
+        for number, (one, name) in enumerate(zip(stages, names, strict=True)):
+            following = stages[number + 1 :]
+            if not following:
+                one.add(self, name, source, target)
+                return
+            ahead = one.ahead + following[0].ahead
+            ends = target.end is not None or wants_end(following)
+            leave = following[0].may_leave
+            between = self.stream(names[number + 1], ahead, ends=ends, may_leave=leave)
+            one.add(self, name, source, between)
+            source = between
+
+
+def wants_end(stages: Iterable[StreamStage]) -> bool:
+    """Return whether any of these stages has something to do when no more items come."""
+    return any(stage.wants_end for stage in stages)
 
 
 class PatternNet(Net):
