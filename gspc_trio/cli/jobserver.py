@@ -469,7 +469,7 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
             if kept is None and journal is None:
                 _print_outputs(result, loaded.foreign)
             where = where_results_are(kept, journal)
-            raise CommandError(f"the report failed: {error}; {where}") from error
+            raise CommandError(f"the report failed: {error.what}; {where}{error.stack}") from error
     else:
         _print_outputs(result, loaded.foreign)
     number = result.tasks["finished"]

@@ -11,6 +11,10 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 CRASH_FRAMES_MAX = 8
 """Innermost frames that are told of a process that crashed."""
 
+CAUSES_MAX = 5
+STACK_LINES_MAX = 100
+"""How many causes of an error are told, and most lines of all stacks together; the middle is left out."""
+
 _CRASH = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 _CRASHED_THREAD = re.compile(r"^Current thread .*\(most recent call first\):\n((?:  .*\n?)*)", re.MULTILINE)
 _CRASH_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -30,11 +34,29 @@ def user_frames(error: BaseException) -> TracebackType | None:
 
 
 def user_stack(error: BaseException) -> str:
-    """Return file, line and function of each of these frames, as Python prints them, or ""."""
+    """Return file, line and function of each of these frames, as Python prints them, or "".
+
+    Behind them are the errors that were stated as its causes, with theirs.
+    """
+    lines = _lines(error)
+    for _ in range(CAUSES_MAX):
+        cause = error.__cause__
+        if not lines or cause is None:
+            break
+        lines += [f"caused by {type(cause).__name__}: {cause}", *_lines(cause)]
+        error = cause
+    more = len(lines) - STACK_LINES_MAX
+    if more > 0:
+        half = STACK_LINES_MAX // 2
+        lines[half:-half] = [f"  [... {more} more lines ...]"]
+    return "\n".join(lines)
+
+
+def _lines(error: BaseException) -> list[str]:
     import traceback
 
     frames = user_frames(error)
-    return "" if frames is None else "".join(traceback.format_tb(frames)).rstrip()
+    return [] if frames is None else "".join(traceback.format_tb(frames)).splitlines()
 
 
 def innermost_line(error: BaseException) -> str:

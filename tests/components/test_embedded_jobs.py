@@ -372,6 +372,19 @@ def test_a_syntax_error_is_said_to_be_where_it_is(tmp_path: Path) -> None:
     assert str(caught.value) == f"{broken}, line 2: SyntaxError: invalid syntax"
 
 
+def test_an_error_in_a_module_of_a_workflow_shows_the_frames_that_led_there(tmp_path: Path) -> None:
+    helper = tmp_path / "helper_that_fails.py"
+    helper.write_text("def number_of(settings):\n    return settings['n']\n")
+    flow = tmp_path / "flow_with_frames.py"
+    flow.write_text("import helper_that_fails\ndef workflow():\n    helper_that_fails.number_of({})\n")
+    with pytest.raises(WorkflowFileError) as caught:
+        load_workflow_file(flow, [])
+    lines = str(caught.value).splitlines()
+    assert lines[0] == caught.value.what == f"{flow}, line 3: KeyError: 'n'"
+    shown = [line.strip() for line in lines if line.startswith("  File ")]
+    assert shown == [f'File "{flow}", line 3, in workflow', f'File "{helper}", line 2, in number_of']
+
+
 @pytest.mark.parametrize("open_it", [open_rts, open_iml])
 def test_outside_of_trio_it_is_said_what_to_do(open_it: Any) -> None:
     async def main() -> None:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gspc_trio.core.frames import describe_crash, user_stack
+from gspc_trio.core.frames import STACK_LINES_MAX, describe_crash, user_stack
 from gspc_trio.protocol.values import loads
 
 CRASH = """said before
@@ -32,6 +32,26 @@ def test_a_stack_begins_where_this_package_was_left() -> None:
     stack = user_stack(caught.value)
     assert stack.startswith(f'  File "{__file__}", line ')
     assert "in test_a_stack_begins_where_this_package_was_left" in stack
+
+
+def test_causes_are_told_and_a_deep_stack_loses_its_middle() -> None:
+    def odd(depth: int) -> int:
+        return even(depth - 1)
+
+    def even(depth: int) -> int:
+        return odd(depth - 1) if depth else json.loads("{")
+
+    with pytest.raises(LookupError) as caught:
+        try:
+            even(100)
+        except ValueError as error:
+            raise LookupError("no such thing") from error
+    lines = user_stack(caught.value).splitlines()
+    [cause] = [line for line in lines if line.startswith("caused by")]
+    assert cause.startswith("caused by JSONDecodeError: Expecting property name")
+    assert len(lines) == STACK_LINES_MAX + 1
+    assert any(line.startswith("  [... ") for line in lines)
+    assert "decoder.py" in "".join(lines[-3:])
 
 
 def test_an_error_of_this_package_has_no_stack_of_the_user() -> None:

@@ -17,6 +17,7 @@ from types import ModuleType
 
 from msgspec import Struct
 
+from gspc_trio.core.frames import user_stack
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import Workflow, build_workflow, with_offers
 from gspc_trio.workflow.formats.format import (
@@ -41,7 +42,17 @@ _log = logging.getLogger(__name__)
 
 
 class WorkflowFileError(ValueError):
-    """The workflow file cannot be used; the message says why."""
+    """The workflow file cannot be used; the message says why.
+
+    Attributes:
+        what: what is wrong, and where in the workflow file, in one line.
+        stack: the frames that led to it, if there is more to say; each line of it begins with a line feed.
+    """
+
+    def __init__(self, what: str, stack: str = "") -> None:
+        super().__init__(what + stack)
+        self.what = what
+        self.stack = stack
 
 
 PYTHON = "python"
@@ -240,7 +251,7 @@ def _load_python(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
 
 @contextmanager
 def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Say in one line where a workflow file is wrong when its code raises something in the block.
+    """Say where a workflow file is wrong when its code raises something in the block.
 
     Args:
         path: of the file.
@@ -261,7 +272,10 @@ def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[
             frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path
         ]
         where = f", line {frames[-1].lineno}" if frames else ""
-        raise WorkflowFileError(f"{path}{where}: {type(error).__name__}: {error}") from error
+        stack = user_stack(error)
+        is_all_said = frames and stack.count("\n  File ") == 0 and error.__cause__ is None
+        what = f"{path}{where}: {type(error).__name__}: {error}"
+        raise WorkflowFileError(what, "" if is_all_said or not stack else f"\n{stack}") from error
 
 
 def _fingerprint(modules: dict[str, tuple[str, str]]) -> str:
