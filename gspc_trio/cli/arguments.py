@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
+from inspect import Parameter as FunctionParameter
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import CoercionError, CycloptsError, Parameter, Token, ValidationError
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    Token,
+    UnusedCliTokensError,
+    ValidationError,
+)
+from cyclopts.argument import Argument
 
 from gspc_trio.components.rts.messages import CORES_MAX
 from gspc_trio.iml.quota import parse_size
@@ -43,6 +54,16 @@ def _priority(_: object, priority: int) -> None:
 def _task(_: object, task: int | None) -> None:
     if task is not None and task < 0:
         raise ValueError("tasks are numbered from 0 on")
+
+
+def _lines(_: object, number: int) -> None:
+    if number < 0:
+        raise ValueError("a number of lines is not negative")
+
+
+def _cache_size(_: object, size: str) -> None:
+    if parse_size(size) == 0:
+        raise ValueError("a cache of this size keeps nothing: leave --cache out")
 
 
 def _size(_: object, size: str) -> None:
@@ -83,15 +104,28 @@ def _directory(_: object, tokens: Sequence[Token]) -> Path:
     return Path(name)
 
 
+def _whole(_: object, tokens: Sequence[Token]) -> int:
+    """Return a whole number: left to itself, Cyclopts takes 1.5 for 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError("this is no whole number") from None
+
+
+WHOLE = Parameter(converter=_whole)
+Whole = Annotated[int, WHOLE]
+MaybeWhole = Annotated[int | None, WHOLE]
 Directory = Annotated[Path, Parameter(converter=_directory)]
 MaybeDirectory = Annotated[Path | None, Parameter(converter=_directory)]
-Cores = Annotated[int, Parameter(validator=_cores)]
-Port = Annotated[int, Parameter(validator=_port)]
+Cores = Annotated[Whole, Parameter(validator=_cores)]
+Port = Annotated[Whole, Parameter(validator=_port)]
 Weight = Annotated[float, Parameter(validator=_more_than_0)]
 Speed = Annotated[float, Parameter(validator=_more_than_0)]
-Priority = Annotated[int, Parameter(validator=_priority)]
-Task = Annotated[int | None, Parameter(validator=_task)]
+Priority = Annotated[Whole, Parameter(validator=_priority)]
+Task = Annotated[MaybeWhole, Parameter(validator=_task)]
+LineCount = Annotated[Whole, Parameter(validator=_lines)]
 Size = Annotated[str, Parameter(validator=_size)]
+CacheSize = Annotated[str, Parameter(validator=_cache_size)]
 Settings = Annotated[
     list[str] | None, Parameter(name="--set", consume_multiple=False, negative=(), validator=_settings)
 ]
@@ -121,23 +155,34 @@ Detach = Annotated[
         "as JSON.",
     ),
 ]
-DetachedFrom = Annotated[int, Parameter(name="--detached-from", show=False)]
+DetachedFrom = Annotated[Whole, Parameter(name="--detached-from", show=False)]
 """The pipe to the command at the prompt, for the process that ``--detach`` starts."""
 
 
 def describe_usage_error(error: CycloptsError) -> str:
     """Return in one line which argument of a command line is wrong, its value, and why."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"{shlex.quote(error.unused_tokens[0])}: this argument is one too many"
+    argument = error.argument
+    if isinstance(error, MissingArgumentError) and argument is not None and error.keyword is None:
+        has_name = argument.field_info.kind is FunctionParameter.KEYWORD_ONLY
+        return f"{argument.name if has_name else _place(argument)} is missing"
     problem = error.exception_message if isinstance(error, ValidationError) else ""
     if isinstance(error, CoercionError):
         problem = str(error.msg or "")  # of a converter
-    if problem and error.argument is not None and error.argument.tokens:
-        tokens = error.argument.tokens
-        name = tokens[0].keyword or error.argument.name.lstrip("-").upper()
+    if problem and argument is not None and argument.tokens:
+        tokens = argument.tokens
+        name = tokens[0].keyword or _place(argument)
         value = " ".join(token.value or "''" for token in tokens)
         if len(value) > SHOWN_MAX:
             value = f"{value[:SHOWN_MAX]}..."
         return f"{name} {value}: {problem}"
     return " ".join(str(error).split())
+
+
+def _place(argument: Argument) -> str:
+    """Return what the help calls an argument without a name."""
+    return argument.name.lstrip("-").upper()
 
 
 SitesFile = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Directory, MaybeDirectory, Size
+from gspc_trio.cli.arguments import CacheSize, Directory, MaybeDirectory
 from gspc_trio.cli.common import UsageError, print_json
 from gspc_trio.components.job.cache import CacheSettings, CompareFiles
 from gspc_trio.components.job.shell.cache_files import CacheDirectory
@@ -36,7 +36,7 @@ class CacheOptions:
         ),
     ] = None
     cache_size: Annotated[
-        Size,
+        CacheSize,
         Parameter(help="What the cache has at most; results that were not used for longest go first."),
     ] = SIZE
     cache_files: Annotated[

@@ -331,7 +331,7 @@ async def _run_loaded(
     if output is None or (output == "show" and detached is not None):
         output = "keep" if quiet or top else "show"
     if records is not None:
-        records.open("w").close()  # fail now, not after minutes of work
+        _check_records(records)
     try:
         with place_for_connection_file(rts_file, top) as publish:
             watch = publish or rts_file if top else None
@@ -376,6 +376,14 @@ async def _run_loaded(
     if json_file is None and detached is None:
         _report(loaded, result, kept if is_kept else None, journal)
     return 0 if is_kept else 1
+
+
+def _check_records(file: Path) -> None:
+    """Fail now, not after minutes of work."""
+    try:
+        file.open("w").close()
+    except OSError as error:
+        raise CommandError(f"--records {file}: {error.strerror}") from error
 
 
 def _is_kept(told: dict[str, object], file: Path) -> bool:

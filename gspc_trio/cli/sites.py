@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Settings
+from gspc_trio.cli.arguments import MaybeWhole, Settings
 from gspc_trio.cli.common import CommandError, UsageError, parse_option, print_json, running_connection
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.site_lines import describe_blocks, describe_plans, describe_site, describe_sites
@@ -36,8 +36,8 @@ async def add(
     *arguments: str,
     provider: str,
     max_time: str = "",
-    max_nodes: int | None = None,
-    cores_per_node: int | None = None,
+    max_nodes: MaybeWhole = None,
+    cores_per_node: MaybeWhole = None,
     via: str = "",
     settings: Settings = None,
     connection_file: RunningFile = None,

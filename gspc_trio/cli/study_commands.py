@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import parse_qsl
 
 from cyclopts import App, Parameter
 
+from gspc_trio.cli.arguments import LineCount, MaybeWhole, Whole
 from gspc_trio.cli.common import CommandError, UsageError, print_json
 from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
 from gspc_trio.components.launcher.shell.http_client import (
@@ -59,7 +60,7 @@ def status(
     print("\n".join([*describe_status(client.directory, told), *(describe_job_line(job) for job in found)]))
 
 
-def cancel(*client_ids: int, study: StudyDirectory = None) -> None:
+def cancel(*client_ids: Whole, study: StudyDirectory = None) -> None:
     """Cancel clients; others of their groups go on. The server is told, and decides what follows.
 
     Parameters
@@ -81,10 +82,10 @@ def cancel(*client_ids: int, study: StudyDirectory = None) -> None:
 def log(
     *,
     study: StudyDirectory = None,
-    uid: int | None = None,
-    client: int | None = None,
-    stream: str = "out",
-    tail: int = 100,
+    uid: MaybeWhole = None,
+    client: MaybeWhole = None,
+    stream: Literal["out", "err"] = "out",
+    tail: LineCount = 100,
 ) -> None:
     """Print the last lines that the server has printed, or a client.
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import trio
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Port, Speed
+from gspc_trio.cli.arguments import MaybeWhole, Port, Speed
 from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
 from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
 from gspc_trio.components.launcher.shell.http_client import (
@@ -55,7 +55,7 @@ def top(
     serve: Annotated[bool, Flag] = False,
     port: Port = 0,
     control: Annotated[bool, Flag] = False,
-    owner: Annotated[int | None, Parameter(show=False)] = None,
+    owner: Annotated[MaybeWhole, Parameter(show=False)] = None,
 ) -> None:
     """Show a running run-time system and its jobs, or a study, or replay a run.
 
@@ -93,10 +93,14 @@ def top(
     """
     shown = {"--rts": rts, "--replay": replay, "--study": study}
     _check(shown, once=once, json=json, serve=serve, tuned=bool(port or control))
+    if control and read_only:
+        raise UsageError("--control allows actions and --read-only switches them off: give only one of them")
+    if speed != 1.0 and replay is None:
+        raise UsageError(f"--speed {speed:g} is for a replay: add --replay FILE")
     if replay is not None and not replay.is_file():
         raise CommandError(f"there is no record file {replay}")
     if serve:
-        _serve(rts, replay, port, light=light, control=control and not read_only)
+        _serve(rts, replay, port, light=light, control=control, speed=speed)
         return
     if once:
         _once(rts, replay, json, study)
@@ -143,14 +147,20 @@ def _once(rts: Path | None, replay: Path | None, json: bool, study: Path | None)
         print("\n".join(as_lines(model)))
 
 
-def _serve(rts: Path | None, replay: Path | None, port: int, *, light: bool, control: bool) -> None:
+def _serve(
+    rts: Path | None, replay: Path | None, port: int, *, light: bool, control: bool, speed: float
+) -> None:
     try:
         from gspc_trio.tui.serve import TopServer, top_command
     except ModuleNotFoundError as error:
         raise CommandError(
             f"--serve needs {error.name}, which is not installed: pip install 'gspc-trio[serve]'"
         ) from error
-    shown = ["--replay", str(replay)] if replay is not None else ["--rts", str(running_connection(rts))]
+    if replay is not None:
+        Player(replay).close()  # a file without records is refused here, and not in the browser
+        shown = ["--replay", str(replay), "--speed", str(speed)]
+    else:
+        shown = ["--rts", str(running_connection(rts))]
     options = [*([] if control else ["--read-only"]), *(["--light"] if light else [])]
     server = TopServer(top_command([*shown, *options]), port)
     print(f"open {server.address}", flush=True)

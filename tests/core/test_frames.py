@@ -41,11 +41,14 @@ def test_causes_are_told_and_a_deep_stack_loses_its_middle() -> None:
     def even(depth: int) -> int:
         return odd(depth - 1) if depth else json.loads("{")
 
-    with pytest.raises(LookupError) as caught:
+    def look_up() -> None:
         try:
             even(100)
         except ValueError as error:
             raise LookupError("no such thing") from error
+
+    with pytest.raises(LookupError) as caught:
+        look_up()
     lines = user_stack(caught.value).splitlines()
     [cause] = [line for line in lines if line.startswith("caused by")]
     assert cause.startswith("caused by JSONDecodeError: Expecting property name")

@@ -292,7 +292,10 @@ class RunTimeSystem:
             with suppress(RemoteError):  # nobody knows it
                 raise JobOver(await self.ended_job(job))
             there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
-            raise LookupError(f"no job {job!r} is registered; registered: {there}")
+            raise LookupError(
+                f"there is no job {job!r}, and none of this name is kept among those that are over; "
+                f"registered: {there}"
+            )
         if not entry.address:
             raise LookupError(f"job {job!r} ({entry.name}) does not listen")
         async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
