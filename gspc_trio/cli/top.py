@@ -94,11 +94,9 @@ def top(
     shown = {"--rts": rts, "--replay": replay, "--study": study}
     _check(shown, once=once, json=json, serve=serve, tuned=bool(port or control))
     if control and read_only:
-        raise UsageError("--control allows actions and --read-only switches them off: give only one of them")
+        raise UsageError("--control allows actions, and --read-only does not: give only one of them")
     if speed != 1.0 and replay is None:
         raise UsageError(f"--speed {speed:g} is for a replay: add --replay FILE")
-    if replay is not None and not replay.is_file():
-        raise CommandError(f"there is no record file {replay}")
     if serve:
         _serve(rts, replay, port, light=light, control=control, speed=speed)
         return
@@ -114,7 +112,7 @@ def top(
 
 
 def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: bool, tuned: bool) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that do not go together, and a file of records that is not there."""
     if json and not once:
         raise UsageError("--json prints one snapshot: add --once")
     if once and serve:
@@ -125,6 +123,8 @@ def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: b
         raise UsageError("--study shows a study in this terminal: leave --replay, --rts and --serve out")
     if tuned and not serve:
         raise UsageError("--port and --control need --serve")
+    if (replay := shown["--replay"]) is not None and not replay.is_file():
+        raise CommandError(f"there is no record file {replay}")
 
 
 def _once(rts: Path | None, replay: Path | None, json: bool, study: Path | None) -> None:
