@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,8 +23,11 @@ from gspc_trio.components.job.shell.workflow_file import (
     load_workflow_file,
 )
 from gspc_trio.protocol.plain import to_plain
-from gspc_trio.workflow.definition import SettingError
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.formats.format import FormatError, NewFile
+from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.states import States, explore
 
 
 def _firings(_: object, number: int | None) -> None:
@@ -91,6 +94,15 @@ class ReadingOptions:
     ] = None
 
 
+def _markings(_: object, number: int | None) -> None:
+    if number is not None and number < 1:
+        raise ValueError("a number of markings is 1 or more")
+
+
+NAMES_SHOWN_MAX = 20
+"""So many names are listed for people."""
+
+MarkingsMax = Annotated[int | None, Parameter(validator=_markings)]
 HowToRead = Annotated[ReadingOptions | None, Parameter(name="*")]
 
 
@@ -145,6 +157,7 @@ async def check(
     *,
     settings: Settings = None,
     reading: HowToRead = None,
+    states: MarkingsMax = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> int:
     """Check a workflow file, and start nothing: print all that is wrong with it.
@@ -157,28 +170,28 @@ async def check(
         A workflow file of any format.
     settings
         As run takes them.
+    states
+        Look which markings the net can reach, so many at most: how many tokens there are on a place, where
+        nothing can fire any more, and what never fires. Only for nets without tasks.
     json
-        Print one JSON object with format, net, places, transitions, problems and notes.
+        Print one JSON object with format, net, places, transitions, problems and notes, and what was found
+        of markings as states.
     """
     with json_alone(json) as out:
-        told, problems = checked(workflow, settings or [], reading_of(reading))
+        told, lines, problems = checked(workflow, settings or [], reading_of(reading), states)
         if json:
             print_json(told, out)
-        elif not problems:
-            print(f"{workflow}: a net with {_counted(told)}")
+        else:
+            print("\n".join(lines), end="\n" if lines else "")
     if problems and not json:
-        for line in problems:
-            print(line, file=sys.stderr)
+        print("\n".join(problems), file=sys.stderr)
     return 1 if problems else 0
 
 
-def _counted(told: Mapping[str, object]) -> str:
-    numbers = [(told[what], what) for what in ("places", "transitions")]
-    return " and ".join(f"{number} {what[:-1] if number == 1 else what}" for number, what in numbers)
-
-
-def checked(path: Path, settings: list[str], reading: Reading) -> tuple[dict[str, object], list[str]]:
-    """Return what ``check --json`` prints of a file, and what is wrong with it, a line for each.
+def checked(
+    path: Path, settings: list[str], reading: Reading, markings_max: int | None = None
+) -> tuple[dict[str, object], list[str], list[str]]:
+    """Return what ``check --json`` prints of a file, the same as lines for people, and all that is wrong.
 
     Raises:
         UsageError: a setting is wrong.
@@ -187,13 +200,58 @@ def checked(path: Path, settings: list[str], reading: Reading) -> tuple[dict[str
         chosen = format_of(path, reading.format)
         told: dict[str, object] = {"file": str(path), "format": PYTHON if chosen is None else chosen.name}
         with interruptible():
-            loaded = load_workflow_file(path, settings, reading)
+            loaded = load_workflow_file(path, settings, reading, explored=markings_max is not None)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
     except FormatError as error:
         problems = [to_plain(problem) for problem in error.problems]
-        return {**told, "problems": problems}, str(error).splitlines()
-    net = loaded.workflow.net
-    told |= {"net": net.name, "places": len(net.places), "transitions": len(net.transitions)}
-    notes = () if loaded.foreign is None else loaded.foreign.notes
-    return {**told, "problems": [], "notes": [to_plain(note) for note in notes]}, []
+        return {**told, "problems": problems}, [], str(error).splitlines()
+    net, foreign = loaded.workflow.net, loaded.foreign
+    hidden = frozenset[str]() if foreign is None else foreign.hidden
+    places = net.places.keys() - hidden
+    told |= {"net": net.name, "places": len(places), "transitions": len(net.transitions)}
+    told |= {"problems": [], "notes": [] if foreign is None else [to_plain(note) for note in foreign.notes]}
+    numbers = counted("place", places), counted("transition", net.transitions)
+    lines = [f"{path}: a net with {' and '.join(numbers)}"]
+    lines += [] if foreign is None else map(str, foreign.notes)
+    if markings_max is not None:
+        net = filled_net(loaded.workflow)
+        try:
+            with interruptible():
+                found = explore(net, markings_max, hidden)
+        except WorkflowError as error:
+            raise UsageError(f"--states: {error}") from error
+        told["states"] = to_plain(found)
+        lines += describe_states(found)
+    return told, lines, []
+
+
+def counted(what: str, things: Sized) -> str:
+    """Return how many there are of something, as people read it."""
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
+
+
+def filled_net(workflow: Workflow) -> Net:
+    """Return the net of a workflow with the values that it starts with on its places."""
+    net = workflow.net.copy()
+    for name, values in workflow.values.items():
+        net.replace_place(name, initial=tuple(values), is_optional=True)
+    return net
+
+
+def describe_states(found: States) -> list[str]:
+    """Return what is known of the markings of a net, lines for people."""
+    there = "these are all" if found.complete else "there may be more"
+    lines = [f"markings: {found.markings} ({there})", f"edges: {found.edges}"]
+    place, most = max(found.most_on_place.items(), key=lambda item: item[1], default=("", 0))
+    on_place = f", {most} on {place!r}" if most else ""
+    lines.append(f"most tokens: {found.most_tokens} altogether{on_place}")
+    lines.append(f"deadlocks: {found.deadlocks}")
+    for example in found.deadlock_examples:
+        tokens = ", ".join(f"{name!r}: {count}" for name, count in example.items())
+        lines.append(f"  {tokens or 'no tokens'}")
+    if found.never:
+        shown = ", ".join(map(repr, found.never[:NAMES_SHOWN_MAX]))
+        more = f" and {len(found.never) - NAMES_SHOWN_MAX} more" if len(found.never) > NAMES_SHOWN_MAX else ""
+        lines.append(f"{'never fire' if found.complete else 'not fired yet'}: {shown}{more}")
+    return lines + [f"fails: {failure}" for failure in found.failures]

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from gspc_trio.cli.arguments import Settings
 from gspc_trio.cli.common import CommandError, UsageError, interruptible
-from gspc_trio.cli.foreign import HowToRead, reading_of
+from gspc_trio.cli.foreign import HowToRead, filled_net, reading_of
 from gspc_trio.components.job.shell.workflow_file import (
     LoadedWorkflow,
     Reading,
@@ -46,14 +46,14 @@ Lossy = Annotated[bool, Parameter(negative=(), help="Write the file though it ca
 
 
 def loaded_file(path: Path, settings: list[str], reading: Reading) -> LoadedWorkflow:
-    """Return the workflow in a file.
+    """Return the workflow in a file, which is not going to run.
 
     Raises:
         UsageError: a setting is wrong.
     """
     try:
         with interruptible():
-            return load_workflow_file(path, settings, reading)
+            return load_workflow_file(path, settings, reading, explored=True)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
 
@@ -114,9 +114,7 @@ def _written(path: Path, settings: list[str], reading: Reading, target: Format |
         with interruptible():
             return target.of_records(_records(path), Surroundings(_size_bytes, _iso_time))
     loaded = loaded_file(path, settings, reading)
-    net = loaded.workflow.net.copy()
-    for name, values in loaded.workflow.values.items():
-        net.replace_place(name, initial=tuple(values), is_optional=True)
+    net = filled_net(loaded.workflow)
     return python_of(net) if target is None else target.write(net, loaded.foreign)
 
 
@@ -167,7 +165,9 @@ def draw(
     if suffix not in (".dot", ".mmd", ".svg"):
         raise UsageError(f"{output}: a picture ends with .dot, .mmd or .svg")
     loaded = loaded_file(workflow, settings or [], reading_of(reading))
-    drawing = drawing_of(loaded.workflow.net, None if loaded.foreign is None else loaded.foreign.groups)
+    drawing = drawing_of(
+        filled_net(loaded.workflow), None if loaded.foreign is None else loaded.foreign.groups
+    )
     text = _svg(drawing) if suffix == ".svg" else (mermaid_of if suffix == ".mmd" else dot_of)(drawing)
     if output is None:
         sys.stdout.write(text)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.cli.foreign import check
+from gspc_trio.cli.common import UsageError
+from gspc_trio.cli.foreign import ReadingOptions, check
 
 pytestmark = pytest.mark.trio
 
@@ -33,3 +34,41 @@ async def test_what_is_wrong_with_a_file(tmp_path: Path, capfd: pytest.CaptureFi
     assert await check(path, json=True) == 1
     told = json.loads(capfd.readouterr().out)
     assert [problem["message"] for problem in told["problems"]] == messages
+
+
+SOURCE = """<pnml><net id="n"><place id="p"/><transition id="t"/><transition id="u"/>
+<arc id="a" source="t" target="p"/><arc id="b" source="p" target="u"/></net></pnml>
+"""
+
+
+async def test_states_of_a_net_that_goes_on_for_ever(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.pnml"
+    path.write_text(SOURCE)
+    assert await check(path) == 1
+    assert "give --firings N" in capfd.readouterr().err
+    assert await check(path, states=3) == 0
+    lines = ["markings: 3 (there may be more)", "edges: 5", "most tokens: 2 altogether, 2 on 'p'"]
+    net = f"{path}: a net with 1 place and 2 transitions"
+    assert capfd.readouterr().out.splitlines() == [net, *lines, "deadlocks: 0"]
+    assert await check(path, states=3, reading=ReadingOptions(firings=1), json=True) == 0
+    assert json.loads(capfd.readouterr().out)["states"] == {
+        "markings": 2,
+        "edges": 1,
+        "complete": True,
+        "most_on_place": {"p": 1},
+        "most_tokens": 1,
+        "deadlocks": 1,
+        "deadlock_examples": [{"p": 1}],
+        "never": ["u"],
+        "failures": [],
+    }
+
+
+async def test_states_are_for_nets_without_tasks(tmp_path: Path) -> None:
+    net, tasks = tmp_path / "net.pnml", tmp_path / "tasks_of_check.py"
+    net.write_text(NET)
+    tasks.write_text("def t():\n    pass\n")
+    with pytest.raises(UsageError, match="--states: transition 't' runs tasks"):
+        await check(net, states=3, reading=ReadingOptions(tasks=tasks))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -60,17 +60,23 @@ class Drawing(Struct, frozen=True):
     arcs: tuple[DrawnArc, ...]
 
 
-def drawing_of(net: Net, groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None) -> Drawing:
+def drawing_of(
+    net: Net,
+    groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+    hidden: Collection[str] = (),
+) -> Drawing:
     """Return a picture of a net.
 
     Args:
         net: what is to be drawn.
         groups: ("place" or "transition", name) -> names of the subnets around it.
+        hidden: places that are not drawn.
     """
     groups = groups or {}
     nodes, arcs = [], []
     ids: dict[str, str] = {}
-    for number, place in enumerate(net.places.values()):
+    shown_places = [place for place in net.places.values() if place.name not in hidden]
+    for number, place in enumerate(shown_places):
         ids[place.name] = f"p{number}"
         count = len(place.initial)
         tokens = "\n" + ("●" * count if count <= 5 else f"{count} ●") if count else ""
@@ -83,10 +89,14 @@ def drawing_of(net: Net, groups: Mapping[tuple[str, str], tuple[str, ...]] | Non
         is_task = not transition.is_inline
         nodes.append(DrawnNode(name, shown(transition.name), False, is_task=is_task, group=group))
         for arc in transition.inputs:
+            if arc.place not in ids:
+                continue
             label = "" if arc.most == 1 else str(arc.least)
             label += f" to {arc.most}" if arc.most != arc.least else ""
             arcs.append(DrawnArc(ids[arc.place], name, label, is_read=not arc.consumed))
         for made in transition.output_arcs:
+            if made.place not in ids:
+                continue
             is_each = made.each or (made.output >= 0 and transition.outputs[made.output][1])
             label = "each" if is_each else "" if made.copies == 1 else str(made.copies)
             arcs.append(DrawnArc(name, ids[made.place], label))

@@ -7,7 +7,7 @@ called without arguments and returns a :class:`Format`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import ClassVar, TypeAlias, cast
@@ -116,6 +116,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         scale: recorded run times times this are those of the tasks.
         work: what tasks of a recorded run do: ``sleep``, ``cpu`` or ``command``.
         files: recorded sizes of files times this are those of files that are made and staged; None: none.
+        explored: it is not to be run, but to be explored: it may go on for ever.
     """
 
     tasks: Mapping[str, Function] | None = None
@@ -124,11 +125,12 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     work: str = "sleep"
     files: float | None = None
+    explored: bool = False
 
     def given(self) -> list[str]:
-        """Return the names of the options that are given."""
+        """Return the names of the options that the user has given."""
         plain = ReadOptions()
-        names = self.__struct_fields__
+        names = [name for name in self.__struct_fields__ if name != "explored"]
         return [name for name in names if getattr(self, name) != getattr(plain, name)]
 
 
@@ -152,11 +154,12 @@ class ForeignWorkflow(ABC):
     Attributes:
         net: the workflow.
         notes: what was read and counts for nothing here.
-        groups: name of a place or ``transition`` -> names of the subnets around it, the outermost first.
+        groups: ("place" or "transition", name) -> names of the subnets around it, the outermost first.
         files: what has to be there before it runs.
+        hidden: places that the file does not have.
 
     Args:
-        net, notes, groups, files: see above.
+        net, notes, groups, files, hidden: see above.
     """
 
     def __init__(
@@ -166,11 +169,13 @@ class ForeignWorkflow(ABC):
         notes: Sequence[Problem] = (),
         groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
         files: Iterable[NewFile] = (),
+        hidden: Collection[str] = (),
     ) -> None:
         self.net = net
         self.notes = tuple(notes)
         self.groups = groups or {}
         self.files = tuple(files)
+        self.hidden = frozenset(hidden)
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
         """Return the workflow that starts with the values of these settings, ``PORT=VALUE`` each.

@@ -95,7 +95,9 @@ class LoadedWorkflow(Struct, frozen=True):
     foreign: ForeignWorkflow | None = None
 
 
-def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF) -> LoadedWorkflow:
+def load_workflow_file(
+    path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF, *, explored: bool = False
+) -> LoadedWorkflow:
     """Return the workflow in a file of any format.
 
     Args:
@@ -103,6 +105,7 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
         settings: texts ``name=value``: parameters of the function of a Python file, tokens of input ports of
             others.
         reading: how it is to be read.
+        explored: it is not to be run, but to be explored.
 
     Raises:
         WorkflowFileError: there is no such file, nobody knows its format, or its code cannot be used.
@@ -116,7 +119,7 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
             name = next(name for name in names if getattr(reading, name) != getattr(FROM_ITSELF, name))
             raise WorkflowFileError(f"--{name} is not for {path}: that is a workflow file in Python")
         return _load_python(path, settings)
-    foreign, modules, fingerprint = read_foreign(path, chosen, reading)
+    foreign, modules, fingerprint = read_foreign(path, chosen, reading, explored=explored)
     return LoadedWorkflow(foreign.workflow(settings), modules, fingerprint, path.resolve(), foreign)
 
 
@@ -150,7 +153,7 @@ def format_of(path: Path, name: str = "") -> Format | None:
 
 
 def read_foreign(
-    path: Path, chosen: Format, reading: Reading
+    path: Path, chosen: Format, reading: Reading, *, explored: bool = False
 ) -> tuple[ForeignWorkflow, dict[str, tuple[str, str]], str]:
     """Return what a format makes of a file, the sources to ship with it, and its fingerprint.
 
@@ -172,6 +175,7 @@ def read_foreign(
         scale=reading.scale,
         work=reading.work,
         files=reading.files,
+        explored=explored,
     )
     try:
         check_options(chosen, options)

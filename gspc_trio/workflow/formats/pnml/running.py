@@ -45,7 +45,8 @@ class PnmlWorkflow(ForeignWorkflow):
             groups["transition", transitions[node.id]] = source.group(node)
         while groups and len({group[:1] for group in groups.values()}) == 1 and all(groups.values()):
             groups = {key: group[1:] for key, group in groups.items()}  # a page of all is no subnet
-        super().__init__(net, notes=notes, groups={key: group for key, group in groups.items() if group})
+        groups = {key: group for key, group in groups.items() if group}
+        super().__init__(net, notes=notes, groups=groups, hidden=[FIRINGS])
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
         """Return the workflow with more tokens on some places, ``PLACE=NUMBER`` each.
@@ -131,6 +132,8 @@ class _Lowering:
             )
         if self.options.firings is not None:
             self.net.place(FIRINGS, range(self.options.firings), may_keep=True)
+        elif self.options.explored and self.source.transitions.keys() - self.taken.keys():
+            self.net.place(FIRINGS, [None], may_keep=True)
         names = own_names(self.source.transitions.values())
         for node in self.source.transitions.values():
             self._transition(node, names[node.id])
@@ -155,7 +158,7 @@ class _Lowering:
     def _transition(self, node: PnmlNode, name: str) -> None:
         taken, put = self.taken.get(node.id, {}), self.put.get(node.id, {})
         is_source = not taken
-        if is_source and self.options.firings is None:
+        if is_source and self.options.firings is None and not self.options.explored:
             self.wrong(
                 node,
                 f"transition {name!r} takes no tokens, so it can fire for ever: give --firings N, how often "
@@ -165,7 +168,7 @@ class _Lowering:
         inputs: dict[str, Source] = {
             f"_{place}": _from(self.names[place], weight) for place, weight in taken.items()
         }
-        if self.options.firings is not None:
+        if self.options.firings is not None or is_source:
             inputs[f"_{FIRINGS}"] = FIRINGS
         function = self._function(node)
         try:
@@ -175,7 +178,7 @@ class _Lowering:
                     raise WorkflowError(
                         f"transition {name!r} has tasks, and --tasks has no function of its name or id"
                     )
-                self._inline(name, inputs, put)
+                self._inline(node, name, inputs, put)
             else:
                 self._task(name, function, taken, inputs, put)
                 if needs is not None:
@@ -183,10 +186,12 @@ class _Lowering:
         except WorkflowError as error:
             self.wrong(node, str(error))
 
-    def _inline(self, name: str, inputs: dict[str, Source], put: Mapping[str, int]) -> None:
+    def _inline(self, node: PnmlNode, name: str, inputs: dict[str, Source], put: Mapping[str, int]) -> None:
         first = next(iter(inputs))
         part = 0 if isinstance(inputs[first], Take) else -1
         outputs = [Copies(Forward(first, self.names[place], part), weight) for place, weight in put.items()]
+        if self.options.firings is None and not self.taken.get(node.id):
+            outputs.append(Copies(Forward(first, FIRINGS, part), 1))  # it may fire as often as it is tried
         self.net.transition(name, None, inputs, outputs)
 
     def _task(

@@ -1,0 +1,405 @@
+"""Exploration of a net: which markings it can reach, and what that says of it; nothing is run elsewhere.
+
+Each choice of a transition and of its tokens leads from one marking to another. What the engine decides by
+the order in which tokens came, is left open here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from gspc_trio.core.code import split_outputs
+from gspc_trio.workflow.arcs import OutputArc, WorkflowError
+from gspc_trio.workflow.net import Net, Transition
+
+KNOWN_MAX = 1_000_000
+"""So many choices of tokens are remembered, with what they do."""
+
+EXAMPLES_MAX = 10
+"""So many deadlocks and failures are told, the first ones that are found."""
+
+
+class States(Struct, frozen=True):
+    """What is known of the markings that a net can reach.
+
+    Attributes:
+        markings: how many were found.
+        edges: how many firings lead from these to a marking; each choice of tokens counts.
+        complete: whether these are all.
+        most_on_place: name of a place -> the most tokens that it ever has.
+        most_tokens: the most tokens there are at a time, altogether.
+        deadlocks: how many of the markings let no transition fire.
+        deadlock_examples: some of them: place -> number of tokens.
+        never: transitions that never fire, as far as was looked.
+        failures: some errors of conditions and functions; what failed leads nowhere.
+    """
+
+    markings: int
+    edges: int
+    complete: bool
+    most_on_place: dict[str, int]
+    most_tokens: int
+    deadlocks: int
+    deadlock_examples: tuple[dict[str, int], ...]
+    never: tuple[str, ...]
+    failures: tuple[str, ...] = ()
+
+
+def explore(net: Net, markings_max: int, hidden: Collection[str] = ()) -> States:
+    """Return what can be known of a net by looking at so many markings.
+
+    Args:
+        net: without tasks.
+        markings_max: 1 or more.
+        hidden: places that are not told of, and whose tokens do not count.
+
+    Raises:
+        WorkflowError: a transition is a task.
+    """
+    for transition in net.transitions.values():
+        if not transition.is_inline:
+            raise WorkflowError(
+                f"transition {transition.name!r} runs tasks, and nobody knows what they return: only nets "
+                "whose transitions the engine fires itself can be explored"
+            )
+    if all(map(_is_plain, net.transitions.values())) and _is_colourless(net, hidden):
+        return _PlainExploration(net, hidden).explore(markings_max)
+    return _Exploration(net, hidden).explore(markings_max)
+
+
+def _is_plain(transition: Transition) -> bool:
+    return (
+        transition.run is None
+        and transition.condition is None
+        and not transition.keys
+        and not transition.priority
+        and all(arc.consumed and arc.least == arc.most for arc in transition.inputs)
+        and not any(
+            arc.each or (transition.inputs[arc.forwarded].is_batch and arc.part < 0)
+            for arc in transition.output_arcs
+        )
+        and len({arc.place for arc in transition.inputs}) == len(transition.inputs)
+    )
+
+
+def _is_colourless(net: Net, hidden: Collection[str]) -> bool:
+    """Return whether the tokens of a net in which nobody looks at values have none."""
+    return not any(
+        place.stops or any(value is not None for value in place.initial)
+        for place in net.places.values()
+        if place.name not in hidden
+    )
+
+
+class _PlainExploration:
+    """Of a net whose tokens are alike.
+
+    A marking is one number with a field of bits for each place, the highest of them always 0 there. With that
+    bit set everywhere, a marking minus what a transition takes keeps all of these bits just if it can fire.
+    """
+
+    def __init__(self, net: Net, hidden: Collection[str]) -> None:
+        self.net, self.hidden = net, hidden
+        self.places = list(net.places)
+        self.initial = {name: len(place.initial) for name, place in net.places.items()}
+        self.taken: list[dict[str, int]] = []
+        self.made: list[dict[str, int]] = []
+        for transition in net.transitions.values():
+            self.taken.append({arc.place: arc.least for arc in transition.inputs})
+            made: Counter[str] = Counter()
+            for arc in transition.output_arcs:
+                made[arc.place] += arc.copies
+            self.made.append(dict(made))
+
+    def explore(self, markings_max: int) -> States:
+        highest = max([1, *self.initial.values(), *(n for taken in self.taken for n in taken.values())])
+        bits = highest.bit_length() + 6
+        while (found := self._explore(markings_max, bits)) is None:
+            bits *= 2
+        return found
+
+    def _packed(self, counts: Mapping[str, int], bits: int) -> int:
+        return sum(counts.get(name, 0) << (bits * number) for number, name in enumerate(self.places))
+
+    def _unpacked(self, marking: int, bits: int) -> dict[str, int]:
+        mask = (1 << bits) - 1
+        return {name: (marking >> (bits * number)) & mask for number, name in enumerate(self.places)}
+
+    def _explore(self, markings_max: int, bits: int) -> States | None:
+        """Explore with fields of so many bits; return None if they are too small."""
+        guards = sum(1 << (bits * number + bits - 1) for number in range(len(self.places)))
+        effects: list[
+            tuple[int, int, int]
+        ] = []  # what it takes, the difference it makes, and in number of tokens
+        for taken, made in zip(self.taken, self.made, strict=True):
+            less = self._packed(taken, bits)
+            effects.append((less, self._packed(made, bits) - less, self._count(made) - self._count(taken)))
+        first = self._packed(self.initial, bits)
+        order, tokens, seen = [first], [self._count(self.initial)], {first}
+        unfired = set(effects)
+        edges, complete = 0, True
+        dead: list[int] = []
+        for number, marking in enumerate(order):  # it grows
+            guarded = marking | guards
+            enabled = [effect for effect in effects if (guarded - effect[0]) & guards == guards]
+            if not enabled:
+                dead.append(marking)
+                continue
+            edges += len(enabled)
+            if unfired:
+                unfired.difference_update(enabled)
+            for _, difference, more in enabled:
+                following = marking + difference
+                if following not in seen:
+                    if len(order) >= markings_max:
+                        complete = False
+                    elif following & guards:
+                        return None
+                    else:
+                        seen.add(following)
+                        order.append(following)
+                        tokens.append(tokens[number] + more)
+        names = zip(self.net.transitions, effects, strict=True)
+        never = tuple(name for name, effect in names if effect in unfired)
+        examples = tuple(self._told(self._unpacked(marking, bits)) for marking in dead[:EXAMPLES_MAX])
+        most = self._most(order, bits, guards)
+        return States(len(order), edges, complete, most, max(tokens), len(dead), examples, never)
+
+    def _count(self, counts: Mapping[str, int]) -> int:
+        return sum(count for name, count in counts.items() if name not in self.hidden)
+
+    def _told(self, counts: Mapping[str, int]) -> dict[str, int]:
+        return {name: count for name, count in counts.items() if count and name not in self.hidden}
+
+    def _most(self, order: Sequence[int], bits: int, guards: int) -> dict[str, int]:
+        """Return the most tokens on each place."""
+        highest = dict.fromkeys(self.places, 0)
+        packed = guards
+        for marking in order:
+            if (packed - marking) & guards != guards:
+                for name, count in self._unpacked(marking, bits).items():
+                    highest[name] = max(highest[name], count)
+                packed = self._packed(highest, bits) | guards
+        return {name: count for name, count in highest.items() if name not in self.hidden}
+
+
+Tokens: TypeAlias = tuple[int, ...]
+"""Tokens of a place, as numbers of their values, in order of these."""
+
+Choice: TypeAlias = tuple[Tokens, ...]
+"""For each input arc the tokens that it takes or reads."""
+
+
+class _Values:
+    """Numbers for values: equal ones of the same type have the same."""
+
+    def __init__(self) -> None:
+        self.values: list[object] = []
+        self._numbers: dict[object, int] = {}
+
+    def number(self, value: object) -> int:
+        key = _key(value)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+def _key(value: object) -> object:
+    """Return what is equal for equal values of the same type, and can be looked up."""
+    if isinstance(value, float):
+        return float, repr(value)
+    if isinstance(value, list | tuple):
+        return type(value), tuple(map(_key, value))
+    if isinstance(value, dict):
+        return dict, frozenset((_key(name), _key(each)) for name, each in value.items())
+    if isinstance(value, set | frozenset):
+        return type(value), frozenset(map(_key, value))
+    try:
+        hash(value)
+    except TypeError:
+        return type(value), pickle.dumps(value)
+    return type(value), value
+
+
+class _Firing(Struct, frozen=True):
+    """What a choice of tokens does.
+
+    Attributes:
+        holds: whether the transition can fire with it.
+        made: tokens by index of a place.
+        failure: why it failed, or "".
+    """
+
+    holds: bool
+    made: tuple[tuple[int, Tokens], ...] = ()
+    failure: str = ""
+
+
+class _Exploration:
+    """Of a net whose tokens have values. A marking has the tokens of each place."""
+
+    def __init__(self, net: Net, hidden: Collection[str]) -> None:
+        self.net, self.hidden = net, hidden
+        self.values = _Values()
+        self.places = {name: number for number, name in enumerate(net.places)}
+        self.stops = [self.places[place.name] for place in net.places.values() if place.stops]
+        self.transitions = sorted(net.transitions.values(), key=lambda one: -one.priority)
+        self.failures: dict[str, None] = {}
+        self._known: dict[tuple[str, Choice], _Firing] = {}
+
+    def explore(self, markings_max: int) -> States:
+        number = self.values.number
+        first = tuple(
+            tuple(sorted(number(value) for value in place.initial)) for place in self.net.places.values()
+        )
+        order, seen = [first], {first}
+        unfired = dict.fromkeys(self.net.transitions)
+        edges, complete = 0, True
+        dead: list[tuple[Tokens, ...]] = []
+        for marking in order:  # it grows
+            is_dead = True
+            for name, following in self._firings(marking):
+                is_dead = False
+                edges += 1
+                unfired.pop(name, None)
+                if following not in seen:
+                    if len(order) >= markings_max:
+                        complete = False
+                    else:
+                        seen.add(following)
+                        order.append(following)
+            if is_dead:
+                dead.append(marking)
+        counts = [{name: len(marking[at]) for name, at in self.places.items()} for marking in order]
+        told = [{name: n for name, n in one.items() if name not in self.hidden} for one in counts]
+        return States(
+            markings=len(order),
+            edges=edges,
+            complete=complete and not self.failures,
+            most_on_place={name: max(one[name] for one in told) for name in told[0]},
+            most_tokens=max(sum(one.values()) for one in told),
+            deadlocks=len(dead),
+            deadlock_examples=tuple(map(self._told, dead[:EXAMPLES_MAX])),
+            never=tuple(unfired),
+            failures=tuple(self.failures)[:EXAMPLES_MAX],
+        )
+
+    def _told(self, marking: tuple[Tokens, ...]) -> dict[str, int]:
+        return {
+            name: len(marking[at])
+            for name, at in self.places.items()
+            if marking[at] and name not in self.hidden
+        }
+
+    def _firings(self, marking: tuple[Tokens, ...]) -> Iterator[tuple[str, tuple[Tokens, ...]]]:
+        """Return the transitions of the highest priority that can fire, and where each choice leads."""
+        if any(marking[stop] for stop in self.stops):
+            return
+        found: int | None = None
+        for transition in self.transitions:
+            if found is not None and transition.priority < found:
+                return
+            for choice in self._choices(transition, marking, 0, {}):
+                firing = self._firing(transition, choice)
+                if firing.holds:
+                    found = transition.priority
+                    yield transition.name, self._following(transition, marking, choice, firing)
+
+    def _choices(
+        self, transition: Transition, marking: tuple[Tokens, ...], index: int, used: Mapping[int, Tokens]
+    ) -> Iterator[Choice]:
+        """Return the choices of tokens for the arcs from this one on; none is used twice."""
+        if index == len(transition.inputs):
+            yield ()
+            return
+        arc = transition.inputs[index]
+        place = self.places[arc.place]
+        left = _without(marking[place], used.get(place, ()))
+        if len(left) < arc.least:
+            return
+        for tokens in dict.fromkeys(combinations(left, min(arc.most, len(left)))):
+            now = {**used, place: (*used.get(place, ()), *tokens)}
+            for others in self._choices(transition, marking, index + 1, now):
+                yield (tokens, *others)
+
+    def _following(
+        self, transition: Transition, marking: tuple[Tokens, ...], choice: Choice, firing: _Firing
+    ) -> tuple[Tokens, ...]:
+        following = list(marking)
+        for arc, tokens in zip(transition.inputs, choice, strict=True):
+            if arc.consumed:
+                place = self.places[arc.place]
+                following[place] = _without(following[place], tokens)
+        for place, tokens in firing.made:
+            following[place] = tuple(sorted((*following[place], *tokens)))
+        return tuple(following)
+
+    def _firing(self, transition: Transition, choice: Choice) -> _Firing:
+        """Return what a choice of tokens does; it is computed once."""
+        key = (transition.name, choice)
+        found = self._known.get(key)
+        if found is None:
+            try:
+                found = self._computed(transition, choice)
+            except Exception as error:
+                what = f"transition {transition.name!r}: {type(error).__name__}: {error}"
+                self.failures[what] = None
+                found = _Firing(False, failure=what)
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _computed(self, transition: Transition, choice: Choice) -> _Firing:
+        values: list[object] = []
+        for arc, tokens in zip(transition.inputs, choice, strict=True):
+            there = [self.values.values[number] for number in tokens]
+            values.append(there if arc.is_batch else there[0])
+        condition = transition.condition
+        if condition is not None and not condition.function(*[values[index] for index in condition.order]):
+            return _Firing(False)
+        keys = {
+            _key(function(values[index]))
+            for index, function in enumerate(transition.keys)
+            if function is not None
+        }
+        if len(keys) > 1:
+            return _Firing(False)
+        outputs: tuple[tuple[object, ...], ...] = ()
+        call = transition.inline_call
+        if call is not None:
+            result = call.function(*[values[index] for index in call.order])
+            outputs = split_outputs(result, transition.outputs)
+        made = []
+        for target in transition.output_arcs:
+            is_made = target.output >= 0
+            put = outputs[target.output] if is_made else _forwarded(target, values[target.forwarded])
+            numbers = tuple(self.values.number(value) for value in put) * target.copies
+            made.append((self.places[target.place], numbers))
+        return _Firing(True, tuple(made))
+
+
+def _forwarded(arc: OutputArc, value: object) -> Sequence[object]:
+    """Return the tokens that go on as they are."""
+    if not arc.each and arc.part < 0:
+        return [value]
+    assert isinstance(value, list), "what falls apart is a batch"
+    return value if arc.each else [value[arc.part]]
+
+
+def _without(tokens: Tokens, taken: Tokens) -> Tokens:
+    """Return tokens without others that are among them."""
+    if not taken:
+        return tokens
+    left = list(tokens)
+    for token in taken:
+        left.remove(token)
+    return tuple(left)
