@@ -44,7 +44,7 @@ LEND, SHOW, TAKE_BACK, PUBLISH = range(12, 16)
 Fields: TypeAlias = list[Any]
 """What a packet has said, or is to say: plain values, each of the type that its request has."""
 
-_PART, _COUNT = "part", "count"
+_PART, _COUNT, _NAME = "a number", "a number of 0 or more", "a text that is not empty"
 _FIELDS: dict[int, tuple[object, ...]] = {
     MAP: (str, _PART),
     UNMAP: (str, _PART),
@@ -60,9 +60,12 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     LEND: (_COUNT,),
     SHOW: (str, _PART),
     TAKE_BACK: (str, _PART),
-    PUBLISH: (str, str, str),
+    PUBLISH: (str, str, _NAME),
 }
 _NUMBER_MAX = 1 << 53
+
+TEXT_BYTES_MAX = 1 << 16
+"""A longer name is refused where it is given: its packet would be too long."""
 
 
 class BadPacket(ValueError):
@@ -111,9 +114,25 @@ def requests_of(packet: bytes) -> list[Fields]:
     return requests
 
 
+def check_request(operation: int, fields: tuple[object, ...]) -> None:
+    """Refuse where it is asked what the server would refuse by closing the connection.
+
+    Raises:
+        TypeError: a field has another type.
+        ValueError: a text is too long, or no text of Unicode.
+    """
+    for value, kind in zip(fields, _FIELDS[operation], strict=True):
+        if not _fits(value, kind):
+            raise TypeError(f"a memory server wants {'a text' if kind is str else kind}, not {value!r:.60}")
+        if isinstance(value, str) and len(value.encode()) > TEXT_BYTES_MAX:
+            raise ValueError(
+                f"a memory server takes names of {TEXT_BYTES_MAX} bytes at most, not {value!r:.60}..."
+            )
+
+
 def _fits(value: object, kind: object) -> bool:
-    if kind is str:
-        return type(value) is str
+    if kind is str or kind is _NAME:
+        return type(value) is str and (kind is str or value != "")
     least = 0 if kind is _COUNT else -_NUMBER_MAX
     return type(value) is int and least <= value <= _NUMBER_MAX
 
@@ -295,8 +314,10 @@ class LocalClient:
         """Make data of these pieces and give it a name, in place of what has it now.
 
         Raises:
-            ImlError: there is no room, or the name is empty.
+            ImlError: there is no room.
+            TypeError, ValueError: the name is no text, or it is empty or very long.
         """
+        check_request(PUBLISH, (self.job, "", name))  # before there is data that has no name
         self._ask(PUBLISH, self.job, self.write(pieces), name)
 
     def close(self) -> None:
@@ -315,6 +336,7 @@ class LocalClient:
             return self._ask_alone(operation, *fields)
 
     def _ask_alone(self, operation: int, *fields: object) -> tuple[Fields, int]:
+        check_request(operation, fields)
         self._send(operation, *fields)
         try:
             packet, descriptor = receive(self._socket, self._buffer)

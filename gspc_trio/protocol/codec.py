@@ -33,6 +33,10 @@ PACKER_BYTES_KEPT = 1024 * KIB
 """A packer's buffer only grows; after a longer message than this it is replaced."""
 
 
+READ_AGAIN_BYTES_MAX = 4 * KIB
+"""A question of so many bytes at most is read again before it is sent: it has few fields, and short ones."""
+
+
 class DecodeError(ValueError):
     """These bytes are no frame of ours; the message says why, in one line."""
 
@@ -121,6 +125,22 @@ class Codec:
             EncodeError: its type is not in the table, a field cannot be encoded, or it is too large.
         """
         return Encoded(self._encode(message))
+
+    def encode_question(self, message: object) -> Encoded:
+        """Return a message as it travels whose fields may be what a user has given.
+
+        A field of a wrong type is refused here, and not by the other side, which would close the connection.
+
+        Raises:
+            EncodeError: as :meth:`encode`, and a field has a wrong type.
+        """
+        data = self._encode(message)
+        if len(data) <= READ_AGAIN_BYTES_MAX:
+            try:
+                self._decode_item(self._unpack(data))
+            except Exception as error:  # as in decoding a batch
+                raise EncodeError(f"{type(message).__name__} cannot be sent: {_line(error)}") from error
+        return Encoded(data)
 
     def _encode(self, message: object) -> bytes:
         kind = type(message)

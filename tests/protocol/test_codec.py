@@ -21,6 +21,7 @@ from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Recall, R
 from gspc_trio.components.rts.messages import (
     Bootstrap,
     BootstrapReport,
+    Explain,
     GetStatus,
     HostToResource,
     RegisterJob,
@@ -39,7 +40,7 @@ from gspc_trio.core.task import (
     TaskOptions,
     TaskState,
 )
-from gspc_trio.protocol.codec import DecodeError, EncodeError
+from gspc_trio.protocol.codec import READ_AGAIN_BYTES_MAX, DecodeError, EncodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.hooks import NUMBER_MAX, class_writer, make_converter
 from gspc_trio.protocol.limits import Limits
@@ -208,6 +209,13 @@ def test_what_cannot_travel_is_refused_where_it_is_sent(message: Any, says: str)
         CODEC.encode(message)
     # and leaves nothing behind
     assert CODEC.decode_batch(CODEC.encode_batch([Done()])) == [Done()]
+
+
+def test_a_question_with_a_field_of_a_wrong_type_is_refused_where_it_is_asked() -> None:
+    with pytest.raises(EncodeError, match=r"^Explain cannot be sent: Explain.job: not str but int$"):
+        CODEC.encode_question(Explain(3))  # type: ignore[arg-type]
+    for question in (Explain("j1"), ApplicationCall("f", bytes(READ_AGAIN_BYTES_MAX))):
+        assert CODEC.encode_question(question) == CODEC.encode(question)
 
 
 @pytest.mark.parametrize(

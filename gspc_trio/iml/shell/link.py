@@ -175,7 +175,9 @@ class LocalLink:
         Raises:
             ImlError: what the server refuses with.
             LayerGone: the server is gone.
+            TypeError, ValueError: a field is not of its type, or a very long text.
         """
+        local.check_request(operation, fields)
         self._number += 1
         number = self._number
         self._waiting[number] = None

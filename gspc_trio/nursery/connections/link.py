@@ -68,8 +68,12 @@ class WebSocketLink:
     # Link ----
 
     def prepare(self, body: object) -> Encoded:
-        """Encode the body of a call or an answer."""
+        """Encode the body of an answer."""
         return self._codec.encode(body)
+
+    def prepare_question(self, body: object) -> Encoded:
+        """Encode the body of a call."""
+        return self._codec.encode_question(body)
 
     def put(self, item: object) -> None:
         """Queue for the writer."""

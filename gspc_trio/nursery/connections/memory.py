@@ -21,6 +21,9 @@ class _MemoryLink:
     def prepare(self, body: object) -> object:
         return body
 
+    def prepare_question(self, body: object) -> object:
+        return body
+
     def put(self, item: object) -> None:
         other = self.other
         if other.reason:

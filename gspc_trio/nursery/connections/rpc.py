@@ -60,7 +60,11 @@ class Link(Protocol):
     """What carries a peer's messages to the other end."""
 
     def prepare(self, body: object) -> object:
-        """Return the body of a call or an answer as ``put`` wants it, or raise EncodeError."""
+        """Return the body of an answer as ``put`` wants it, or raise EncodeError."""
+        ...
+
+    def prepare_question(self, body: object) -> object:
+        """Return the body of a call as ``put`` wants it, or raise EncodeError, also for a wrong type."""
         ...
 
     def put(self, item: object) -> None:
@@ -223,7 +227,7 @@ class Peer:
             raise PeerGone(self.reason)
         waiting = _Waiting()
         call_id = 0
-        prepared = self._link.prepare(message)
+        prepared = self._link.prepare_question(message)
         for action in self._session.handle(CallOut(prepared), trio.current_time()):
             if type(action) is CallNumbered:
                 call_id = action.call_id

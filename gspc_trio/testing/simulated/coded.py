@@ -33,8 +33,12 @@ class CodedLink:
         self._codec = codec
 
     def prepare(self, body: object) -> Encoded:
-        """Encode the body of a call or an answer."""
+        """Encode the body of an answer."""
         return self._codec.encode(body)
+
+    def prepare_question(self, body: object) -> Encoded:
+        """Encode the body of a call."""
+        return self._codec.encode_question(body)
 
     def put(self, item: object) -> None:
         """Deliver at once."""

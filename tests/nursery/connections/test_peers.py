@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 
 import pytest
 import trio
 
 from gspc_trio.components.job.messages import GetJobStatus, StopJob
 from gspc_trio.components.rm.messages import Interrupt, Release
-from gspc_trio.components.rts.messages import GetStatus
+from gspc_trio.components.rts.messages import Explain, GetStatus
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.network import AuthenticationFailed, ConnectFailed, Network
 from gspc_trio.nursery.connections.rpc import ITEMS_AT_ONCE, IncomingCall, Peer, PeerGone, RemoteError
+from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.records.messages import Watch
 from tests.nursery.connections.support import (
@@ -41,6 +43,15 @@ async def test_both_ends_know_each_other(address: str) -> None:
         assert (peer.role, peer.name) == ("rts", "main")
         await peer.call(Done())
     assert met == [("job", "j1")]
+
+
+async def test_a_question_with_a_wrong_field_does_not_cost_the_connection(address: str) -> None:
+    # In memory nothing is encoded, and so nothing is refused.
+    refused = pytest.raises(EncodeError, match="not str but int") if address == WEBSOCKET else nullcontext()
+    async with connected(address, echo) as peer:
+        with refused:
+            await peer.call(Explain(3))  # type: ignore[arg-type]
+        assert await peer.call(Done()) == Done()
 
 
 async def test_messages_arrive_in_order_however_many(address: str) -> None:
