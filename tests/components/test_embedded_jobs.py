@@ -55,6 +55,15 @@ def children() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"name": 3}, {"priority": 1.5}, {"weight": "much"}, {"cache": "results"}, {"modules": 3}]
+)
+def test_settings_of_a_wrong_type_are_named(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(TypeError, match=f"^{name} of a job is .*, not {value!r}$"):
+        JobSettings(**wrong)
+
+
 async def test_no_names_of_hosts_mean_this_host() -> None:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1, hosts=()) as rts:

@@ -271,7 +271,7 @@ class Job:
 
     def stop(self, reason: str = "it was asked to stop", *, drain: bool = False) -> None:
         """Cancel what runs and start nothing more (GSPC19 2.5 ``stop``); with ``drain`` let what runs end."""
-        self.inbox.put(Stop(reason, drain))
+        self.inbox.put(Stop(str(reason), drain))
 
     def cancel(self, task_ids: Sequence[TaskId]) -> None:
         """Cancel these tasks, wherever they are."""

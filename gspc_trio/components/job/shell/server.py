@@ -78,6 +78,18 @@ LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
 
 
+_CHECKED = {
+    "name": (str, "a text"),
+    "listen": (str, "the text of an address"),
+    "weight": (int | float, "a number"),
+    "priority": (int, "a whole number"),
+    "modules": (dict, "a dict: name of a module -> (file name, source text)"),
+    "initializer": (bytes, "code as it is encoded: Executor(initializer=...) takes a function"),
+    "cache": (CacheSettings | None, "CacheSettings(directory), or None"),
+}
+"""Settings that people give, and what they are: where they are used, no error would say whose they are."""
+
+
 class JobSettings(Struct, frozen=True):
     """Settings of a job.
 
@@ -127,6 +139,11 @@ class JobSettings(Struct, frozen=True):
     process_tasks_max: int = 0
     policy: SchedulingPolicy | str = DEFAULT
     cache: CacheSettings | None = None
+
+    def __post_init__(self) -> None:
+        for name, (kind, words) in _CHECKED.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} of a job is {words}, not {getattr(self, name)!r:.60}")
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
