@@ -92,6 +92,13 @@ class ReadingOptions:
             "they lie in a directory beside. For wfformat.",
         ),
     ] = None
+    modules: Annotated[
+        Path | None,
+        Parameter(
+            help="Python file with a function for each module, of the name of the module's function; "
+            "by default the one beside the workflow file that has its name. For xpnet."
+        ),
+    ] = None
 
 
 def _markings(_: object, number: int | None) -> None:
@@ -119,6 +126,7 @@ def reading_of(stated: ReadingOptions | None) -> Reading:
         scale=stated.scale,
         work=stated.work,
         files=None if stated.files is None else (stated.files or [1.0])[0],
+        modules="" if stated.modules is None else str(stated.modules.resolve()),
     )
 
 

@@ -116,6 +116,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         scale: recorded run times times this are those of the tasks.
         work: what tasks of a recorded run do: ``sleep``, ``cpu`` or ``command``.
         files: recorded sizes of files times this are those of files that are made and staged; None: none.
+        modules: name -> function, of the Python file of ``--modules`` or of the one beside the workflow
+            file that has its name; None: there is none.
         explored: it is not to be run, but to be explored: it may go on for ever.
     """
 
@@ -125,6 +127,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     work: str = "sleep"
     files: float | None = None
+    modules: Mapping[str, Function] | None = None
     explored: bool = False
 
     def given(self) -> list[str]:

@@ -65,6 +65,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     Attributes:
         format: name of its format; "": suffix and content decide.
         tasks: path of a Python file whose functions are the tasks, "" for none.
+        modules: path of a Python file whose functions are the modules; "": that of the same name beside the
+            workflow file, if there is one.
         firings, net, scale, work, files: see :class:`ReadOptions`.
     """
 
@@ -75,6 +77,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     work: str = "sleep"
     files: float | None = None
+    modules: str = ""
 
 
 FROM_ITSELF = Reading()
@@ -167,7 +170,12 @@ def read_foreign(
         raise WorkflowFileError(
             f"{path} has {size_bytes:,} bytes; workflow files of at most {SOURCE_BYTES_MAX:,} are read"
         )
-    tasks, modules = (None, {}) if not reading.tasks else _functions(Path(reading.tasks))
+    tasks, modules = (None, {}) if not reading.tasks else _functions(Path(reading.tasks), "file of tasks")
+    beside = _file_of_modules(path, chosen, reading)
+    functions = None
+    if beside is not None:
+        functions, sources = _functions(beside, "file of modules")
+        modules = {**modules, **sources}
     options = ReadOptions(
         tasks=tasks,
         firings=reading.firings,
@@ -175,6 +183,7 @@ def read_foreign(
         scale=reading.scale,
         work=reading.work,
         files=reading.files,
+        modules=functions,
         explored=explored,
     )
     try:
@@ -199,13 +208,21 @@ def read_foreign(
     return foreign, modules, digest.hexdigest()
 
 
-def _functions(path: Path) -> tuple[dict[str, Function], dict[str, tuple[str, str]]]:
+def _file_of_modules(path: Path, chosen: Format, reading: Reading) -> Path | None:
+    """Return the Python file with the modules of a workflow file, if there is one."""
+    if reading.modules:
+        return Path(reading.modules)
+    beside = path.with_suffix(".py")
+    return beside if "modules" in chosen.options and beside.is_file() else None
+
+
+def _functions(path: Path, what: str) -> tuple[dict[str, Function], dict[str, tuple[str, str]]]:
     """Return the public functions of a Python file, and the sources to ship with them.
 
     Raises:
         WorkflowFileError: there is none, or it cannot be imported.
     """
-    module = _import_alone(path, "file of tasks")
+    module = _import_alone(path, what)
     functions: dict[str, Function] = {
         name: value
         for name, value in vars(module).items()

@@ -1,7 +1,7 @@
 """Values of xpnet as functions in Python get and return them, and back.
 
 A list is a list, a set a set, a map and a struct a dict, control ``None``. Numbers and texts inside of them
-still say of which type they are, if that is not clear: an ``Int`` is an ``int`` for all that computes with it.
+still say of which type they are, if that is not clear: an ``Int`` is an ``int`` for what computes with it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import builtins
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from textwrap import dedent
 from types import CodeType, FunctionType
 from typing import TypeAlias
 
@@ -95,12 +94,13 @@ class PythonBody(Struct, eq=False):
     code: str
     path: str
     line: int
-    _function: FunctionType | None = None
+    _function: ModuleFunction | None = None
 
     def __call__(self, **values: object) -> object:
         if self._function is None:
             self._function = self.compiled()
-        return self._function(**values)
+        function = self._function
+        return function(**values)
 
     def __reduce__(self) -> tuple[type[PythonBody], tuple[object, ...]]:
         told = (self.name, self.passed, self.written, self.code, self.path, self.line)
@@ -112,9 +112,16 @@ class PythonBody(Struct, eq=False):
         Raises:
             BadSignature: this is no body in Python; says at which line.
         """
+        code = self.code.rstrip().lstrip("\n")
+        skipped = len(self.code) - len(self.code.lstrip("\n"))
+        is_indented = code[:1].isspace()
+        if is_indented:  # no line is moved to the left: some are inside of strings
+            code, skipped = f"if True:\n{code}", skipped - 1
         try:
-            body = ast.parse(dedent(self.code.strip("\n")), self.path)
-            statements = body.body or [ast.Pass()]
+            statements = ast.parse(code, self.path).body
+            if is_indented and isinstance(statements[0], ast.If) and len(statements) == 1:
+                statements = statements[0].body
+            statements = statements or [ast.Pass()]
             if self.written and not _returns(statements):
                 given: list[ast.expr] = [ast.Name(name, ast.Load()) for name in self.written]
                 statements.append(ast.Return(ast.Tuple(given, ast.Load()) if len(given) > 1 else given[0]))
@@ -127,13 +134,12 @@ class PythonBody(Struct, eq=False):
             )
             definition = ast.FunctionDef(self.name, arguments, statements, [])
             module = ast.fix_missing_locations(ast.Module([definition], []))
-            skipped = len(self.code) - len(self.code.lstrip("\n"))
             ast.increment_lineno(module, self.line - 1 + skipped)
-            code = compile(module, self.path, "exec")
+            compiled = compile(module, self.path, "exec")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            line = (getattr(error, "lineno", None) or 1) - 1
+            line = max(0, (getattr(error, "lineno", None) or 1) - 1 + skipped)
             raise BadSignature(f"this is no Python: {getattr(error, 'msg', error)}", line) from None
-        (inner,) = (each for each in code.co_consts if isinstance(each, CodeType))
+        (inner,) = (each for each in compiled.co_consts if isinstance(each, CodeType))
         return FunctionType(inner, {"__builtins__": builtins, "__name__": self.name})
 
 
