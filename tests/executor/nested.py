@@ -54,6 +54,11 @@ def wait_in_all_ways() -> list[object]:
     return found
 
 
+def say_within(text: str) -> None:
+    print("outer")
+    current_executor().submit(print, text).result()
+
+
 def wait_for_one_that_hangs(folder: str) -> None:
     current_executor().submit(hang, folder).result()
 

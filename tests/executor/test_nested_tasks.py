@@ -15,6 +15,7 @@ from tests.e2e.support import wait_until
 from tests.executor.nested import (
     depth,
     fibonacci,
+    say_within,
     start_those_that_die,
     wait_for_one_that_hangs,
     wait_in_all_ways,
@@ -55,6 +56,20 @@ def test_nested_tasks_end_with_those_that_wait_for_them(executor: Executor, tmp_
             future.result(PATIENCE_S)
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids()), "they are ended")
     assert executor.submit(double, 2).result(PATIENCE_S) == 4
+
+
+def test_what_nested_tasks_print_is_shown_and_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for output in ("show", "files"):
+        with Executor(1, output=output) as executor:
+            executor.submit(say_within, "inner").result(PATIENCE_S)
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "[print (nested) 1] inner",
+        "[say_within 1] outer",
+    ]
+    assert (tmp_path / "gspc-output" / "1-print_nested.out").read_text() == "inner\n"
 
 
 def test_a_nested_task_that_dies_is_tried_again_or_lost(executor: Executor, tmp_path: Path) -> None:

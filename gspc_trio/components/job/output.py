@@ -7,7 +7,7 @@ the last of all. Both are pieces of one stream, and may leave a gap or overlap.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
 
@@ -189,9 +189,11 @@ class KeptOutput:
 
     Attributes:
         running: tasks that have printed something and have not ended.
+        told: told each line, besides.
     """
 
     def __init__(self) -> None:
+        self.told: Callable[[OutputLine], None] | None = None
         self.running: dict[TaskId, _Entry] = {}
         self._ended: OrderedDict[TaskId, _Entry] = OrderedDict()
         self._failed: OrderedDict[TaskId, _Entry] = OrderedDict()
@@ -308,8 +310,15 @@ class KeptOutput:
 
     def _put(self, task_id: TaskId, entry: _Entry, number: int, lines: Iterable[str]) -> None:
         for text in lines:
-            self._lines.append(OutputLine(task_id, entry.name, number == 1, text))
-            self._number += 1
+            line = OutputLine(task_id, entry.name, number == 1, text)
+            self.put_line(line)
+            if self.told is not None:
+                self.told(line)
+
+    def put_line(self, line: OutputLine) -> None:
+        """Show a line among those of the tasks."""
+        self._lines.append(line)
+        self._number += 1
 
     # What it tells
 

@@ -153,6 +153,7 @@ class Job:
         self._glanced_s = 0.0
         self.printed = KeptOutput()
         self.on_printed: Callable[[Printed], None] | None = None
+        self._on_output_wanted: Callable[[float], None] | None = None
         self.ask_memory = ask_memory
         self.encode = encode
         self.inbox = inbox
@@ -306,6 +307,13 @@ class Job:
         """Have running tasks asked for what they print, until then (seconds of trio's clock)."""
         self._output_until_s = max(self._output_until_s, until_s)
         self._output_wanted.set()
+        if self._on_output_wanted is not None:
+            self._on_output_wanted(self._output_until_s)
+
+    def tell_output_wanted(self, told: Callable[[float], None]) -> None:
+        """Tell from now on whenever somebody wants to know it, and until when."""
+        self._on_output_wanted = told
+        told(self._output_until_s)
 
     def is_output_wanted(self) -> bool:
         """Return whether running tasks are asked what they print."""

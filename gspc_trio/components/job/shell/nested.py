@@ -25,6 +25,7 @@ from gspc_trio.components.job.nested import (
 )
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.output import show_beside
 from gspc_trio.components.rts.messages import Lend
 from gspc_trio.components.worker.messages import FromTask, ToTask
 from gspc_trio.compute.code import call_filled, call_first, call_named, function_code
@@ -66,17 +67,18 @@ class NestedHub(Performer[NestedAction]):
 
     def __init__(
         self,
-        job: JobId,
+        job: Job,
         nursery: trio.Nursery,
         open_beside: OpenBeside,
         lend: Callable[[Lend], None],
     ) -> None:
-        self._job = job
+        self._first = job
+        self._job = job.job_id
         self._nursery = nursery
         self._open_beside = open_beside
         self._lend = lend
         self._graph = TaskGraph()
-        self._machine = NestedTasks(job, self._graph, self._runs)
+        self._machine = NestedTasks(job.job_id, self._graph, self._runs)
         self._inbox: Inbox[NestedEvent] = Inbox()
         self._numbers = Counter()
         self._sessions: dict[tuple[Peer, int], int] = {}
@@ -143,6 +145,7 @@ class NestedHub(Performer[NestedAction]):
         try:
             async with self._open_beside(self._graph, on_done=self._done, nested=self) as job:
                 self._beside = job
+                show_beside(job, self._first)
                 job.look()
                 result = await job.wait_ended()
                 reason = f"{reason}: {result.detail or result.state}"

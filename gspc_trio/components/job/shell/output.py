@@ -103,6 +103,26 @@ def attempt_output_of(job: Job, ended: AttemptPrinted, now: float) -> None:
         job.on_printed(Printed(outcome.task_id, ended.name, *job.printed.streams_of(outcome.task_id)))
 
 
+def show_beside(nested: Job, job: Job) -> None:
+    """Show what nested tasks print among what the tasks of their job do, and write it as that is written."""
+
+    def show(line: OutputLine) -> None:
+        job.printed.put_line(OutputLine(line.task_id, nested_name(line.name), line.stderr, line.text))
+
+    def printed(output: Printed) -> None:
+        if job.on_printed is not None:
+            job.on_printed(Printed(output.task_id, nested_name(output.name), output.stdout, output.stderr))
+
+    nested.printed.told = show
+    nested.on_printed = printed
+    job.tell_output_wanted(nested.want_output)
+
+
+def nested_name(name: str) -> str:
+    """Return how a nested task is called beside the others: their numbers are not those of its job."""
+    return f"{name} (nested)"
+
+
 class OutputFollower:
     """Asks running tasks what they print while somebody wants to know it, and answers clients.
 
@@ -331,7 +351,7 @@ async def _write_all(directory: Path, receive: trio.MemoryReceiveChannel[Printed
 
 
 def _write(directory: Path, printed: Printed) -> None:
-    name = re.sub(r"[^\w.-]+", "_", printed.name)
+    name = re.sub(r"[^\w.-]+", "_", printed.name).rstrip("_")
     for suffix, content in ((".out", printed.stdout), (".err", printed.stderr)):
         if content:
             directory.joinpath(f"{printed.task_id}-{name}{suffix}").write_bytes(content)

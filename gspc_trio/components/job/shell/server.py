@@ -31,7 +31,7 @@ from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, nested_code
-from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, output_of
+from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, nested_name, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
@@ -413,7 +413,7 @@ class _JobServer:
             self._files(settings.directory or here.directory, rts.network.buffers.served),
             None if takeover is None else takeover.report,
         )
-        routes.nested = self.nested or NestedHub(registered.job, nursery, self._beside(rts), routes.post)
+        routes.nested = self.nested or NestedHub(job, nursery, self._beside(rts), routes.post)
         follower = OutputFollower(job, routes.ask)
         self.clients = JobClients(job, follower)
         if journal is not None:
@@ -444,7 +444,7 @@ class _JobServer:
         settings = self.settings
         beside = replace(
             settings,
-            name=f"{settings.name} (nested)",
+            name=nested_name(settings.name),
             keep_going=True,
             fate=False,
             listen="",
