@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -98,7 +98,7 @@ def top(
     if speed != 1.0 and replay is None:
         raise UsageError(f"--speed {speed:g} is for a replay: add --replay FILE")
     if serve:
-        _serve(rts, replay, port, light=light, control=control, speed=speed)
+        _serve(_what_to_serve(rts, replay, study, speed=speed), port, light=light, control=control)
         return
     if once:
         _once(rts, replay, json, study)
@@ -119,8 +119,8 @@ def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: b
         raise UsageError("--once prints a snapshot and --serve shows a page: give only one of them")
     if shown["--replay"] is not None and shown["--rts"] is not None:
         raise UsageError("--replay shows a file and --rts a running system: give only one of them")
-    if shown["--study"] is not None and (sum(map(bool, shown.values())) > 1 or serve):
-        raise UsageError("--study shows a study in this terminal: leave --replay, --rts and --serve out")
+    if shown["--study"] is not None and sum(map(bool, shown.values())) > 1:
+        raise UsageError("--study shows a study: leave --replay and --rts out")
     if tuned and not serve:
         raise UsageError("--port and --control need --serve")
     if (replay := shown["--replay"]) is not None and not replay.is_file():
@@ -147,20 +147,23 @@ def _once(rts: Path | None, replay: Path | None, json: bool, study: Path | None)
         print("\n".join(as_lines(model)))
 
 
-def _serve(
-    rts: Path | None, replay: Path | None, port: int, *, light: bool, control: bool, speed: float
-) -> None:
+def _what_to_serve(rts: Path | None, replay: Path | None, study: Path | None, *, speed: float) -> list[str]:
+    """Return the arguments of the terminal in the browser that say what it shows."""
+    if study is not None:
+        return ["--study", str(_study_client(study).directory.absolute())]
+    if replay is not None:
+        Player(replay).close()  # a file without records is refused here, and not in the browser
+        return ["--replay", str(replay), "--speed", str(speed)]
+    return ["--rts", str(running_connection(rts))]
+
+
+def _serve(shown: Sequence[str], port: int, *, light: bool, control: bool) -> None:
     try:
         from gspc_trio.tui.serve import TopServer, top_command
     except ModuleNotFoundError as error:
         raise CommandError(
             f"--serve needs {error.name}, which is not installed: pip install 'gspc-trio[serve]'"
         ) from error
-    if replay is not None:
-        Player(replay).close()  # a file without records is refused here, and not in the browser
-        shown = ["--replay", str(replay), "--speed", str(speed)]
-    else:
-        shown = ["--rts", str(running_connection(rts))]
     options = [*([] if control else ["--read-only"]), *(["--light"] if light else [])]
     server = TopServer(top_command([*shown, *options]), port)
     print(f"open {server.address}", flush=True)

@@ -90,6 +90,7 @@ WRONG = [
     (top, "--once --serve", "--serve"),
     (top, "--port -1 --serve", "--port -1"),
     (top, "--replay x --rts y", "--replay"),
+    (top, "--study x --replay y --serve", "--replay"),
     (iml, "start --memory x", "--memory x"),
     (iml, "start --memory 999TiB", "--memory"),
     (iml, "start --spill x", "--spill x"),

@@ -38,10 +38,12 @@ class HostProcess:
     Attributes:
         command: program and arguments.
         client_ids: of the clients that it is, or runs; none: it is the server.
+        end_rest: command that ends what it has left elsewhere when it was killed; none: it leaves nothing.
     """
 
     command: Command
     client_ids: tuple[int, ...] = ()
+    end_rest: Command = ()
 
 
 @frozen

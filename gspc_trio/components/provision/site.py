@@ -292,7 +292,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             job.state = BatchState.RUNNING
             self._say(job, f"{self._system} job {job.job_id} is running")
             if job.unwanted:
-                self.actions.append(CancelJob(job.name, job.job_id))
+                self._send_cancel(job)
 
     @handles(JobContact)
     def _connected(self, event: JobContact) -> None:
@@ -331,6 +331,12 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         job.unwanted, job.reason = True, reason
         job.ask_s = self._times.cancel_s
         if job.submitted_at is not None:  # else when the submission has been answered
+            self._send_cancel(job)
+
+    def _send_cancel(self, job: SiteJob) -> None:
+        """Cancel a job, unless that is under way."""
+        if not job.is_cancelling:
+            job.is_cancelling = True
             self.actions.append(CancelJob(job.name, job.job_id))
 
     # What the batch system answers --------------------------------------------------------------------------
@@ -351,7 +357,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
         elif not runs:
             self._say_unclear(job, event.said)
         if job.unwanted:
-            self.actions.append(CancelJob(job.name, job.job_id))
+            self._send_cancel(job)
         elif job.is_ending and job.job_id:
             self._ask(job)
 
@@ -411,6 +417,7 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
     def _cancelled(self, event: CancelAnswered) -> None:
         job = self._jobs.get(event.name)
         if job is not None:
+            job.is_cancelling = False
             self._ask_in(job, job.ask_s)
 
     def _there(self, job: SiteJob, told: BatchJob) -> None:
@@ -449,11 +456,11 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
 
     def _see_later(self, job: SiteJob) -> None:
         """Ask again later if it is to go soon; cancel it once more before, if it is not wanted."""
-        if job.ask_at is not None or not (job.unwanted or job.is_ending):
+        if job.ask_at is not None or job.is_cancelling or not (job.unwanted or job.is_ending):
             return
         job.ask_s = min(2 * job.ask_s, self._times.cancel_max_s)
         if job.unwanted:
-            self.actions.append(CancelJob(job.name, job.job_id))
+            self._send_cancel(job)
         else:
             self._ask_in(job, job.ask_s)
 

@@ -16,6 +16,7 @@ class SiteJob(Struct, eq=False):
         text: what was told of it last.
         said: why it is not clear whether there is such a job, "" if the batch system did not say.
         unwanted: it is being cancelled; ``reason`` says why, "" when it was asked for.
+        is_cancelling: a cancel of it is under way.
         asking: a question about it is under way.
         ask_at: when to see whether it is gone, and ``ask_s`` how long after the last time.
         missing_since: since when the batch system does not know it, or lists do not have it.
@@ -32,6 +33,7 @@ class SiteJob(Struct, eq=False):
     said: str = ""
     unwanted: bool = False
     reason: str = ""
+    is_cancelling: bool = False
     asking: bool = False
     ask_at: float | None = None
     ask_s: float = 0.0

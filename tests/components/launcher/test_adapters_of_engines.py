@@ -175,13 +175,35 @@ def test_a_job_is_not_told_how_large_the_job_is_that_the_launcher_runs_in():
 
 def test_jobs_in_the_allocation_of_the_launcher_are_steps():
     start = direct("slurm-srun", GROUP, scheduler_arg=("--mem=0",))
-    assert start.processes == (
-        HostProcess(("/bin/sh", "/out/job.4.client.7.sh", "gspc-job=s-4"), (7,)),
-        HostProcess(("/bin/sh", "/out/job.4.client.8.sh", "gspc-job=s-4"), (8,)),
-    )
+    assert [(one.command, one.client_ids, one.end_rest[3:]) for one in start.processes] == [
+        (("/bin/sh", "/out/job.4.client.7.sh", "gspc-job=s-4"), (7,), ("sh", "s-4.7")),
+        (("/bin/sh", "/out/job.4.client.8.sh", "gspc-job=s-4"), (8,), ("sh", "s-4.8")),
+    ]
     step = line(start.files["/out/job.4.client.7.sh"], "srun")
-    assert step == ["srun", "--job-name=s-4", "--nodes=1", "--ntasks=1", "--exact", "--mem=0", "solve"]
+    assert step == ["srun", "--job-name=s-4.7", "--nodes=1", "--ntasks=1", "--exact", "--mem=0", "solve"]
     assert line(direct("slurm-srun", SERVER).files["/out/job.0.server.sh"], "srun")[-2:] == ["serve", "-n"]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "asked", "cancelled"),
+    [
+        ("5", "--steps --noheader --format=%i %j --jobs=5", ["--signal=KILL 5.1"]),
+        ("", "--steps --noheader --format=%i %j", ["--signal=KILL 5.1", "--quiet --name=s-4.7"]),
+    ],
+)
+def test_the_step_of_a_killed_srun_is_cancelled_and_no_other(
+    allocation: str, asked: str, cancelled: list[str], tmp_path: Path
+):
+    (tmp_path / "squeue").write_text(
+        f'#!/bin/sh\necho "$@" >{tmp_path}/asked\necho 5.0 s-4\necho 5.1 s-4.7\necho 5.2 s-4.70\n'
+    )
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/cancelled\n')
+    for name in ("squeue", "scancel"):
+        (tmp_path / name).chmod(0o755)
+    command = direct("slurm-srun", GROUP).processes[0].end_rest
+    subprocess.run(command, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": allocation}, check=True)
+    assert (tmp_path / "asked").read_text().strip() == asked
+    assert (tmp_path / "cancelled").read_text().splitlines() == cancelled
 
 
 def test_a_mixed_study_has_its_server_by_sbatch_and_its_clients_by_srun():

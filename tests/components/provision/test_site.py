@@ -391,3 +391,13 @@ def test_the_answer_to_a_submission_says_the_id_of_a_job_that_runs_already():
     assert site.tell(JobRuns("a", "")) == []
     assert site.tell(SubmitAnswered("a", "1")) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
     assert site.tell(JobUnwanted("a")) == [CancelJob("a", "1")]
+
+
+def test_a_job_that_a_list_still_has_is_not_cancelled_again_while_that_is_under_way():
+    site = Site()
+    site.submitted()
+    assert site.tell(JobUnwanted("a")) == [CancelJob("a", "1")]
+    assert site.listed(job(RUNNING)) == [JobMoved("a", "slurm job 1 is running", "1", RUNNING)]
+    assert site.tell(CancelAnswered("a")) == []
+    assert site.tick() == [AskJob("a", "1")]
+    assert site.tell(JobAnswered("a", (job(RUNNING),))) == [CancelJob("a", "1")]

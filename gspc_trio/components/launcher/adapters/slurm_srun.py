@@ -8,6 +8,15 @@ from gspc_trio.components.launcher.script import Starter, process_script
 from gspc_trio.components.launcher.study_job import StudyJob
 from gspc_trio.components.provision.providers.local import job_mark
 
+_END_STEP = """
+squeue --steps --noheader --format='%i %j' ${SLURM_JOB_ID:+--jobs="$SLURM_JOB_ID"} |
+    while read -r step name; do
+        [ "$name" != "$1" ] || scancel --signal=KILL "$step"
+    done
+[ "$SLURM_JOB_ID" ] || scancel --quiet --name="$1"
+"""
+"""The step of an ``srun`` that was killed goes on; without an allocation it has a job of this name."""
+
 
 def steps(job: StudyJob) -> DirectStart:
     """Return how to start a job as steps, one for each of its processes, which ``srun`` here waits for.
@@ -17,17 +26,17 @@ def steps(job: StudyJob) -> DirectStart:
     program, *arguments = job.starter(("srun",))
     is_srun = program == "srun"
     if is_srun:
-        arguments = [f"--job-name={job.name}", *step_arguments((*job.arguments, *arguments))]
-    starter = Starter((program, *arguments), is_srun)
-    return DirectStart(
-        tuple(
-            HostProcess(
-                ("/bin/sh", one.script, job_mark(job.name)), () if one.client_id is None else (one.client_id,)
-            )
-            for one in job.processes
-        ),
-        {one.script: process_script(job, one, "$$", starter) for one in job.processes},
-    )
+        arguments = list(step_arguments((*job.arguments, *arguments)))
+    processes, files = [], {}
+    for one in job.processes:
+        name = job.name if one.client_id is None else f"{job.name}.{one.client_id}"
+        named = [f"--job-name={name}"] if is_srun else []
+        starter = Starter((program, *named, *arguments), is_srun)
+        files[one.script] = process_script(job, one, "$$", starter)
+        ids = () if one.client_id is None else (one.client_id,)
+        end_rest = ("/bin/sh", "-c", _END_STEP, "sh", name) if is_srun else ()
+        processes.append(HostProcess(("/bin/sh", one.script, job_mark(job.name)), ids, end_rest))
+    return DirectStart(tuple(processes), files)
 
 
 class SlurmSrunAdapter(Adapter):

@@ -112,7 +112,7 @@ class StudyEngine(Performer[EngineAction]):
         self._submissions = trio.CapacityLimiter(COMMANDS_MAX)
         self._questions = trio.CapacityLimiter(COMMANDS_MAX)
         self._calls: set[_Call] = set()
-        self._here = HostJobs(nursery, folder, inbox.put)
+        self._here = HostJobs(nursery, folder, inbox.put, self._host.command)
         self._names_here: set[str] = set()
         """Jobs that are, or were, processes of this host, where others are not."""
         self._there: dict[str, tuple[StudyJob, list[JobProcess]]] = {}

@@ -23,6 +23,10 @@ UNKNOWN_STATUS = 255
 """Stands for an exit status that nobody has told."""
 
 
+KILLED_STATUS = 128
+"""A shell says this and the number of the signal for a command that one has ended."""
+
+
 class _HostJob:
     """A job some of whose processes have not ended.
 
@@ -49,14 +53,20 @@ class HostJobs:
         nursery: in which they are watched.
         folder: of the study.
         tell: takes how they end.
+        run: runs a command, to its end or for so long.
     """
 
     def __init__(
-        self, nursery: trio.Nursery, folder: StudyFolder, tell: Callable[[CommandExited], None]
+        self,
+        nursery: trio.Nursery,
+        folder: StudyFolder,
+        tell: Callable[[CommandExited], None],
+        run: Callable[[Command], Awaitable[object]],
     ) -> None:
         self._nursery = nursery
         self._folder = folder
         self._tell = tell
+        self._run = run
         self._jobs: dict[str, _HostJob] = {}
 
     async def start(self, job: StudyJob, start: DirectStart) -> str:
@@ -109,6 +119,9 @@ class HostJobs:
         status = await wait()
         if kept.running.pop(pid, None) is not None:
             _kill_group(pid)  # what it has left of itself
+        if one.end_rest and (status is None or not 0 <= status < KILLED_STATUS):
+            with suppress(OSError):
+                await self._run(one.end_rest)
         uid, processes = kept.job.uid, kept.job.processes
         has_several = len(processes) > 1  # each client has a status of its own
         mine = [each for each in processes if not one.client_ids or each.client_id in one.client_ids]

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from attrs import evolve
 
-from gspc_trio.components.launcher.adapter import find_adapter
+from gspc_trio.components.launcher.adapter import DirectStart, HostProcess, find_adapter
 from gspc_trio.components.launcher.events import (
     CancelAtEngine,
     Cancelled,
@@ -31,9 +31,9 @@ from gspc_trio.components.launcher.events import (
 )
 from gspc_trio.components.launcher.options import BadOption, LauncherOptions
 from gspc_trio.components.launcher.shell.engine import StudyEngine
-from gspc_trio.components.launcher.shell.host_jobs import UNKNOWN_STATUS
+from gspc_trio.components.launcher.shell.host_jobs import UNKNOWN_STATUS, HostJobs
 from gspc_trio.components.launcher.shell.study_folder import StudyFolder
-from gspc_trio.components.launcher.study_job import JobProcess
+from gspc_trio.components.launcher.study_job import JobProcess, study_job
 from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult
 from gspc_trio.components.provision.shell.batch_host import BatchHost
 from gspc_trio.nursery.scopes.drive import Inbox, Said
@@ -340,4 +340,24 @@ def test_a_pipe_by_the_name_of_a_file_of_a_job_holds_nothing_up(tmp_path: Path):
     (folder.path / "job.3.client.7.out").write_text("out\n")
     assert folder.statuses(processes) == {processes[1].path: 9}
     assert folder.last_lines(3) == ["out"]
+    folder.close()
+
+
+async def test_what_a_killed_process_has_left_elsewhere_is_ended_before_its_end_is_told(tmp_path: Path):
+    options = LauncherOptions(scheduler="local", server_command=("serve",), output_dir="out")
+    folder = StudyFolder.make(options, tmp_path)
+    happened: list[object] = []
+
+    async def run(command: Command) -> None:
+        happened.append(command)
+
+    asked = SubmitToEngine(1, "s-1", 0, (7, 8), ("solve",))
+    job = study_job(asked, options, str(folder.path), str(tmp_path))
+    killed = HostProcess(("/bin/sh", "-c", "kill -s KILL $$"), (7,), ("end the rest of 7",))
+    ended = HostProcess(("/bin/sh", "-c", "exit 3"), (8,), ("end the rest of 8",))
+    async with trio.open_nursery() as nursery:
+        await HostJobs(nursery, folder, happened.append, run).start(job, DirectStart((killed, ended), {}))
+    assert happened.index(("end the rest of 7",)) < happened.index(CommandExited(1, 137, 7))
+    assert {CommandExited(1, 3, 8), CommandExited(1, 137, is_gone=True)} < {*happened}
+    assert ("end the rest of 8",) not in happened
     folder.close()
