@@ -5,7 +5,7 @@ Document types, and with them entities, are refused: none of the formats needs t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
@@ -20,15 +20,15 @@ ELEMENTS_MAX = 3_000_000
 """How many elements a file may have."""
 
 
-class Element(Struct, eq=False):
-    """An element of an XML file.
+class Element(Struct, eq=False, gc=False):
+    """An element of an XML file. It knows nothing of the one around it, so there are no cycles to collect.
 
     Attributes:
         tag: its name, without the namespace.
         namespace: its namespace, "" if it has none.
         attributes: name -> value; names without their namespaces.
         line, column: where it begins, both from 1 on.
-        text: all characters that are directly in it, those between its children too.
+        text: all characters that are directly in it; of those between its children nothing if all are blank.
         children: the elements that are directly in it.
     """
 
@@ -38,7 +38,7 @@ class Element(Struct, eq=False):
     line: int = 0
     column: int = 0
     text: str = ""
-    children: list[Element] = field(default_factory=list)
+    children: Sequence[Element] = ()
 
     def child(self, tag: str) -> Element | None:
         """Return the first child with this tag, None if there is none."""
@@ -65,7 +65,8 @@ class _Builder:
         self.parser.CharacterDataHandler = self.characters
         self.parser.StartDoctypeDeclHandler = self.doctype
         self._open: list[Element] = []
-        self._texts: list[list[str]] = []
+        self._texts: list[list[str] | None] = []
+        self._names: dict[str, tuple[str, str]] = {}
         self._count = 0
 
     def refuse(self, message: str) -> FormatError:
@@ -86,25 +87,37 @@ class _Builder:
             raise self.refuse(f"there are more than {ELEMENTS_MAX:,} elements")
         if len(self._open) >= DEPTH_MAX:
             raise self.refuse(f"elements are nested more than {DEPTH_MAX} deep")
-        namespace, _, tag = name.rpartition("\n")
-        if any("\n" in key for key in attributes):
+        known = self._names.get(name)
+        if known is None:
+            namespace, _, tag = name.rpartition("\n")
+            known = self._names[name] = tag, namespace
+        if "\n" in "".join(attributes):
             attributes = {key.rpartition("\n")[2]: value for key, value in attributes.items()}
         parser = self.parser
-        element = Element(
-            tag, namespace, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
-        )
+        element = Element(*known, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
         if self._open:
-            self._open[-1].children.append(element)
+            around = self._open[-1]
+            if isinstance(around.children, list):
+                around.children.append(element)
+            else:
+                around.children = [element]
         else:
             self.root = element
         self._open.append(element)
-        self._texts.append([])
+        self._texts.append(None)
 
     def end(self, _: str) -> None:
-        self._open.pop().text = "".join(self._texts.pop())
+        element, texts = self._open.pop(), self._texts.pop()
+        if texts is not None:
+            text = "".join(texts)
+            element.text = text if not element.children or not text.isspace() else ""
 
     def characters(self, text: str) -> None:
-        self._texts[-1].append(text)
+        texts = self._texts[-1]
+        if texts is None:
+            self._texts[-1] = [text]
+        else:
+            texts.append(text)
 
 
 def parse_xml(source: Source) -> Element:
