@@ -7,18 +7,23 @@ from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
 from gspc_trio.workflow.structure import could_fire_for_ever
 
+ADVICE = (
+    "make its condition become false, or let a task do the work; "
+    "to allow more firings, use Net({!r}, inline_firings_max=...)"
+)
+"""What the author of a net can do."""
+
 
 class EndlessLoop(TransitionFailed):
     """Inline transitions have fired very often, and nothing else happens."""
 
-    def __init__(self, names: list[str], number: int, net: str) -> None:
+    def __init__(self, names: list[str], number: int, net: Net) -> None:
         first, *others = names
         also = f" (with {', '.join(map(repr, others))})" if others else ""
         WorkflowError.__init__(
             self,
             f"transition {first!r}{also} has fired inline {number:,} times without a task in between, and "
-            "would never stop: make its condition become false, or let a task do the work; "
-            f"to allow more firings, use Net({net!r}, inline_firings_max=...)",
+            f"would never stop: {net.endless_advice or ADVICE.format(net.name)}",
         )
 
 
@@ -58,4 +63,4 @@ class Endless:
         elif self._fired > most:
             often = {name: one.fired - self._half_way.get(name, 0) for name, one in self._suspects.items()}
             names = sorted((name for name in often if often[name]), key=lambda name: -often[name])
-            raise EndlessLoop(names or [transition.description.name], most, self._net.name)
+            raise EndlessLoop(names or [transition.description.name], most, self._net)

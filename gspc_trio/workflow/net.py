@@ -116,6 +116,7 @@ class Net:
 
     Attributes:
         name, inline_firings_max: see above.
+        endless_advice: what to do when inline transitions fire for ever; "": what the author of a net can do.
         places: name -> place.
         transitions: name -> transition.
 
@@ -128,6 +129,7 @@ class Net:
             raise WorkflowError(f"inline_firings_max must be at least 2, not {inline_firings_max!r}")
         self.name = name
         self.inline_firings_max = inline_firings_max
+        self.endless_advice = ""
         self.places: dict[str, Place] = {}
         self.transitions: dict[str, Transition] = {}
 
@@ -305,6 +307,7 @@ class Net:
     def copy(self, name: str | None = None) -> Net:
         """Return a net with the same places and transitions, to which others can be added."""
         net = Net(name or self.name, inline_firings_max=self.inline_firings_max)
+        net.endless_advice = self.endless_advice
         net.places = dict(self.places)
         net.transitions = dict(self.transitions)
         return net

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gspc_trio.workflow.definition import SettingError
+from gspc_trio.workflow.endless import EndlessLoop
 from gspc_trio.workflow.formats.format import Format, ReadOptions, Source, find_format, recognise
 from gspc_trio.workflow.formats.pnml.files import PnmlFormat
 from gspc_trio.workflow.formats.pnml.running import PnmlWorkflow
@@ -89,6 +90,18 @@ def test_a_source_transition_needs_a_bound() -> None:
         "transitions fire at most, all together"
     ]
     assert final_marking(text, firings=7) == {"p": 7}
+
+
+def test_a_net_that_never_ends_is_told_to_need_a_bound() -> None:
+    text = net(
+        "<place id='p'><initialMarking><text>1</text></initialMarking></place><transition id='t'/>"
+        "<arc id='a' source='p' target='t'/><arc id='b' source='t' target='p'/>"
+    )
+    found = read(text)
+    found.net.inline_firings_max = 10
+    with pytest.raises(EndlessLoop, match="would never stop: give --firings N, how often transitions fire"):
+        run_to_end(found.workflow(["p=1"]))
+    assert final_marking(text, firings=1000) == {"p": 1}
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -65,7 +65,7 @@ def plain(net: PnmlNet) -> object:
                 value["text"] = value["text"].strip()
             named = {name: without(each) for name, each in value.items() if name not in ("line", "column")}
             return named if named.get("id") != "" else None
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [without(each) for each in value]
         return value
 

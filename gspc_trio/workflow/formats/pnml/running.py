@@ -104,6 +104,7 @@ class _Lowering:
         self.problems: list[Problem] = []
         self.names = own_names(source.places.values())
         self.net = Net(source.name or source.id)
+        self.net.endless_advice = "give --firings N, how often transitions fire at most, all together"
         self.taken: dict[str, dict[str, int]] = {}
         self.put: dict[str, dict[str, int]] = {}
         for arc in source.arcs:
