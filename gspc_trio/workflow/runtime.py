@@ -477,7 +477,7 @@ def describe_net(net: RunningNet, active: Mapping[str, Mapping[TaskState, int]])
         net: the net.
         active: transition -> state -> number of its tasks that have not finished.
     """
-    places = [PlaceStatus(name, _kind(place.description), len(place)) for name, place in net.places.items()]
+    places = [PlaceStatus(name, _kind(place), len(place)) for name, place in net.places.items()]
     transitions = []
     for name, running in net.transitions.items():
         states = dict(active.get(name, {}))
@@ -495,10 +495,13 @@ def describe_net(net: RunningNet, active: Mapping[str, Mapping[TaskState, int]])
     return NetStatus(tuple(places), tuple(transitions))
 
 
-def _kind(place: Place) -> PlaceKind:
+def _kind(running: AnyPlace) -> PlaceKind:
+    place = running.description
     if place.is_input:
         return PlaceKind.INPUT
-    if place.is_output:
+    if place.is_output and not (
+        place.may_keep and running.takers
+    ):  # that is a place like others, and told of
         return PlaceKind.OUTPUT
     return PlaceKind.STOP if place.stops else PlaceKind.PLACE
 

@@ -9,6 +9,7 @@ from gspc_trio.workflow.formats.pnml.files import PnmlFormat
 from gspc_trio.workflow.formats.pnml.running import PnmlWorkflow
 from gspc_trio.workflow.net import Net
 from tests.workflow.formats.support import problems_of, run_to_end
+from tests.workflow.support import engine_for
 
 PNML: Format = PnmlFormat()
 
@@ -57,6 +58,16 @@ def test_a_net_of_pages_and_references_runs() -> None:
     found = read(ISO)
     assert found.net.name == "producer and consumer"
     assert found.groups == {("place", "buffer"): ("inner",), ("transition", "produce"): ("inner",)}
+
+
+def test_people_see_the_names_of_the_file() -> None:
+    status = engine_for(read(ISO).net).describe()
+    assert [(place.name, place.kind.value, place.tokens) for place in status.places] == [
+        ("ready", "place", 3),
+        ("buffer", "place", 0),
+        ("p3", "output", 0),
+    ]
+    assert [transition.name for transition in status.transitions] == ["produce", "t2"]
 
 
 def test_settings_add_tokens() -> None:
