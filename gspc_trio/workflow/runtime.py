@@ -499,9 +499,7 @@ def _kind(running: AnyPlace) -> PlaceKind:
     place = running.description
     if place.is_input:
         return PlaceKind.INPUT
-    if place.is_output and not (
-        place.may_keep and running.takers
-    ):  # that is a place like others, and told of
+    if place.is_output and not (place.may_keep and running.takers):  # it is one like others
         return PlaceKind.OUTPUT
     return PlaceKind.STOP if place.stops else PlaceKind.PLACE
 
