@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.job.shell.streams import feeding
 from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.provision.strategy import EMBEDDED, RifOrder, Strategy, ends_in_s
 from gspc_trio.components.rif.shell.service import open_rif
@@ -41,7 +42,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting, check_bytes
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.net import Net, Transformation, terminate
+from gspc_trio.workflow.net import Net, Transformation, input_values, terminate
 from gspc_trio.workflow.tokens import Plain
 
 if TYPE_CHECKING:
@@ -288,12 +289,13 @@ async def open_job(
     from gspc_trio.workflow.definition import transformed  # only here: an executor has no net
 
     net = transformed(net, transformations)
+    given = input_values(net, values or {}, complete=False)
     if dump is not None and (values is not None or journal is not None):
         raise WorkflowError("a dump is in place of values, and excludes a journal: give only the dump")
     if journal is not None and settings is not None:
         journal.files_are_below(settings.directory, settings.stage.files_max)
-    journaled = await journal.recover(net, values or {}) if journal is not None else None
-    engine = journaled.engine if journaled is not None else _new_engine(net, values or {}, dump)
+    journaled = await journal.recover(net, given) if journal is not None else None
+    engine = journaled.engine if journaled is not None else _new_engine(net, given, dump)
     finished_before = 0 if dump is None else engine.counts()[TaskState.FINISHED]
     settings = replace(settings or JobSettings(name=net.name), process_key=process_key())
 
@@ -314,7 +316,8 @@ async def open_job(
         job.ports = engine
         if noted is not None:
             noted.begin(job.job_id, trio.current_time, job.records.write)
-        yield job
+        async with feeding(job, engine, net, given):
+            yield job
 
 
 def _new_engine(

@@ -30,6 +30,11 @@ class Place(Struct, frozen=True, eq=False):
         may_keep: tokens that are left here at the end are all right.
         room: of an output port that is a stream: the place that gets a token back for each one at the port,
             when somebody has taken that off, or at once while nobody takes any off; "": it is no stream.
+        end: of an input port: the place that gets a token when no more come; "": nobody wants to know. One is
+            there at the beginning, which says that the port is closed.
+        is_open: of an input port: tokens may come until it is closed.
+        read_ahead: of an input port: values of an iterator that wait there at most; 0: iterators are read
+            before the workflow begins.
         may_lack: it is all right that no token can ever come here.
         counts: name of the place whose tokens this one counts, "" for none: its one token is a number. Tokens
             that tasks have taken count until their results are there.
@@ -45,6 +50,9 @@ class Place(Struct, frozen=True, eq=False):
     stops: bool = False
     may_keep: bool = False
     room: str = ""
+    end: str = ""
+    is_open: bool = False
+    read_ahead: int = 0
     may_lack: bool = False
     counts: str = ""
     successor: Callable[[object], object] | None = None

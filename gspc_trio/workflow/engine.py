@@ -15,6 +15,7 @@ from gspc_trio.workflow.endless import Endless
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
+from gspc_trio.workflow.ports import Ports
 from gspc_trio.workflow.runtime import (
     RunningNet,
     RunningTransition,
@@ -62,6 +63,7 @@ class WorkflowEngine:
 
     Attributes:
         named: names of published data among the values; :meth:`resolve` says what stands for it.
+        ports: what comes from outside, and is taken off.
         has_more: whether :meth:`next` has returned None so that others have their turn, and not for want of
             anything to do.
         firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
@@ -94,11 +96,13 @@ class WorkflowEngine:
             for value in values_there:
                 place.put(Token(value))
         self.running.begin_counting({})
+        self.ports.begin(given)
 
     def _prepare(self, net: Net, codec: TokenCodec) -> None:
         self.net = net
         self.codec = codec
         self.running = RunningNet(net, codec)
+        self.ports = Ports(self.running)
         self.code_table: list[CodeEntry] = []
         self.named: set[str] = set()
         self._code_ids: dict[str, int] = {}
@@ -411,16 +415,14 @@ class WorkflowEngine:
         """Add tokens to an input port while the workflow runs: all of them, or none.
 
         Raises:
-            WorkflowError: there is no such input port, or ``values`` is no list.
+            WorkflowError: there is no such input port, it is closed, or ``values`` is no list.
             BadValue: one of them cannot be sent.
         """
         given = input_values(self.net, {port: values}, complete=False)[port]
         tokens = [Token(value) for value in given]
-        for token in tokens:
-            self.codec.encode(token)  # it raises here, and not later where the job would end of it
+        encoded = tuple(map(self.codec.encode, tokens))  # it raises here, and not later: the job would end
         self._endless.reset()
-        for token in tokens:
-            self.running.places[port].put(token)
+        self.ports.put(port, tokens, encoded)
 
     def outputs(self) -> dict[str, list[Value]]:
         """Return the values at each output port, in the order in which they came."""
@@ -486,6 +488,8 @@ class WorkflowEngine:
         """Return what keeps the workflow from going on, a line each; empty if it is finished or at work."""
         if self.is_stopped or not self.is_at_rest():
             return []
+        if self.ports.waits and not self.activities:
+            return []
         kept = []
         for task_id, activity in self.activities.items():
             name = activity.transition.description.name
@@ -503,6 +507,7 @@ class WorkflowEngine:
             "activities": dump_activities(self.activities, self.codec),
             "held": dump_held(running, self.codec),
             "last_task_id": self.last_task_id,
+            "ports": self.ports.dump(),
         }
 
     @classmethod
@@ -531,6 +536,7 @@ class WorkflowEngine:
         engine.running.begin_counting(held_tokens(activities.values()) if engine.running.counters else {})
         engine.last_task_id = state["last_task_id"]
         load_held(state.get("held", ()), engine.running, codec, activities)
+        engine.ports.load(state.get("ports", {}))
         counts = engine._counts
         counts[TaskState.FINISHED] = engine.last_task_id - len(activities)
         for task_id, activity in sorted(activities.items()):

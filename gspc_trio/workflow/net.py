@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias, Unpack
 
@@ -45,6 +45,7 @@ from gspc_trio.workflow.calls import (
 )
 from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number
 from gspc_trio.workflow.stage import ports_last, stage_of
+from gspc_trio.workflow.tokens import Feed
 
 INLINE_FIRINGS_MAX = 5_000_000
 """How often inline transitions may fire without anything else between, before they are an endless loop: some
@@ -171,18 +172,32 @@ class Net:
             Place(name, token_values(name, initial), is_output=output, may_keep=may_keep, stops=stops)
         )
 
-    def input(self, name: str, default: Iterable[object] | None = None) -> Place:
+    def input(
+        self,
+        name: str,
+        default: Iterable[object] | None = None,
+        *,
+        is_open: bool = False,
+        read_ahead: int = 0,
+        end: PlaceLike = "",
+    ) -> Place:
         """Add an input port: a place filled by the values that the workflow is started with.
 
         Args:
             name: unique among the net's places.
-            default: values of the tokens if none are given; without it, they must be given.
+            default: values of the tokens if none are given; without it, and not open, they must be given.
+            is_open: more tokens may come while the workflow runs; it does not end before the port is closed.
+            read_ahead: so many values of an iterator wait there at most: it is read while the workflow runs.
+                With 0 it is read before the workflow begins.
+            end: place that gets a token when the port is closed; it has one at the beginning.
 
         Raises:
             WorkflowError: the name is taken, or ``default`` is no list of values.
         """
         initial = token_values(name, default or ())
-        return self._add(Place(name, initial, is_input=True, is_optional=default is not None))
+        optional = default is not None or is_open
+        place = Place(name, initial, is_input=True, is_optional=optional)
+        return self._add(replace(place, is_open=is_open, read_ahead=read_ahead, end=place_name(end)))
 
     def output(self, name: str, *, final: bool = False, room: PlaceLike = "") -> Place:
         """Add an output port: a place whose tokens are results.
@@ -449,7 +464,16 @@ def input_values(
     for name in net.inputs if complete else ():
         if name not in values and not net.places[name].is_optional:
             raise WorkflowError(f"net {net.name!r} needs values for its input port {name!r}")
-    return {name: token_values(name, tokens) for name, tokens in values.items()}
+    return {name: _port_values(net.places[name], tokens) for name, tokens in values.items()}
+
+
+def _port_values(place: Place, values: Iterable[object]) -> Sequence[object]:
+    """Return the values of an input port: an iterator stays one where it can be read later."""
+    if place.read_ahead and isinstance(values, Iterator | AsyncIterator):
+        return Feed(values)
+    if isinstance(values, Feed):
+        return values
+    return token_values(place.name, values)
 
 
 def _keys(match: Match | None, arcs: Sequence[InputArc]) -> tuple[KeyFunction | None, ...]:

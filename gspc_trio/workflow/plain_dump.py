@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import WorkflowError
@@ -35,6 +35,7 @@ UNFINISHED = (TaskState.READY, TaskState.SUBMITTED, TaskState.FAILED, TaskState.
 
 Shape = TypeVar("Shape")
 Number = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+Tokens = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 
 
 class SaidError(Struct, frozen=True):
@@ -62,6 +63,14 @@ class SaidPlace(Struct, frozen=True):
     arrived: list[Number] = []
 
 
+class SaidPorts(Struct, frozen=True):
+    """The ports of a plain dump: those that are open, and what was taken off."""
+
+    open: list[str] = []
+    received: dict[str, Tokens] = {}
+    streams: dict[str, tuple[bool, Tokens, Tokens]] = {}
+
+
 class SaidDump(Struct, frozen=True):
     """A plain dump, whose tasks and places are not yet looked at."""
 
@@ -72,6 +81,7 @@ class SaidDump(Struct, frozen=True):
     ready: list[str]
     net: str = ""
     not_said: list[str] = []
+    ports: SaidPorts = SaidPorts()
 
 
 IN_WORDS = {
@@ -137,7 +147,7 @@ def plain_dump(name: str, state: Mapping[str, Plain], loads: Callable[[bytes], V
         "places": places,
         "transitions": state["net"]["transitions"],
         "ready": state["tokens"]["ready"],
-    }
+    } | ({"ports": state["ports"]} if state["ports"] else {})
 
 
 def _said(value: Value, unsaid: list[str]) -> Plain:
@@ -200,6 +210,7 @@ def engine_from_dump(
         also = f"; and {more} more" if more > 0 else ""
         raise WorkflowError(f"the dump cannot start a job, for JSON cannot hold what it had: {named}{also}")
     engine = WorkflowEngine.load(net, _state(net, said, dumps), dumps=dumps, loads=loads, join=join)
+    engine.ports.free_all()
     for transition in engine.running.transitions.values():
         transition.mark()  # a dump may have been edited: what cannot fire costs one look
     for task_id, activity in engine.activities.items():
@@ -248,6 +259,7 @@ def _state(net: Net, dump: SaidDump, dumps: Callable[[object], bytes]) -> dict[s
         "tokens": {"places": _places(dump.places, data_of), "ready": dump.ready},
         "activities": [_activity(n, said, data_of) for n, said in enumerate(dump.tasks)],
         "last_task_id": dump.last_task_id,
+        "ports": to_builtins(dump.ports),
     }
 
 

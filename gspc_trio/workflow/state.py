@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.marking import AnyPlace, StockedPlace, WatchedPlace
+from gspc_trio.workflow.marking import AnyPlace, StockedPlace, StreamPort, WatchedPlace
 from gspc_trio.workflow.order import Encoded
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
@@ -74,6 +74,8 @@ def load_net(running: RunningNet, state: Mapping[str, Plain]) -> None:
             ]
         elif isinstance(place, StockedPlace):
             place.fill(tokens, encoded=True)
+        elif isinstance(place, StreamPort):
+            place.tokens.extend(Token(data=data) for data in tokens)  # the room for them is used up
         else:
             for data in tokens:
                 place.put(Token(data=data))

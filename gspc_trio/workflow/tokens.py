@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 from msgspec import Struct
@@ -134,3 +134,29 @@ class Batch(Sequence[Value]):
 
     def __repr__(self) -> str:
         return f"Batch({list(self)!r})"
+
+
+class Feed(Sequence[object]):
+    """The values of an iterator, which is read while the workflow runs: at the beginning there are none.
+
+    Args:
+        source: the iterator, plain or asynchronous.
+
+    Attributes:
+        source: see above.
+        read: how many values have come from it.
+    """
+
+    def __init__(self, source: Iterator[object] | AsyncIterator[object]) -> None:
+        self.source = source
+        self.read = 0
+
+    def __len__(self) -> int:
+        return 0
+
+    @overload
+    def __getitem__(self, index: int) -> object: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[object]: ...
+    def __getitem__(self, index: int | slice) -> object:
+        return ()[index]

@@ -20,6 +20,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.ports import PortMoved
 from gspc_trio.workflow.runtime import TransitionFailed
 from gspc_trio.workflow.tokens import Plain
 
@@ -80,7 +81,7 @@ class Step(Struct, frozen=True):
     turned: tuple[TaskId, ...] = ()
 
 
-JournalRecord: TypeAlias = Snapshot | Outcomes | Step | Reusable
+JournalRecord: TypeAlias = Snapshot | Outcomes | Step | Reusable | PortMoved
 
 
 class JournaledEngine(EngineWrapper):
@@ -114,7 +115,8 @@ class JournaledEngine(EngineWrapper):
         self._held_back: dict[TaskId, None] = {}
         self._released: deque[TaskId] = deque()
         self._newest = engine.last_task_id
-        self._steps: list[Step] = []
+        self._steps: list[Step | PortMoved] = []
+        engine.ports.note = self._moved
         self._turned: list[TaskId] = []
         self._begin()
         self.fail: Callable[[TaskId, TaskError], None] = engine.fail
@@ -164,7 +166,13 @@ class JournaledEngine(EngineWrapper):
     @property
     def has_pulled(self) -> bool:
         """Whether tasks were handed out since the steps were taken."""
-        return self._pulled > 0 or any(step.pulled for step in self._steps)
+        return self._pulled > 0 or any(isinstance(step, PortMoved) or step.pulled for step in self._steps)
+
+    def _moved(self, moved: PortMoved) -> None:
+        """Tokens of a port are about to come, or to be taken off, from outside."""
+        self._close_step()
+        self._steps.append(moved)
+        self._on_pull()
 
     def _extract(self, task_id: TaskId) -> Task:
         """Return a ready task; note the files that it has."""
@@ -237,7 +245,7 @@ class JournaledEngine(EngineWrapper):
             self._close_step()
         self._turned.append(task_id)
 
-    def take_steps(self) -> list[Step]:
+    def take_steps(self) -> list[Step | PortMoved]:
         """Return the steps since the last call; what they lead to is the state of now."""
         self._close_step()
         steps, self._steps = self._steps, []
@@ -282,6 +290,8 @@ class Replay:
             self._outcomes.extend(record.rows)
         elif type(record) is Step:
             self._step(record)
+        elif type(record) is PortMoved:
+            self.engine.ports.move(record)
         elif type(record) is not Reusable:
             assert type(record) is Snapshot
             self._engine = self._load(record.state)
@@ -299,6 +309,7 @@ class Replay:
         for task_id, activity in sorted(engine.activities.items()):
             if activity.state is not TaskState.READY:
                 engine.restore(task_id)
+        engine.ports.free_all()
         return engine
 
     def _step(self, step: Step) -> None:

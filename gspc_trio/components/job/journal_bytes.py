@@ -11,11 +11,12 @@ from gspc_trio.components.job.journal import JournalRecord, Outcomes, Reusable, 
 from gspc_trio.components.job.task_key import Key
 from gspc_trio.core.ids import TaskId
 from gspc_trio.records.journal_frames import BadJournal
+from gspc_trio.workflow.ports import PortMoved
 from gspc_trio.workflow.tokens import Plain
 
 MAGIC = b"GSPCJ1\r\n"
 
-_SNAPSHOT, _OUTCOMES, _STEP, _ABOUT, _REUSABLE = range(5)
+_SNAPSHOT, _OUTCOMES, _STEP, _ABOUT, _REUSABLE, _MOVED = range(6)
 
 
 class About(Struct, frozen=True):
@@ -54,6 +55,9 @@ def encode_record(record: JournalRecord | About) -> bytes:
         if record.turned:
             return bytes(msgpack.packb((*step, record.fired, record.turned)))
         return bytes(msgpack.packb((*step, record.fired) if record.fired else step))
+    if isinstance(record, PortMoved):
+        moved = (_MOVED, record.port, record.what, record.values, record.count)
+        return bytes(msgpack.packb(moved, unicode_errors="surrogatepass"))
     if isinstance(record, Snapshot):
         return bytes(msgpack.packb((_SNAPSHOT, record.state)))
     if isinstance(record, Reusable):
@@ -95,6 +99,8 @@ def decode_record(payload: bytes) -> JournalRecord | About:
             return About(*fields)
         if kind == _REUSABLE:
             return Reusable(*fields)
+        if kind == _MOVED:
+            return PortMoved(*fields)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise BadJournal(f"a record that is none: {error}") from error
     raise BadJournal(f"a record of an unknown kind: {kind!r}")

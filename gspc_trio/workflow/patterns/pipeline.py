@@ -28,6 +28,9 @@ BATCH = 64
 BUFFER = 64
 """Items that wait between two stages at most, unless told otherwise."""
 
+READ_AHEAD = 1024
+"""Values of an iterator that wait at the input port at most, unless told otherwise."""
+
 StageLike: TypeAlias = "Callable[..., object] | StreamStage | Net"
 """What a pipeline takes for a stage: a function, ``stage(...)``, or a pattern."""
 
@@ -43,6 +46,8 @@ def pipeline(
     batch: int = BATCH,
     buffer: int = BUFFER,
     ordered: bool = True,
+    is_open: bool = False,
+    read_ahead: int = READ_AHEAD,
     **settings: Unpack[TaskSettings],
 ) -> Net:
     """Return a net that sends each item at its input port through all stages, to its output port.
@@ -59,6 +64,8 @@ def pipeline(
         batch: so many items that wait go into one task of a stage at most.
         buffer: so many items wait between two stages at most. A stage whose results have no room waits.
         ordered: results come in the order of the items; otherwise as they come.
+        is_open: more items may be put while the workflow runs, which ends when its port is closed.
+        read_ahead: so many items of an iterator wait at most: it is read while the workflow runs.
         settings: what the tasks of functions that are stages need and state.
 
     Raises:
@@ -73,10 +80,11 @@ def pipeline(
     found = [made for one in stages for made in stages_of(one)]
     net = PatternNet(name or " | ".join(stage.name for stage in found), found)
     build = Builder(net, options, taken=(input_port, output_port))
-    items = net.input(input_port, default)
+    begin = build.place(f"({input_port} no more)", [None]) if wants_end(found) else None
+    ahead = whole_number("read_ahead", read_ahead, 1)
+    items = net.input(input_port, default, is_open=is_open, read_ahead=ahead, end=begin or "")
     if found[0].may_leave:
         items = net.replace_place(items, may_keep=True)
-    begin = build.place(f"({input_port} no more)", [None]) if wants_end(found) else None
     size = buffer + found[-1].ahead
     room = build.place(f"({output_port} room)", [None] * size)
     target = Stream(net.output(output_port, room=room), room, size, None)

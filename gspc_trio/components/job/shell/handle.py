@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 from msgspec import Struct
@@ -16,6 +16,13 @@ from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachi
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
+from gspc_trio.components.job.shell.streams import (
+    OutputPorts,
+    StreamReader,
+    checked_port,
+    open_token,
+    results_of,
+)
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.similar import did_you_mean
@@ -25,7 +32,7 @@ from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.records.backlog import Mode, Watching
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.tokens import Outputs, Plain, Token, Value
+from gspc_trio.workflow.tokens import Outputs, Plain, Value
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.cache import ResultCache
@@ -68,47 +75,6 @@ MEMORY_TIMEOUT_S = 2.0
 
 GLANCE_TASKS_MAX = 50
 """Running tasks, and others, that are named at a glance."""
-
-
-class OutputPorts(Protocol):
-    """What there is to read of a workflow engine."""
-
-    def output_ports(self) -> Sequence[str]:
-        """Return the names of the output ports."""
-        ...
-
-    def output_tokens(self, port: str, seen: int) -> list[Token]:
-        """Return the tokens at an output port but for the first ``seen``, oldest first."""
-        ...
-
-    def value_of(self, token: Token) -> Value:
-        """Return the value of a token."""
-        ...
-
-    def dump(self) -> dict[str, Plain]:
-        """Return the whole state as plain data."""
-        ...
-
-    def put(self, port: str, values: Iterable[object]) -> None:
-        """Add tokens to an input port."""
-        ...
-
-
-def checked_port(ports: OutputPorts | None, port: str) -> str:
-    """Return the name of an output port: the only one if "".
-
-    Raises:
-        ValueError: there is no such port.
-    """
-    names = ports.output_ports() if ports is not None else ()
-    if not port and len(names) == 1:
-        return names[0]
-    there = ", ".join(names) or "none"
-    if not port:
-        raise ValueError(f"name one of the output ports: {there}" if names else "there is no output port")
-    if port not in names:
-        raise ValueError(f"no output port {port!r}{did_you_mean(port, names)}; output ports: {there}")
-    return port
 
 
 class JobFailed(Exception):
@@ -235,17 +201,21 @@ class Job:
     def results(self, port: str = "") -> AsyncIterator[Value]:
         """Return an asynchronous iterator over the values at an output port, in the order in which they come.
 
-        It ends with the job. Several may be open at a time; each yields all values.
+        It ends with the job. Several may be open at a time; each yields all values. At the port of a stream,
+        as ``pipeline`` has it, only one may be open: it takes the values off, and who is slow to ask for the
+        next one holds the stream back. What was not taken off is in the result of the job.
 
         Args:
             port: name of the port; "" for the only one.
 
         Raises:
-            ValueError: there is no such port.
+            ValueError: there is no such port; (from the iterator) the stream is read already.
             JobFailed: (from the iterator, after the last value) the job failed or was stopped.
         """
         port = checked_port(self.ports, port)
         assert self.ports is not None
+        if self.ports.ports.is_stream(port):
+            return StreamReader(self, self.ports, port)
         return results_of(self, self.ports, port)
 
     async def wait_outputs(self) -> Outputs:
@@ -263,6 +233,11 @@ class Job:
     def has_ended(self) -> bool:
         """Whether the job is over."""
         return self._ended.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job takes nothing more: it has ended, or has just begun to."""
+        return self.has_ended or self.machine.ended is not None
 
     async def wait_ended(self) -> JobResult:
         """Wait for the end of the job, however it ends, and return its result."""
@@ -290,9 +265,27 @@ class Job:
         """Tell the job that lost data has been made again."""
         self.inbox.put(Restored())
 
-    def close(self) -> None:
-        """Say that no more tasks will be added."""
-        self.inbox.put(Close())
+    def close(self, port: str = "") -> None:
+        """Say that no more tokens will come to an open input port; the job ends when all are closed.
+
+        Args:
+            port: name of the port; "" for all that are open.
+
+        Raises:
+            ValueError: there is no such input port, or it was never open.
+        """
+        if self.ports is None:
+            self.inbox.put(Close())
+            return
+        ports = self.ports.ports
+        if port and port not in ports.received:
+            there = ", ".join(ports.received) or "none"
+            raise ValueError(
+                f"no open input port {port!r}{did_you_mean(port, ports.received)}; there are: {there}"
+            )
+        for name in [port] if port else list(ports.open):
+            ports.close(name)
+        self.look()
 
     def output(self, task_id: TaskId) -> tuple[str, str]:
         """Return what is kept of what a task has printed: standard output and error, as text.
@@ -342,15 +335,13 @@ class Job:
             values: of the tokens.
 
         Raises:
-            ValueError: the job is over, or has a journal, or is no workflow's.
-            WorkflowError: there is no such input port, or ``values`` is no list.
+            ValueError: the job is over, or is no workflow's.
+            WorkflowError: there is no such input port, it is closed, or ``values`` is no list.
             BadValue: one of them cannot be sent; none is added.
         """
-        if self.ports is None or self.has_ended or self.machine.ended is not None:
+        if self.ports is None or self.is_over:
             why = "it is over" if self.ports is not None else "it runs no workflow"
             raise ValueError(f"{self.job_id} takes no tokens: {why}")
-        if self.machine.journaled:
-            raise ValueError(f"{self.job_id} takes no tokens: its journal could not tell of them")
         self.ports.put(port, values)
         self.look()
 
@@ -366,7 +357,7 @@ class Job:
         port = checked_port(self.ports, port)
         assert self.ports is not None
         ports = self.ports
-        return [await _open(ports, token) for token in ports.output_tokens(port, 0)]
+        return [await open_token(ports, token) for token in ports.output_tokens(port, 0)]
 
     async def dump(self) -> dict[str, Plain]:
         """Return the state of the workflow now as plain data for JSON (WE-2).
@@ -507,35 +498,3 @@ def _loads_if_here(data: bytes) -> Value:
     if is_reference(data):
         raise ValueError("data in a memory layer")
     return loads(data)
-
-
-async def results_of(job: Job, ports: OutputPorts, port: str) -> AsyncIterator[Value]:
-    """Yield the values at a port; what ``Job.results`` does."""
-    count = 0
-    while True:
-        has_ended = job.has_ended
-        tokens = ports.output_tokens(port, count)
-        for token in tokens:
-            try:
-                value = await _open(ports, token)
-            except ImlError:  # it is made again before the job ends
-                for value in (await job.wait_outputs())[port][count:]:
-                    yield value
-                return
-            count += 1
-            yield value
-        if tokens:
-            continue
-        if has_ended:
-            break
-        await job.wait_news()
-    await job.wait_outputs()
-
-
-async def _open(ports: OutputPorts, token: Token) -> Value:
-    """Return the value of a token; what lies in a memory layer is never read in trio's thread."""
-    if token.data is not None and is_reference(token.data):
-        from gspc_trio.iml.shell.platform import platform  # few jobs read such results
-
-        return await platform().in_thread(lambda: ports.value_of(token))
-    return ports.value_of(token)

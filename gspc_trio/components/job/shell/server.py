@@ -323,6 +323,9 @@ class _JobServer:
         """Return whether the job may end now; if not, its machine is told to look again."""
         if self.cache is not None and not self.cache.may_end():
             return False
+        ports = None if self.job is None else self.job.ports
+        if ports is not None and ports.ports.waits and finished and not ports.is_stopped:
+            return False
         return self.reader is None or self.reader.may_end(finished)
 
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:

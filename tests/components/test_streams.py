@@ -1,0 +1,71 @@
+"""What goes into a running job and comes out of it, with real compute processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+import trio
+
+from gspc_trio import JobFailed, WorkflowError, accumulate, open_job, open_rts, pipeline
+from tests.components.tasks.plain import double
+
+pytestmark = pytest.mark.process
+
+
+def add(so_far: int, item: int) -> int:
+    return so_far + item
+
+
+async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed() -> None:
+    read = 0
+
+    def count() -> Iterator[int]:
+        nonlocal read
+        while True:
+            yield read
+            read += 1
+
+    async def count_to(number: int) -> AsyncIterator[int]:
+        for item in range(number):
+            await trio.lowlevel.checkpoint()
+            yield item
+
+    def raise_soon() -> Iterator[int]:
+        yield 1
+        raise ValueError("enough")
+
+    async with open_rts(cores=1) as rts:
+        net = pipeline(double, double, read_ahead=100)
+        seen = []
+        with suppress(JobFailed):  # of the stop
+            async with open_job(net, rts=rts, values={"items": count()}) as job:
+                async for value in job.results():
+                    seen.append(value)
+                    if len(seen) == 300:
+                        assert read < 1000, "who reads holds the source back"
+                        break
+                job.stop("that is enough")
+        assert seen == [4 * number for number in range(300)]
+
+        async with open_job(net, rts=rts, values={"items": count_to(500)}) as job:
+            assert (await job.wait_outputs())["results"] == [4 * number for number in range(500)]
+
+        with pytest.raises(JobFailed, match="the input port 'items' raised ValueError: enough"):
+            async with open_job(net, rts=rts, values={"items": raise_soon()}):
+                pass
+
+        opened = pipeline(double, accumulate(2, 0, 0, add, partial=True), is_open=True)
+        async with open_job(opened, rts=rts) as job:
+            results = job.results()
+            job.put("items", [1, 2])
+            assert await anext(results) == 6
+            job.put("items", [3])
+            with pytest.raises(ValueError, match=r"no open input port 'item' \(did you mean 'items'\?\)"):
+                job.close("item")
+            job.close()
+            with pytest.raises(WorkflowError, match="the input port 'items' is closed"):
+                job.put("items", [4])
+            assert [value async for value in results] == [6]
+        assert (await job.wait()).outputs == {"results": []}
