@@ -274,7 +274,7 @@ def test_results_are_those_of_the_wanted_types() -> None:
 )
 def test_a_result_of_another_type_is_told(text: str, kind: object, problem: str) -> None:
     with pytest.raises(FormatError) as caught:
-        compile_results(parsed(text), {}, {"a": kind})  # type: ignore[dict-item]
+        compile_results(parsed(text), {}, {"a": kind})
     assert problem in str(caught.value)
 
 
