@@ -11,7 +11,6 @@ import builtins
 import itertools
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from msgspec import Struct
 
 import gspc_trio
+from tests.commands import run_program
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -103,18 +103,10 @@ def write_files(page: Path, folder: Path) -> None:
             (folder / snippet.name).write_text(snippet.code)
 
 
-def run_python(folder: Path, *arguments: str) -> str:
-    """Run Python in a folder and return what it prints; it must succeed, and not complain."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=folder,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+def run_python(folder: Path, program: str) -> str:
+    """Run a program in its folder and return what it prints; it must succeed, and not complain."""
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    done = run_program(sys.executable, "-W", "error", program, cwd=folder, env=env, timeout_s=HANG_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr, done.stderr
     return done.stdout
@@ -137,8 +129,11 @@ def test_workflow_files_make_workflows(page: Path, tmp_path: Path) -> None:
     names = [snippet.name.removesuffix(".py") for snippet in snippets(page) if is_workflow(snippet)]
     assert all(names), "a workflow file needs a name: # name.py"
     if names:
-        made = "; ".join(f"import {name}; build_workflow({name}.workflow)" for name in names)
-        run_python(tmp_path, "-c", f"from gspc_trio.workflow.definition import build_workflow; {made}")
+        made = "\n".join(f"import {name}; build_workflow({name}.workflow)" for name in names)
+        (tmp_path / "make.py").write_text(
+            f"from gspc_trio.workflow.definition import build_workflow\n{made}\n"
+        )
+        run_python(tmp_path, "make.py")
 
 
 def test_links_lead_somewhere() -> None:

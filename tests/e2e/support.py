@@ -21,9 +21,11 @@ import trio
 from gspc_trio.components.rts.messages import RtsStatus
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.protocol.plain import to_json
-from tests.commands import run_command
+from tests.commands import Forked, can_fork, run_command
 
 ROOT = Path(__file__).parents[2]
+Process = subprocess.Popen[str] | Forked
+
 HANG_S = 60.0
 """Far more than anything here takes: a test that waits this long has found a hang."""
 
@@ -133,12 +135,18 @@ def one_line(text: str) -> str:
 
 
 class World:
-    """Commands run in one test, in a runtime directory of their own, all with the same mark."""
+    """Commands run in one test, in a runtime directory of their own, all with the same mark.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: for their files.
+        forks: whether processes of ours may be forks of one that has loaded what they import.
+    """
+
+    def __init__(self, folder: Path, forks: bool = True) -> None:
         self.folder = folder
+        self.forks = forks
         self.mark = secrets.token_hex(8)
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[Process] = []
         self.environment = {
             **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
             MARK: self.mark,
@@ -148,16 +156,22 @@ class World:
         for name in ("runtime", "tmp"):
             (folder / name).mkdir(mode=0o700)
 
-    def start(self, command: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, command: str, *arguments: str, **options: Any) -> Process:
         """Start a command of ours in a session of its own; its output is captured."""
         return self.start_program(sys.executable, "-m", f"gspc_trio.cli.{command}", *arguments, **options)
 
-    def start_program(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Start any program as :meth:`start` does."""
+    def start_program(self, *arguments: str, **options: Any) -> Process:
+        """Start any program as :meth:`start` does; ``anew`` says that it is to load everything itself."""
+        forks = self.forks and not options.pop("anew", False)
+        cwd, env = options.pop("cwd", self.folder), {**self.environment, **options.pop("env", {})}
+        if forks and can_fork(arguments, options):
+            forked = Forked(arguments, cwd=cwd, env=env)
+            self.started.append(forked)
+            return forked
         process = subprocess.Popen(
             arguments,
-            cwd=options.pop("cwd", self.folder),
-            env={**self.environment, **options.pop("env", {})},
+            cwd=cwd,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -194,7 +208,7 @@ class World:
         told: dict[str, Any] = json.loads(to_json(trio.run(ask)))
         return told
 
-    def start_rts(self, *arguments: str) -> subprocess.Popen[str]:
+    def start_rts(self, *arguments: str) -> Process:
         """Start a run-time system and wait until it says that it is there."""
         process = self.start("rts", "start", *arguments)
         assert process.stdout is not None
@@ -204,9 +218,7 @@ class World:
         _, err = process.communicate(timeout=HANG_S)
         raise AssertionError(f"the run-time system did not start: {err}")
 
-    def start_memory(
-        self, *arguments: str, start: Callable[..., subprocess.Popen[str]] | None = None
-    ) -> subprocess.Popen[str]:
+    def start_memory(self, *arguments: str, start: Callable[..., Process] | None = None) -> Process:
         """Start a memory server, maybe by another way, and wait until it says that it is there."""
         process = (start or self.start)("iml", "start", "--memory", "64MiB", *arguments)
         assert process.stdout is not None
@@ -283,10 +295,10 @@ def shared_memory() -> set[str]:
 
 
 @contextlib.contextmanager
-def open_world(folder: Path) -> Iterator[World]:
+def open_world(folder: Path, forks: bool = True) -> Iterator[World]:
     """A place to run commands in; afterwards no process, file or shared memory of theirs may be left."""
     shared_before = shared_memory()
-    place = World(folder)
+    place = World(folder, forks)
     try:
         yield place
         place.wait_nothing_left()
@@ -295,10 +307,10 @@ def open_world(folder: Path) -> Iterator[World]:
         place.end()
 
 
-def completed(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+def completed(process: Process) -> subprocess.CompletedProcess[str]:
     """Wait for the end of a process and return what it printed."""
     out, err = process.communicate(timeout=HANG_S)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
 
 def free_port() -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import run_program
 from tests.e2e.support import HANG_S, World, wait_until
 
 FLOW = """
@@ -82,8 +84,8 @@ def test_an_executor_shows_what_tasks_print_if_that_is_wanted(tmp_path: Path) ->
     program.write_text(PROGRAM)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(program), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, cwd=tmp_path)
+        command = (sys.executable, str(program), *arguments)
+        return run_program(*command, cwd=tmp_path, env=os.environ, timeout_s=HANG_S)
 
     shown = run("show")
     assert (said(shown.stdout), said(shown.stderr)) == (["begin 0", "begin 1"], ["careful 0", "careful 1"])

@@ -59,7 +59,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 @pytest.fixture
 def world(cluster: Cluster, tmp_path: Path) -> Iterator[World]:
     """A place to run commands in that know the cluster; no batch job of theirs may be left."""
-    with open_world(tmp_path) as place:
+    with open_world(tmp_path, forks=False) as place:
         place.environment |= cluster.environment
         yield place
     wait_until(lambda: cluster.jobs() == [], "no batch job is left")

@@ -187,7 +187,7 @@ def open_study_world(cluster: Cluster) -> Iterator[World]:
     """A place where studies run whose files each user of this host can find; no batch job may be left."""
     with TemporaryDirectory(prefix="study-") as folder:
         Path(folder).chmod(0o755)
-        with open_world(Path(folder)) as place:
+        with open_world(Path(folder), forks=False) as place:
             place.environment |= {**AS_ROOT, **cluster.environment, "OMPI_MCA_orte_tmpdir_base": folder}
             yield place
         wait_until(lambda: cluster.jobs() == [], "no batch job is left")

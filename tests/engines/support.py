@@ -22,7 +22,7 @@ from gspc_trio.components.provision.batch import (
     Provider,
     QueryFailed,
 )
-from tests.e2e.support import World, completed, wait_until
+from tests.e2e.support import Process, World, completed, wait_until
 
 START_S = 180.0
 """Far more than a batch system or a running cluster takes to start, on a busy host, too."""
@@ -166,14 +166,14 @@ def bootstrap(world: World, strategy: str, *hosts: str, **options: str) -> Any:
     return json.loads(done.stdout)
 
 
-def start(world: World, flow: str, *settings: str) -> subprocess.Popen[str]:
+def start(world: World, flow: str, *settings: str) -> Process:
     """Start a job on the run-time system of this test."""
     options = [f"--set={setting}" for setting in settings]
     flow = world.workflow(flow)
     return world.start("jobserver", "run", flow, "--rts", world.connection_file, *options, "--json")
 
 
-def results(job: subprocess.Popen[str]) -> list[Any]:
+def results(job: Process) -> list[Any]:
     """Wait for a job and return its results."""
     done = completed(job)
     assert done.returncode == 0, done.stderr

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import MARKING, SLEEPERS, World, completed, wait_until
+from tests.e2e.support import MARKING, SLEEPERS, Process, World, completed, wait_until
 from tests.engines.slurm import UNCLEAR_SBATCH, Slurm
 from tests.engines.support import own_address, results, start, states
 
 
-def start_rts(world: World, *options: str) -> subprocess.Popen[str]:
+def start_rts(world: World, *options: str) -> Process:
     """Start a run-time system that nodes can reach, with one core of its own."""
     return world.start_rts("--tls", "--listen", own_address(), "--cores", "1", *options)
 

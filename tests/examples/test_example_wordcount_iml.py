@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import ROOT
+from tests.commands import run_program
+from tests.e2e.support import HANG_S, ROOT
 
 pytestmark = pytest.mark.process
 
@@ -18,8 +19,9 @@ def test_it_counts_the_words_of_all_files(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("the cat and the dog\n" * 1000)
     (tmp_path / "sub" / "two.md").write_text("The end")
     (tmp_path / "not.bin").write_text("the the the")
-    command = [sys.executable, str(ROOT / "examples" / "wordcount_iml.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    command = (sys.executable, str(ROOT / "examples" / "wordcount_iml.py"), str(tmp_path))
+    done = run_program(*command, cwd=tmp_path, env=os.environ, timeout_s=HANG_S)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "20009 bytes in 1 ranges, 5002 words"
     assert [line.split() for line in lines[1:]] == [
@@ -33,6 +35,6 @@ def test_it_counts_the_words_of_all_files(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_texts_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "wordcount_iml.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    command = (sys.executable, str(ROOT / "examples" / "wordcount_iml.py"), str(tmp_path))
+    done = run_program(*command, cwd=tmp_path, env=os.environ, timeout_s=HANG_S)
     assert (done.returncode, done.stderr) == (1, f"there are no text files under {tmp_path}\n")

@@ -28,8 +28,8 @@ def script(world: Any, text: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
-def run(world: Any, text: str) -> subprocess.CompletedProcess[str]:
-    done: subprocess.CompletedProcess[str] = world.run_program(*script(world, text))
+def run(world: Any, text: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    done: subprocess.CompletedProcess[str] = world.run_program(*script(world, text), **options)
     return done
 
 
@@ -76,6 +76,7 @@ with Executor(cores=1) as executor:
     others = {f"gspc_trio.{room}.shell.{name}" for room in shells for name in names}
     print(sys.modules.keys() & (others | {"trio_websocket", "gspc_trio.protocol.codec"}))
 """,
+        anew=True,
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")
 

@@ -36,7 +36,7 @@ def lab(all_hosts: Lab) -> Iterator[Lab]:
 @pytest.fixture
 def world(lab: Lab, tmp_path: Path) -> Iterator[World]:
     """A place to run commands in, here and on the hosts, in which nothing of theirs may be left."""
-    with open_world(tmp_path) as place:
+    with open_world(tmp_path, forks=False) as place:
         yield place
         for host in lab.hosts:
             host.link()

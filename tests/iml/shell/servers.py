@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gspc_trio.iml.local import socket_address_of
 from gspc_trio.nursery.connections.connection_file import read_connection_file
-from tests.commands import run_command
+from tests.commands import Forked, run_command
 
 HANG_S = 60.0
 MARK = "GSPC_TEST_MARK"
@@ -27,20 +27,15 @@ class Servers:
         self.mark = secrets.token_hex(8)
         self.pids: list[int] = []
         self.sockets: set[str] = set()
-        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.processes: dict[str, Forked] = {}
 
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "gspc_trio.cli.iml", *arguments, "--connection-file", str(self.file)]
+    def command(self, *arguments: str) -> tuple[str, ...]:
+        return (sys.executable, "-m", "gspc_trio.cli.iml", *arguments, "--connection-file", str(self.file))
 
     def start(self, host: str, *arguments: str) -> None:
         """Start a server; return when it says that it is there."""
-        process = subprocess.Popen(
-            self.command("start", "--host", host, "--memory", "64MiB", *arguments),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, MARK: self.mark},
-        )
+        command = self.command("start", "--host", host, "--memory", "64MiB", *arguments)
+        process = Forked(command, cwd=self.folder, env={**os.environ, MARK: self.mark})
         self.pids.append(process.pid)
         assert process.stdout is not None
         line = process.stdout.readline()
