@@ -32,7 +32,7 @@ from gspc_trio.workflow.formats.format import (
     Surroundings,
     Written,
     find_format,
-    format_names,
+    known_formats,
 )
 from gspc_trio.workflow.formats.python_file import python_of
 
@@ -101,7 +101,7 @@ def _target(output: Path, name: str) -> Format | None:
         return None
     if name:
         return find_format(name)
-    formats = [find_format(each) for each in format_names()]
+    formats = known_formats()
     for one in formats:
         if output.suffix.lower() in one.suffixes:
             return one

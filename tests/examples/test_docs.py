@@ -1,8 +1,8 @@
 """What the guides show is true: their files are written, their commands are run, their outputs are compared.
 
 The guides that tell of commands; ``tests/docs`` runs the Python of all pages.
-A block of Python begins with its file's name in a comment; a block of shell commands is run where these files
-are; a block of text after it is what it prints, lines in any order, for any host and time.
+A block of Python, TOML or XML begins with its file's name in a comment; a block of shell commands is run
+where these files are; a block of text after it is what it prints, lines in any order, for any host and time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ GUIDES = [
     "from-hyperqueue.md",
     "from-snakemake.md",
     "launcher.md",
+    "languages.md",
 ]
 
 COMMANDS = ("jobserver", "rts", "launcher", "top")
@@ -103,8 +104,10 @@ def test_a_guide_is_true(world: World, guide: str) -> None:
             name = re.match(r"# (\w+\.py)\n", text)
             assert name, f"{where}: the first line is to be a comment with the file's name"
             (world.folder / name[1]).write_text(text)
-        elif language == "toml" and (name := re.match(r"# (\w+\.toml)\n", text)):
-            (world.folder / name[1]).write_text(text)
+        elif name := re.match(r"# (\w+\.toml)\n|<!-- (\w+\.\w+) -->\n", text):
+            (world.folder / (name[1] or name[2])).write_text(text)
+        elif language == "mermaid":
+            assert text in [path.read_text() for path in world.folder.glob("*.mmd")], where
         elif language == "sh" and text.startswith("gspc-rts start"):
             world.start_rts(*text.split()[2:])
         elif language == "sh" and not is_about_make(text):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import ClassVar, TypeAlias, cast
@@ -348,6 +349,15 @@ def find_format(name: str) -> Format:
     return found
 
 
+def known_formats() -> list[Format]:
+    """Return all formats that can be used; one that cannot be loaded is only told of by its name."""
+    found = []
+    for name in format_names():
+        with suppress(WorkflowError):
+            found.append(find_format(name))
+    return found
+
+
 def recognise(suffix: str, head: bytes) -> Format | None:
     """Return the format of a file, None if no format is known to be its.
 
@@ -358,7 +368,7 @@ def recognise(suffix: str, head: bytes) -> Format | None:
         suffix: of its name, with the dot.
         head: the first :data:`HEAD_BYTES` of it.
     """
-    formats = [find_format(name) for name in format_names()]
+    formats = known_formats()
     named = [one for one in formats if suffix.lower() in one.suffixes]
     for one in (*named, *formats):
         if one.recognises(head):
@@ -374,7 +384,7 @@ def check_options(chosen: Format, options: ReadOptions) -> None:
     """
     for name in options.given():
         if name not in chosen.options:
-            takers = [each for each in format_names() if name in find_format(each).options]
+            takers = [each.name for each in known_formats() if name in each.options]
             raise WorkflowError(
                 f"--{name} is for files of the format {' or '.join(takers)}, and this one is {chosen.name}"
             )
