@@ -94,6 +94,9 @@ class Adapter(Protocol):
     programs: tuple[str, ...] = ()
     """Programs that this host needs."""
 
+    jobs_per_server: int = 1
+    """How many jobs of the engine there are for a server; all count for ``job_limit``."""
+
     def check(self, options: LauncherOptions) -> None:
         """Look whether the options can be used.
 

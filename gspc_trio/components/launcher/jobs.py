@@ -177,6 +177,28 @@ class LaunchedJob(Struct, eq=False):
         return SubmitToEngine(self.uid, self.name, self.incarnation, ids, self.command, from_checkpoint=again)
 
 
+class JobsAtEngine(dict[str, LaunchedJob]):
+    """Jobs that were submitted and are not known to be gone, by name.
+
+    Args:
+        job_limit: the most jobs of the engine at a time.
+        per_server: how many of them there are for a server.
+    """
+
+    def __init__(self, job_limit: int, per_server: int) -> None:
+        super().__init__()
+        self.per_server = per_server
+        self._job_limit = job_limit
+
+    @property
+    def free(self) -> int:
+        """Number of jobs of clients that there may be more."""
+        count = len(self)
+        if self.per_server > 1:
+            count += (self.per_server - 1) * sum(not job.client_ids for job in self.values())
+        return self._job_limit - count
+
+
 class PostponedJobs:
     """Jobs that wait for a place; who came first gets the first."""
 

@@ -53,6 +53,7 @@ from gspc_trio.components.launcher.facts import StudyFacts
 from gspc_trio.components.launcher.jobs import (
     CLIENT_STATES,
     EngineCalls,
+    JobsAtEngine,
     KeptForServer,
     LaunchedClient,
     LaunchedJob,
@@ -96,12 +97,19 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         study: names of jobs begin so; letters, digits and "-"; no other study has it.
         records: whether records of all that happens are among the actions.
         resumable: whether another launcher may go on for this one, so that its server comes back.
+        jobs_per_server: how many jobs of the engine there are for a server.
     """
 
     noun = "a launcher"
 
     def __init__(
-        self, options: LauncherOptions, study: str, *, records: bool = False, resumable: bool = True
+        self,
+        options: LauncherOptions,
+        study: str,
+        *,
+        records: bool = False,
+        resumable: bool = True,
+        jobs_per_server: int = 1,
     ) -> None:
         super().__init__()
         self.state = LauncherState.IDLE
@@ -110,7 +118,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         every = options.job_update_interval_s
         self._site = BatchSite(options.scheduler, QueryTimes(list_s=every, list_max_s=every))
         self._calls = EngineCalls()
-        self._jobs: dict[str, LaunchedJob] = {}
+        self._jobs = JobsAtEngine(options.job_limit, jobs_per_server)
         """Jobs that were submitted and are not known to be gone."""
         self._postponed = PostponedJobs()
         """Jobs that wait for a place, in order."""
@@ -162,12 +170,12 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def check(self) -> None:
         """Assert every invariant."""
         self._site.check()
-        assert len(self._jobs) <= self._options.job_limit
+        assert self._jobs.free >= 0
         assert (self.state is LauncherState.SERVING) == (self._connection is not None)
         assert self.state.has_server == (self._incarnation in self._servers) or self.state.is_over
         assert self.state is LauncherState.AWAITING or self._return_at is None
         assert self.state is LauncherState.SERVING or self._return_at is not None or not self._clients
-        assert not self._postponed or len(self._jobs) == self._options.job_limit
+        assert not self._postponed or self._jobs.free == 0
         for client_id, job in self._clients.items():
             assert [one.client_id for one in job.clients].count(client_id) == 1
             assert self._jobs.get(job.name) is job or job in self._postponed
@@ -187,11 +195,6 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def incarnation(self) -> int:
         """Number of the server."""
         return self._incarnation
-
-    @property
-    def _next_server(self) -> int:
-        """Number of the next server to submit."""
-        return self._incarnation + (self._incarnation in self._servers)
 
     def jobs(self) -> list[tuple[SubmitToEngine, str]]:
         """Return what was submitted and is not known to be gone, each with its id, or ""."""
@@ -233,10 +236,10 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def settle(self) -> None:
         """Submit what has a place; stop when nothing is left."""
-        has_place = len(self._jobs) < self._options.job_limit
+        has_place = self._jobs.free >= self._jobs.per_server
         if self.state is LauncherState.RESTARTING and has_place and self.now >= self._restart_at:
             self._submit_server()
-        while self._postponed and len(self._jobs) < self._options.job_limit:
+        while self._postponed and self._jobs.free > 0:
             self._submit(self._postponed.take_first())
         if self.state is LauncherState.STOPPING and (not self._jobs or self.now >= self._stop_at):
             self._enter(LauncherState.STOPPED, self._stop.reason)
@@ -316,7 +319,8 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def _connected(self, event: NewConnection) -> None:
         if self.state is LauncherState.STOPPED:
             return
-        if event.incarnation is not None and event.incarnation >= self._next_server:
+        known = self._incarnation + (self._incarnation in self._servers)
+        if event.incarnation is not None and event.incarnation >= known:
             raise IllegalEvent(f"there was no server {event.incarnation}")
         if event.connection == self._connection:
             raise IllegalEvent(f"there is a connection {event.connection} already")
@@ -468,12 +472,9 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     # Calls of the engine ------------------------------------------------------------------------------------
 
-    def _name(self, uid: int) -> str:
-        return f"{self._study}-{uid}"
-
     def _submit(self, job: LaunchedJob) -> None:
         job.uid = self._calls.next_uid()
-        job.name = self._name(job.uid)
+        job.name = f"{self._study}-{job.uid}"
         self._calls.begin_as(job.uid, SubmitJob, job.name)
         self._jobs[job.name] = job
         self._facts.job(job, "submitted")
@@ -512,7 +513,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     @handles(CommandExited)
     def _exited(self, event: CommandExited) -> None:
-        job = self._jobs.get(self._name(event.uid))
+        job = self._jobs.get(f"{self._study}-{event.uid}")
         if job is None:
             return  # it is gone
         state = ClientState.FAILED if event.status else ClientState.COMPLETED

@@ -86,7 +86,7 @@ def restore(launcher: Launcher, known: LauncherSnapshot) -> None:
     """Have a new launcher know what another one with the same options has known."""
     jobs = {job.name: job for job in known.jobs}
     launcher.now, launcher.state = known.now, known.state
-    launcher._jobs = {name: jobs[name] for name in known.live}
+    launcher._jobs.update((name, jobs[name]) for name in known.live)
     for job in known.jobs:
         if not job.client_ids:
             launcher._servers.keep(job.incarnation, job)

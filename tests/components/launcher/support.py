@@ -36,9 +36,11 @@ class WatchedLauncher(Launcher):
     """A launcher whose transitions are noted, also those within one event."""
 
     def __init__(
-        self, options: LauncherOptions, study: str, *, records: bool = False, resumable: bool = True
+        self, options: LauncherOptions, study: str, records: bool, resumable: bool, jobs_per_server: int
     ) -> None:
-        super().__init__(options, study, records=records, resumable=resumable)
+        super().__init__(
+            options, study, records=records, resumable=resumable, jobs_per_server=jobs_per_server
+        )
         self.walked: set[tuple[LauncherState, LauncherState]] = set()
 
     def _enter(self, state: LauncherState, reason: str = "") -> None:
@@ -52,11 +54,19 @@ class Study:
     Args:
         records: whether it tells of itself.
         resumable: whether another launcher may go on for it.
+        jobs_per_server: how many jobs there are for a server.
     """
 
-    def __init__(self, *, records: bool = False, resumable: bool = True, **options: bool | float) -> None:
+    def __init__(
+        self,
+        *,
+        records: bool = False,
+        resumable: bool = True,
+        jobs_per_server: int = 1,
+        **options: bool | float,
+    ) -> None:
         changed: Callable[..., LauncherOptions] = partial(evolve, USUAL)
-        self.machine = WatchedLauncher(changed(**options), "s", records=records, resumable=resumable)
+        self.machine = WatchedLauncher(changed(**options), "s", records, resumable, jobs_per_server)
         self.now = 0.0
         self.told: list[ToServer] = []
         self.server = 0

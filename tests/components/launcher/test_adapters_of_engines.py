@@ -272,6 +272,12 @@ def test_what_runs_in_a_container_has_to_end_before_it():
         find_adapter(usual("oar-hybrid", **{**TIMES, "scheduler_arg_client": ("-l", "/nodes=1")}))
 
 
+def test_a_container_counts_as_a_job():
+    assert find_adapter(usual("oar-hybrid", job_limit=3, **TIMES)).jobs_per_server == 2
+    with pytest.raises(BadOption, match="job_limit: 2 is too few: a container, its server"):
+        find_adapter(usual("oar-hybrid", job_limit=2, **TIMES))
+
+
 def test_a_hybrid_server_is_submitted_with_a_container(tmp_path: Path):
     options = usual("oar-hybrid", scheduler_arg=("--project=x",), **TIMES)
     start = find_adapter(options).start(job_of(SERVER, options, tmp_path))

@@ -516,3 +516,17 @@ def test_nothing_follows_the_stop():
     assert study.machine.deadline() is None
     assert study.tell(NewConnection(1, None)) == []
     assert study.tell(Message(1, StudyDone())) == []
+
+
+def test_what_comes_with_a_server_counts_as_a_job_too():
+    """With a job for each server beside its own, three jobs are a server and one client."""
+    study = Study(job_limit=3, jobs_per_server=2).serving()
+    wanted = [action for number in (1, 2) for action in study.want(number, request=number)]
+    assert [action.client_ids for action in wanted if isinstance(action, SubmitToEngine)] == [(1,)]
+    actions = study.tell(ConnectionShutdown(1))
+    assert not any(isinstance(action, SubmitToEngine) for action in actions)
+    assert study.state == "restarting", "a server has no place before the old one is gone"
+    gone = study.tell(CommandExited(1, 1, is_gone=True))
+    assert not any(isinstance(action, SubmitToEngine) for action in gone)
+    gone = study.tell(CommandExited(0, 1, is_gone=True))
+    assert [action.incarnation for action in gone if isinstance(action, SubmitToEngine)] == [1]

@@ -83,6 +83,7 @@ class OarHybridAdapter(OarAdapter):
     """Batch jobs of OAR in a container, or best effort."""
 
     name = "oar-hybrid"
+    jobs_per_server = 2
 
     def __init__(self) -> None:
         self._jobs = _Jobs()
@@ -93,6 +94,10 @@ class OarHybridAdapter(OarAdapter):
     def check(self, options: LauncherOptions) -> None:
         """See Adapter."""
         super().check(options)
+        if options.job_limit <= self.jobs_per_server:
+            raise BadOption(
+                f"job_limit: {options.job_limit} is too few: a container, its server and a client are 3"
+            )
         for kind, example in (("container", "2:00:00"), ("server", "1:50:00"), ("client", "0:10:00")):
             name = f"scheduler_arg_{kind}"
             if not any("walltime=" in word for word in getattr(options, name)):

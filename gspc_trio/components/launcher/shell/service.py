@@ -134,6 +134,7 @@ class RunningStudy(Performer[DrivenAction]):
         folder: StudyFolder,
         records: Callable[[StudyRecord], None] | None,
         name: str,
+        jobs_per_server: int,
         *,
         resumable: bool,
     ) -> None:
@@ -144,7 +145,9 @@ class RunningStudy(Performer[DrivenAction]):
         self.view = StudyView()
         self._folder = folder
         self._records = records
-        self._machine = Launcher(options, self.name, records=True, resumable=resumable)
+        self._machine = Launcher(
+            options, self.name, records=True, resumable=resumable, jobs_per_server=jobs_per_server
+        )
         self._driven: Machine[LauncherEvent, LauncherAction] = self._machine
         self._news = News()
         self._head: StudyHead | None = None
@@ -457,7 +460,8 @@ async def open_launcher(
     with ExitStack() as keep:
         folder, noted, head = await trio.to_thread.run_sync(_journal_of, journal, options, work_dir, keep)
         work_dir = Path(head.work_dir)
-        study = RunningStudy(options, folder, records, head.study, resumable=noted is not None)
+        number = adapter.jobs_per_server
+        study = RunningStudy(options, folder, records, head.study, number, resumable=noted is not None)
         if noted is not None:
             await study.note_in(noted, head)
         authority = Authority(folder.secrets / "tls") if tls else None
