@@ -66,6 +66,7 @@ INTERRUPTED = 128 + signal.SIGINT
 LEAVE_S = 1.0
 """How long a terminal without an owner may take to leave in good order."""
 
+SUSPEND = ("ctrl+z", "suspend; fg comes back")
 HELP_KEYS = (
     ("1 … 9 u", "show a view"),
     ("ctrl+p", "the command palette: all commands by name"),
@@ -77,7 +78,7 @@ HELP_KEYS = (
     ("t", "light or dark"),
     ("?", "this page"),
     ("q", "quit"),
-    ("ctrl+z", "suspend; fg comes back"),
+    SUSPEND,
 )
 """Keys of every view, and what they do."""
 
@@ -337,7 +338,8 @@ class TopApp(App[None]):
     def action_help(self) -> None:
         """Show the help."""
         views = [self.query_one(f"#{kind.NAME}", View) for kind in VIEWS]
-        text = help_text(views, self.view, isinstance(self.source, ReplaySource), self.why_not)
+        replay = isinstance(self.source, ReplaySource)
+        text = help_text(views, self.view, replay, self.why_not, in_browser=self.is_web)
         self.push_screen(TextPage("help", text))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -465,7 +467,9 @@ class TopApp(App[None]):
         self._act(self.actions_of_owner.add_back)
 
 
-def help_text(views: Sequence[View], current: View, replay: bool, why_not: str = "") -> str:
+def help_text(
+    views: Sequence[View], current: View, replay: bool, why_not: str = "", *, in_browser: bool = False
+) -> str:
     """Return the page as text, what concerns the current view first.
 
     Args:
@@ -473,13 +477,15 @@ def help_text(views: Sequence[View], current: View, replay: bool, why_not: str =
         current: the one that is seen.
         replay: whether a run is replayed.
         why_not: why nothing can be changed from here, "" if it can.
+        in_browser: there is no shell to go back to.
     """
     lines = [current.NAME.upper(), "", *_wrapped(current.HELP), ""]
     lines += [f"  {key:<24}{what}" for key, what in _keys_of(current, bool(why_not))]
     if why_not and not replay:
         lines += ["", f"  {why_not}"]
     lines += ["", "EVERYWHERE", ""]
-    lines += [f"  {key:<24}{what}" for key, what in HELP_KEYS]
+    shown = [(key, what) for key, what in HELP_KEYS if not (in_browser and key == SUSPEND[0])]
+    lines += [f"  {key:<24}{what}" for key, what in shown]
     if replay:
         lines += ["", "REPLAY", "", *(f"  {key:<24}{what}" for key, what in HELP_REPLAY_KEYS)]
     lines += ["", "SYMBOLS", ""]

@@ -13,10 +13,11 @@ from gspc_trio.components.job.messages import GetNet, GetTask, TaskDetails
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import JobChanged, RifChanged
-from gspc_trio.tui.app import VIEWS, TopApp
+from gspc_trio.tui.app import VIEWS, TopApp, help_text
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.table import WindowTable
+from gspc_trio.tui.views.base import View
 from tests.tui.support import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
 NET = NetStatus(
@@ -265,6 +266,16 @@ def test_help_tells_the_keys_of_the_view_and_the_symbols() -> None:
     for part in ("TASKS", "Cancel", "Retry", "◌ submitted", "▒ blocked", "command palette", "1 overview"):
         assert part in text
     assert "TASKS" not in text_of("4", "question_mark", "escape")
+
+
+def test_a_browser_is_not_offered_to_suspend() -> None:
+    async def steps(pilot: Pilot[None], app: TopApp) -> None:
+        del pilot
+        views = [app.query_one(f"#{kind.NAME}", View) for kind in VIEWS]
+        assert "ctrl+z" in help_text(views, app.view, replay=False)
+        assert "ctrl+z" not in help_text(views, app.view, replay=False, in_browser=True)
+
+    drive(steps)
 
 
 def test_the_footer_tells_the_keys_that_work_here() -> None:
