@@ -36,14 +36,15 @@ def user_frames(error: BaseException) -> TracebackType | None:
 def user_stack(error: BaseException) -> str:
     """Return file, line and function of each of these frames, as Python prints them, or "".
 
-    Behind them are the errors that were stated as its causes, with theirs.
+    Behind them are the errors that were stated as its causes, with theirs. Frames of this package are no part
+    of it.
     """
     lines = _lines(error)
-    for _ in range(CAUSES_MAX):
+    for _ in range(CAUSES_MAX if lines else 0):
         cause = error.__cause__
-        if not lines or cause is None:
+        if cause is None or not (more_lines := _lines(cause)):
             break
-        lines += [f"caused by {type(cause).__name__}: {cause}", *_lines(cause)]
+        lines += [f"caused by {type(cause).__name__}: {cause}", *more_lines]
         error = cause
     more = len(lines) - STACK_LINES_MAX
     if more > 0:
@@ -55,8 +56,8 @@ def user_stack(error: BaseException) -> str:
 def _lines(error: BaseException) -> list[str]:
     import traceback
 
-    frames = user_frames(error)
-    return [] if frames is None else "".join(traceback.format_tb(frames)).splitlines()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)]
+    return "".join(traceback.format_list(frames)).splitlines()
 
 
 def innermost_line(error: BaseException) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from gspc_trio.cli.jobserver import _job_settings
 from gspc_trio.cli.journaled import RunOptions, new_journal
 from gspc_trio.components.job.shell.server import JobSettings
-from gspc_trio.components.job.shell.workflow_file import load_workflow_file
+from gspc_trio.components.job.shell.workflow_file import FROM_ITSELF, load_workflow_file
 from gspc_trio.protocol.plain import from_plain
 
 FLOW = """
@@ -34,7 +36,7 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
             "priority": 3,
             "policy": "default",
             "large_bytes_min": 1 << 20,
-            "reading": {"format": "", "tasks": "", "firings": None, "net": ""},
+            "reading": asdict(FROM_ITSELF),
         }
     assert from_plain(kept.about.options, RunOptions) == OPTIONS
     assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(

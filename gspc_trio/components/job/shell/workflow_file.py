@@ -294,7 +294,7 @@ def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[
         ]
         where = f", line {frames[-1].lineno}" if frames else ""
         stack = user_stack(error)
-        is_all_said = frames and stack.count("\n  File ") == 0 and error.__cause__ is None
+        is_all_said = frames and stack.count("\n  File ") == 0
         what = f"{path}{where}: {type(error).__name__}: {error}"
         raise WorkflowFileError(what, "" if is_all_said or not stack else f"\n{stack}") from error
 
