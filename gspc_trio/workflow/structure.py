@@ -1,4 +1,4 @@
-"""Structure of a net, from its arcs alone: distances to the end, and loops that could go on for ever."""
+"""Structure of a net, from its arcs alone: distances to the end, what follows what, and endless loops."""
 
 from __future__ import annotations
 
@@ -26,6 +26,23 @@ def distances(net: Net) -> dict[str, int]:
     return {name: order[place] for name, place in places.items()}
 
 
+def followers(net: Net, names: Iterable[str]) -> set[str]:
+    """Return the transitions that may yet fire when nothing but tasks of these is under way."""
+    following = _following(net)
+    users = _users(net)
+    found: set[str] = set()
+    pending = [one for name in names for one in following[name]]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += following[name]
+            for arc in net.transitions[name].inputs:  # a place that always has a token gets the next one
+                if net.places[arc.place].successor is not None:
+                    pending += users[arc.place]
+    return found
+
+
 def could_fire_for_ever(net: Net) -> frozenset[str]:
     """Return the inline transitions that could fire without end while no task ends.
 
@@ -47,11 +64,16 @@ def _lives_on(transition: Transition, filled: set[str]) -> bool:
     return all(arc.place in filled for arc in transition.inputs if arc.consumed)
 
 
-def _following(net: Net) -> dict[str, list[str]]:
+def _users(net: Net) -> dict[str, list[str]]:
     users: dict[str, list[str]] = {}
     for transition in net.transitions.values():
         for place in dict.fromkeys(arc.place for arc in transition.inputs):
             users.setdefault(place, []).append(transition.name)
+    return users
+
+
+def _following(net: Net) -> dict[str, list[str]]:
+    users = _users(net)
     return {
         transition.name: [user for arc in transition.output_arcs for user in users.get(arc.place, ())]
         for transition in net.transitions.values()

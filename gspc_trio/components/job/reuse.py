@@ -19,6 +19,7 @@ from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys, with
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.structure import followers
 
 Content: TypeAlias = Callable[[str], bytes | None]
 """Returns the digest of what a file on the host of the job has; None if it cannot be read."""
@@ -264,10 +265,11 @@ def reuse(
     replay = _Replay(engine, TaskKeys(identities), results, content)
     replay.run()
     same = {name for name, identity in identities.items() if earlier.get(name) == identity}
-    results.keep_those_of(same if replay.to_run else ())
+    ready = Counter(engine.activities[task_id].transition.description.name for task_id in replay.to_run)
+    looked_at_all = len(replay.to_run) < LOOKED_AT_MAX
+    results.keep_those_of(same & followers(engine.net, ready) if looked_at_all else same)
     kept = Counter(result.key[0] for result in replay.taken)
     waiting = results.counts()
-    ready = Counter(engine.activities[task_id].transition.description.name for task_id in replay.to_run)
     rows = []
     for name in dict.fromkeys((*identities, *sorted(there))):
         dropped = there[name] - kept[name] - waiting[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio import Net, farm
@@ -25,6 +25,7 @@ from gspc_trio.core.staging import FilePlan
 from gspc_trio.core.task import Task
 from gspc_trio.protocol.values import Reference, encode_reference
 from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.structure import followers
 from tests.workflow.model import nets
 from tests.workflow.support import compute, engine_for, next_task
 
@@ -100,6 +101,40 @@ def test_of_code_that_has_changed_nothing_is_taken(net: Net, choices: list[int],
     assert other.keys().isdisjoint(key[0] for key in found.taken.keys), "it has run with other code"
     assert other.keys().isdisjoint(found.rest.counts())
     assert all(not one.kept or one.name not in other for one in found.transitions)
+
+
+@settings(max_examples=50)
+@given(nets(), st.lists(st.integers(0, 50), max_size=10), st.sets(st.integers(0, 5)))
+def test_no_task_comes_later_whose_results_were_dropped(
+    net: Net, choices: list[int], which: set[int]
+) -> None:
+    other = {name: b"v2" for number, name in enumerate(named(net)) if number in which}
+    found = changed(net, net, choices, named(net, **other))
+    engine, to_run = found.engine, {one.name for one in found.transitions if one.ready}
+    engine.lift_limits(True)
+    tasks, come = list[Task](), set[str]()
+    for number in range(30):
+        while (task_id := next_task(engine)) is not None:
+            tasks.append(engine.extract(task_id))
+            if number:
+                come.add(tasks[-1].name)
+        if not tasks:
+            break
+        task = tasks.pop()
+        engine.inject(task.task_id, compute(engine, task))
+    assert come <= followers(net, to_run)
+
+
+def test_the_result_of_a_file_that_was_another_one_is_dropped() -> None:
+    net = two_steps()
+    records = run(engine_for(net), [0] * 6, named(net))
+    earlier = results_in([[records]])
+    earlier.add(("first", b"of a file as it was", ()), records.rows[0][1])
+    found = reuse(engine_for(net), named(net, last=b"v2"), named(net), earlier, NOTHING)
+    assert found.transitions == (
+        TransitionReuse("first", 3, 0, 1, 0, "nothing asks for them any more"),
+        TransitionReuse("last", 0, 0, 3, 3, "its code has changed"),
+    )
 
 
 def test_what_fails_no_more_is_run_and_what_does_not_depend_on_it_stays() -> None:
