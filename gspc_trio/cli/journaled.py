@@ -52,7 +52,10 @@ def new_journal(
     if directory is None:
         yield None
         return
-    plain = {**asdict(options), "reading": asdict(options.reading)}
+    plain = asdict(options)
+    del plain["reading"]
+    if options.reading != FROM_ITSELF:
+        plain["reading"] = asdict(options.reading)
     about = About(VERSION, str(file.resolve()), loaded.fingerprint, tuple(settings), plain)
     with create_journal(directory, about) as journal:
         yield journal
@@ -80,7 +83,7 @@ def old_journal(
                 f"the journal {directory} was written by version {about.version}, this is {VERSION}: "
                 "resume it with that version, or run the workflow anew"
             )
-        settings = _settings(about.settings, changed or ())
+        settings = changed_settings(about.settings, changed or ())
         try:
             with interruptible():
                 reading = from_plain(about.options, RunOptions).reading
@@ -104,9 +107,14 @@ def old_journal(
         yield journal, loaded
 
 
-def _settings(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return settings ``name=value``, those of now in place of those of before that have their names."""
-    return list({setting.partition("=")[0]: setting for setting in (*before, *now)}.values())
+def changed_settings(before: Iterable[str], now: Iterable[str]) -> list[str]:
+    """Return settings ``name=value``, those of now in place of all those of before that have their names.
+
+    Several of one name stay: they are several tokens of a port.
+    """
+    now = list(now)
+    names = {setting.partition("=")[0] for setting in now}
+    return [setting for setting in before if setting.partition("=")[0] not in names] + now
 
 
 async def list_reuse(journal: Journal, workflow: Workflow, alone: bool, json_file: TextIO | None) -> None:

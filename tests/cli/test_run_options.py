@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec.structs import asdict
-
 from gspc_trio.cli.jobserver import _job_settings
-from gspc_trio.cli.journaled import RunOptions, new_journal
+from gspc_trio.cli.journaled import RunOptions, changed_settings, new_journal
 from gspc_trio.components.job.shell.server import JobSettings
-from gspc_trio.components.job.shell.workflow_file import FROM_ITSELF, load_workflow_file
+from gspc_trio.components.job.shell.workflow_file import load_workflow_file
 from gspc_trio.protocol.plain import from_plain
 
 FLOW = """
@@ -36,9 +34,14 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
             "priority": 3,
             "policy": "default",
             "large_bytes_min": 1 << 20,
-            "reading": asdict(FROM_ITSELF),
         }
     assert from_plain(kept.about.options, RunOptions) == OPTIONS
     assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(
         "flow", keep_going=True, weight=2.0, priority=3, large_bytes_min=1 << 20, modules=loaded.modules
     )
+
+
+def test_several_settings_of_one_name_stay_when_a_run_is_resumed() -> None:
+    before = ["a=1", "b=1", "a=2"]
+    assert changed_settings(before, []) == before
+    assert changed_settings(before, ["a=3", "c=1", "a=4"]) == ["b=1", "a=3", "c=1", "a=4"]
