@@ -111,7 +111,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(world: World) 
     flow, journal = world.workflow(MARKING), str(world.folder / "journal")
     given = ("--set", f"folder={marks}", "--set", "n=400", "--set", "seconds=0.001", "--journal", journal)
 
-    limit_bytes = 9_000 + 400 * len(str(marks))  # enough for the tasks, not for their results
+    limit_bytes = 14_000 + 400 * len(str(marks))  # enough for the tasks, not for their results
 
     def allow_little() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
