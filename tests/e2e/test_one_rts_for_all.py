@@ -83,7 +83,7 @@ def test_a_job_is_asked_waited_for_and_stopped_from_another_terminal(world: Worl
     done = world.run("jobserver", "stop", job)
     assert done.returncode == 1
     assert f"job {job} (flow) is over (stopped): a client asked it to stop" in done.stderr
-    assert "no job 'j99' is registered" in world.run("jobserver", "status", "j99").stderr
+    assert "there is no job 'j99'" in world.run("jobserver", "status", "j99").stderr
     world.stop_rts()
 
 
