@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import time
 from heapq import heappop, heappush
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from figures import Figures, options_parser
 
@@ -25,6 +25,7 @@ from gspc_trio.components.rm.events import Added, JobJoined
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.core.ids import TaskId
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Task
@@ -54,6 +55,7 @@ class Farm:
 
     is_stopped = has_more = False
     named: frozenset[str] = frozenset()
+    discarded: ClassVar[list[TaskId]] = []
 
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks

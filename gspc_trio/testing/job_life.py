@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import trio
 
-from gspc_trio.components.job.machine import Engine
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
 from gspc_trio.components.job.shell.journal_files import JournalError
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S

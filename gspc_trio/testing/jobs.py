@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gspc_trio.components.job.machine import Engine
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.shell.data import JobData
 from gspc_trio.components.job.shell.handle import Job, JobResult
 from gspc_trio.components.job.shell.journal import Journal

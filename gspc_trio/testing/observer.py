@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from gspc_trio.components.job.engine_wrapper import EngineWrapper
+from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.journal import JournaledEngine
-from gspc_trio.components.job.machine import Engine, JobAction, JobEvent, JobMachine
+from gspc_trio.components.job.machine import JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
 from gspc_trio.components.provision.site import BatchSite

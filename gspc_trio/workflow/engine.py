@@ -12,6 +12,7 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.endless import Endless
+from gspc_trio.workflow.flight import TaskGroups
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
@@ -28,6 +29,7 @@ from gspc_trio.workflow.state import (
     TRANSITIONS,
     Activity,
     check_dump,
+    check_tasks,
     dump_activities,
     dump_held,
     dump_net,
@@ -69,6 +71,7 @@ class WorkflowEngine:
         firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
         inline_fired: how often inline transitions have fired since this object was made.
         notes_flow: note of each token which tasks have made it, for :meth:`flow`.
+        discarded: extracted tasks of groups that have ended: to be cancelled, and taken off this list.
 
     Raises:
         WorkflowError: the net makes no sense, or the values do not fit it.
@@ -125,6 +128,11 @@ class WorkflowEngine:
         self.last_task_id = 0
         self.has_more = False
         self.inline_fired = 0
+        self.discarded: list[TaskId] = []
+        self._groups = TaskGroups()
+        for running in self.running.transitions.values():
+            if running.description.ends_groups >= 0:
+                running.on_groups = self._end_groups
         self._endless = Endless(net, self.running)
         self.firings_max = FIRINGS_MAX
         self.notes_flow = False
@@ -162,6 +170,8 @@ class WorkflowEngine:
                 return None
             transition, binding = found
             if not transition.description.is_inline:
+                grouped = transition.description.group is not None
+                group = transition.group_of(binding) if grouped else None
                 transition.consume(binding)
                 if (flight := transition.flight) is not None:
                     flight.unended += 1
@@ -171,6 +181,8 @@ class WorkflowEngine:
                     transition.order.began(task_id)
                 self.activities[task_id] = Activity(transition, binding)
                 self._counts[TaskState.READY] += 1
+                if grouped:
+                    self._groups.add(task_id, group)
                 self._endless.reset()
                 return task_id
             self._fire(transition, binding)
@@ -289,6 +301,8 @@ class WorkflowEngine:
         Raises:
             IllegalEvent: the task is not extracted, or the values do not fit its outputs.
         """
+        if self._groups.is_over(task_id):
+            return
         activity = self._activity(task_id, "injected", TaskState.SUBMITTED)
         description = activity.transition.description
         outputs = description.outputs
@@ -314,6 +328,26 @@ class WorkflowEngine:
         del self.activities[task_id]
         if activity.transition.flight is not None:
             self._landed(activity, was_out=True)
+        if description.group is not None:
+            self._groups.remove(task_id)
+        if description.ends_groups >= 0:
+            self._end_groups(self.codec.loads(values[description.ends_groups][0]))
+
+    def _end_groups(self, groups: Value) -> None:
+        """Drop the tasks of these groups: their tokens are gone, and nothing comes of them."""
+        for task_id in self._groups.end(groups):
+            activity = self.activities[task_id]
+            flight, state = activity.transition.flight, activity.state
+            self._counts[state] -= 1
+            self._counts[TaskState.FINISHED] += 1
+            waits = self._waits(task_id, activity)
+            del self.activities[task_id]
+            if flight is not None and state in (TaskState.READY, TaskState.SUBMITTED):
+                self._landed(activity, was_out=not waits)
+            activity.transition.release(activity.binding)
+            if state is TaskState.SUBMITTED:
+                self._groups.dropped[task_id] = None
+                self.discarded.append(task_id)
 
     def fail(self, task_id: TaskId, error: TaskError) -> None:
         """The extracted task has failed; it keeps the tokens it took.
@@ -321,6 +355,8 @@ class WorkflowEngine:
         Raises:
             IllegalEvent: the task is not extracted.
         """
+        if self._groups.is_over(task_id):
+            return
         activity = self._activity(task_id, "failed", TaskState.SUBMITTED)
         self._change(activity, TaskState.FAILED)
         activity.error = error
@@ -333,6 +369,8 @@ class WorkflowEngine:
         Raises:
             IllegalEvent: the task is neither ready nor extracted.
         """
+        if self._groups.is_over(task_id):
+            return
         activity = self._activity(task_id, "cancelled", TaskState.READY, TaskState.SUBMITTED)
         self._change(activity, TaskState.CANCELLED)
         waits = self._waits(task_id, activity)
@@ -364,7 +402,8 @@ class WorkflowEngine:
 
     def is_limited(self, task_id: TaskId) -> bool:
         """Return whether only so many tasks of the transition of this one may be in flight."""
-        return self.activities[task_id].transition.flight is not None
+        activity = self.activities.get(task_id)
+        return activity is not None and activity.transition.flight is not None
 
     def _landed(self, activity: Activity, *, was_out: bool) -> None:
         """A task of which only so many are in flight has ended: another one may begin."""
@@ -500,7 +539,8 @@ class WorkflowEngine:
     def dump(self) -> dict[str, Plain]:
         """Return the whole state as plain data, at any time (WE-1)."""
         running = self.running
-        return {
+        dropped = {"dropped": list(self._groups.dropped)} if self._groups.dropped else {}
+        return dropped | {
             "format": FORMAT,
             "net": {"places": list(running.places), "transitions": list(running.transitions)},
             "tokens": dump_net(running, self.codec),
@@ -534,6 +574,7 @@ class WorkflowEngine:
         load_net(engine.running, state["tokens"])
         engine.activities = activities = load_activities(state["activities"], engine.running, codec)
         engine.running.begin_counting(held_tokens(activities.values()) if engine.running.counters else {})
+        engine._groups.dropped = dict.fromkeys(state.get("dropped", ()))
         engine.last_task_id = state["last_task_id"]
         load_held(state.get("held", ()), engine.running, codec, activities)
         engine.ports.load(state.get("ports", {}))
@@ -541,6 +582,8 @@ class WorkflowEngine:
         counts[TaskState.FINISHED] = engine.last_task_id - len(activities)
         for task_id, activity in sorted(activities.items()):
             counts[activity.state] += 1
+            if activity.transition.description.group is not None:
+                engine._groups.add(task_id, activity.transition.group_of(activity.binding))
             if activity.state is TaskState.READY:
                 engine._again[task_id] = None
                 if (flight := activity.transition.flight) is not None:
@@ -555,14 +598,4 @@ class WorkflowEngine:
             assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
         assert self._counts[TaskState.FINISHED] + len(self.activities) == self.last_task_id, "a task was lost"
         for transition in self.running.transitions.values():
-            of_it = {one: a for one, a in self.activities.items() if a.transition is transition}
-            if transition.order is not None:
-                transition.order.check(of_it)
-            if (flight := transition.flight) is not None:
-                unended = {
-                    one for one, a in of_it.items() if a.state in (TaskState.READY, TaskState.SUBMITTED)
-                }
-                waiting = (self._again.keys() | flight.waiting) & unended
-                assert flight.unended == len(unended), "tasks in flight are not counted"
-                assert flight.out == len(unended) - len(waiting), "tasks handed out are not counted"
-                assert not flight.waiting or flight.out >= flight.most or self._again, "a task waits in vain"
+            check_tasks(transition, self.activities, self._again)

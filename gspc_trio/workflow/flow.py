@@ -64,6 +64,8 @@ def fire_noting(transition: RunningTransition, binding: Binding) -> None:
     transition.consume(binding)
     transition.produce_values(binding, outputs)
     transition.release(binding)
+    if transition.on_groups is not None:
+        transition.on_groups(outputs[transition.description.ends_groups][0])
     counts = [len(tokens) for tokens in outputs]
     arcs = transition.description.inputs
     kept = {bound.place for bound in transition.bounds} & {target.place for target in transition.targets}

@@ -360,6 +360,11 @@ class TaskGraph:
         return NetStatus()
 
     @property
+    def discarded(self) -> list[TaskId]:
+        """Tasks that were dropped: none ever is."""
+        return []
+
+    @property
     def named(self) -> Set[str]:
         """No names: values of a graph are made before its tasks are added."""
         return frozenset()

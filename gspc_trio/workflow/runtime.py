@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from msgspec import Struct
@@ -82,6 +82,7 @@ class RunningTransition:
         flight: its tasks that have not ended, if only so many may be in flight.
         fire: fires an inline transition with some tokens.
         order: its results, if they keep the order of its tasks.
+        on_groups: takes the groups of tasks that end by a firing.
     """
 
     __slots__ = (
@@ -98,6 +99,7 @@ class RunningTransition:
         "flight",
         "is_ready",
         "is_suspect",
+        "on_groups",
         "order",
         "search",
         "targets",
@@ -113,6 +115,7 @@ class RunningTransition:
         self.description = description
         self.is_ready = self.is_suspect = False
         self.fired = 0
+        self.on_groups: Callable[[Value], None] | None = None
         self._queue = queue
         self._codec = codec
         self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
@@ -221,6 +224,21 @@ class RunningTransition:
                 put(Token(value))
         if self._counted:
             self.release(binding)
+        if self.on_groups is not None:
+            self.on_groups(values[self.description.ends_groups])
+
+    def group_of(self, binding: Binding) -> object:
+        """Return the group that a task with these tokens belongs to.
+
+        Raises:
+            TransitionFailed: what says so raised.
+        """
+        call, decode = self.description.group, self._codec.decode
+        assert call is not None
+        try:
+            return call.function(*[decode(binding[index]) for index in call.order])
+        except Exception as error:
+            raise TransitionFailed(self.description.name, "its group failed", error) from error
 
     def _successors(self, binding: Binding) -> list[tuple[AnyPlace, object]]:
         """Return what comes to places that always have a token, in place of what is taken there.
@@ -271,7 +289,10 @@ class RunningTransition:
             return ()
         decode = self._codec.decode
         try:
-            value = call.function(*[decode(binding[index]) for index in call.order])
+            value: Value = call.function(*[decode(binding[index]) for index in call.order])
+            if description.is_direct:
+                ports = zip(value, description.outputs, strict=True)
+                return tuple(tuple(one) if is_each else (one,) for one, (_, is_each) in ports)
             return split_outputs(value, description.outputs)
         except BadResult as error:
             raise TransitionFailed(description.name, "its result does not fit", error) from error
@@ -314,7 +335,12 @@ class RunningTransition:
 
 USER_CODE = frozenset(
     method.__code__
-    for method in (RunningTransition.find, RunningTransition.compute, RunningTransition._fire_direct)
+    for method in (
+        RunningTransition.find,
+        RunningTransition.compute,
+        RunningTransition.group_of,
+        RunningTransition._fire_direct,
+    )
 )
 """Where the engine calls the user's functions: below these the user's own code runs."""
 

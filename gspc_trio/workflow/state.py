@@ -100,6 +100,21 @@ def held_tokens(activities: Iterable[Activity]) -> dict[str, int]:
     return held
 
 
+def check_tasks(
+    transition: RunningTransition, activities: Mapping[TaskId, Activity], again: Mapping[TaskId, None]
+) -> None:
+    """Assert that a transition knows of its tasks under way; ``again`` are to be handed out once more."""
+    of_it = {one: a for one, a in activities.items() if a.transition is transition}
+    if transition.order is not None:
+        transition.order.check(of_it)
+    if (flight := transition.flight) is not None:
+        unended = {one for one, a in of_it.items() if a.state in (TaskState.READY, TaskState.SUBMITTED)}
+        waiting = (again.keys() | flight.waiting) & unended
+        assert flight.unended == len(unended), "tasks in flight are not counted"
+        assert flight.out == len(unended) - len(waiting), "tasks handed out are not counted"
+        assert not flight.waiting or flight.out >= flight.most or again, "a task waits in vain"
+
+
 def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) -> list[list[Plain]]:
     """Return the tasks under way as plain data."""
     return [

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gspc_trio.components.job.machine import Engine
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.core.code import split_outputs
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Task

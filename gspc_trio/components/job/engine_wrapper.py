@@ -1,11 +1,10 @@
-"""Engines around another one: what they do not do in their own way, the other one does."""
+"""What a job needs from a workflow engine, and engines around another one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Protocol
 
-from gspc_trio.components.job.machine import Engine
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Task, TaskError
@@ -16,8 +15,72 @@ if TYPE_CHECKING:
     from gspc_trio.workflow.flow import Flow
 
 
+class Engine(Protocol):
+    """What a job needs from a workflow engine (GSPC19 2.6)."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``next`` has just returned None though there is more to do: it is to be asked again."""
+        ...
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready and not yet extracted, or None."""
+        ...
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return the task; it counts as extracted from now on."""
+        ...
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put the result of an extracted task into the workflow."""
+        ...
+
+    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
+        """The extracted task has failed for good and keeps what it took; return what fails through it."""
+        ...
+
+    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
+        """The extracted task was cancelled and keeps what it took; return those that fail through it."""
+        ...
+
+    def restore(self, task_id: TaskId) -> None:
+        """Make a task that has failed ready again; IllegalEvent if it cannot be."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the workflow has ended although tasks may be under way (a termination transition fired)."""
+        ...
+
+    def explain_stuck(self) -> list[str]:
+        """Return what keeps the workflow from going on, a line each; empty when it is finished."""
+        ...
+
+    def take_over(self, task_id: TaskId) -> Task | None:
+        """Return a task, as extracted, if its result may come from an earlier job server; else None."""
+        ...
+
+    @property
+    def named(self) -> Set[str]:
+        """Names of the published data that the workflow takes."""
+        ...
+
+    def resolve(self, found: Mapping[str, object]) -> None:
+        """Say what stands for published data, before anything runs: name -> value."""
+        ...
+
+    @property
+    def discarded(self) -> list[TaskId]:
+        """Extracted tasks that the workflow has dropped: to be cancelled, and taken off this list."""
+        ...
+
+    def describe(self) -> NetStatus:
+        """Return the net and how far it is; empty where there is none."""
+        ...
+
+
 class EngineWrapper:
-    """Base of engines that note, check or add something to what another one does.
+    """Base of engines that note, check or add something to what another one does; the other does the rest.
 
     Args:
         wrapped: the other one.
@@ -30,6 +93,7 @@ class EngineWrapper:
         self.describe: Callable[[], NetStatus] = wrapped.describe
         self.resolve: Callable[[Mapping[str, object]], None] = wrapped.resolve
         self.named: Set[str] = wrapped.named
+        self.discarded: list[TaskId] = wrapped.discarded
 
     @property
     def has_more(self) -> bool:

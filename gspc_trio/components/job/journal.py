@@ -139,8 +139,11 @@ class JournaledEngine(EngineWrapper):
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready, each once, or None; see the engine."""
-        if self._released:
-            return self._released.popleft()
+        task_id: TaskId | None
+        while self._released:
+            task_id = self._released.popleft()
+            if task_id in self.engine.activities:  # it was not dropped meanwhile
+                return task_id
         try:
             task_id = self.engine.next()
             while task_id in self._awaited:
@@ -204,7 +207,7 @@ class JournaledEngine(EngineWrapper):
         if task_id not in self._held_back:
             return None
         del self._held_back[task_id]
-        return self.extract(task_id)
+        return self.extract(task_id) if task_id in self.engine.activities else None
 
     def release(self, still_out: Container[TaskId] = ()) -> None:
         """Hand out what is held back, but for those that may still come."""

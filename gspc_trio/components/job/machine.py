@@ -8,15 +8,16 @@ are the scheduler's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from attrs import define, field
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     EndedUnsent,
@@ -40,10 +41,8 @@ from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.core.demand import DemandWanted, GroupRefused
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
-from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.records.facts import JobChanged
-from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.runtime import TransitionFailed
 
 _FINISHED = TaskState.FINISHED
@@ -89,65 +88,6 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.STOPPED: frozenset(),
 }
 """Where a job may go from where it is."""
-
-
-class Engine(Protocol):
-    """What a job needs from a workflow engine (GSPC19 2.6)."""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether ``next`` has just returned None though there is more to do: it is to be asked again."""
-        ...
-
-    def next(self) -> TaskId | None:
-        """Return the id of a task that is ready and not yet extracted, or None."""
-        ...
-
-    def extract(self, task_id: TaskId) -> Task:
-        """Return the task; it counts as extracted from now on."""
-        ...
-
-    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
-        """Put the result of an extracted task into the workflow."""
-        ...
-
-    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
-        """The extracted task has failed for good and keeps what it took; return what fails through it."""
-        ...
-
-    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
-        """The extracted task was cancelled and keeps what it took; return those that fail through it."""
-        ...
-
-    def restore(self, task_id: TaskId) -> None:
-        """Make a task that has failed ready again; IllegalEvent if it cannot be."""
-        ...
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the workflow has ended although tasks may be under way (a termination transition fired)."""
-        ...
-
-    def explain_stuck(self) -> list[str]:
-        """Return what keeps the workflow from going on, a line each; empty when it is finished."""
-        ...
-
-    def take_over(self, task_id: TaskId) -> Task | None:
-        """Return a task, as extracted, if its result may come from an earlier job server; else None."""
-        ...
-
-    @property
-    def named(self) -> Set[str]:
-        """Names of the published data that the workflow takes."""
-        ...
-
-    def resolve(self, found: Mapping[str, object]) -> None:
-        """Say what stands for published data, before anything runs: name -> value."""
-        ...
-
-    def describe(self) -> NetStatus:
-        """Return the net and how far it is; empty where there is none."""
-        ...
 
 
 class Begin(Struct, frozen=True):
@@ -278,6 +218,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     _drained: bool = False
     _unkept: deque[TaskDone] = field(factory=deque)
     _looked_up: dict[TaskId, Task] = field(factory=dict)
+    _dropped: set[TaskId] = field(factory=set)
 
     noun: ClassVar[str] = "a job"
 
@@ -480,6 +421,10 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         if done.state is _FINISHED:
             self._unkept.append(done)
             return []
+        if done.task_id in self._dropped:
+            self._dropped.remove(done.task_id)
+            self.engine.cancelled(done.task_id)  # also if it has failed first: nobody wants to know
+            return []
         if done.state is TaskState.CANCELLED:
             through = self.engine.cancelled(done.task_id)
         else:
@@ -530,9 +475,24 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                     turns -= 1
         except TransitionFailed as error:
             self._end_as(JobEnded("failed", str(error)))
+        if engine.discarded:
+            tasks = self._drop(engine, tasks)
         if engine.is_stopped and self.may_end(True):
             self._end_as(JobEnded("finished"))
         return tuple(tasks)
+
+    def _drop(self, engine: Engine, tasks: list[Task]) -> list[Task]:
+        """Have tasks cancelled that the workflow has dropped; return the new ones that it has not."""
+        gone = set(engine.discarded)
+        engine.discarded.clear()
+        left = [task for task in tasks if task.task_id not in gone]
+        known = gone.difference(task.task_id for task in tasks)
+        for task_id in gone - known:
+            engine.cancelled(task_id)
+        if known:
+            self._dropped |= known
+            self._cancel(CancelTasks(tuple(sorted(known))))
+        return left
 
     def _maybe_end(self) -> None:
         actions = self.actions

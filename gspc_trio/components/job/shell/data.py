@@ -14,9 +14,9 @@ from typing import TypeVar
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.job.engine_wrapper import EngineWrapper
+from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
-from gspc_trio.components.job.machine import Engine, JobEvent, Look
+from gspc_trio.components.job.machine import JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, Restored, TaskDone
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, ResultReader

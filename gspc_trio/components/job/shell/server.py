@@ -14,10 +14,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.cache import CacheSettings
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.lineage import BYTES_MAX
 from gspc_trio.components.job.machine import (
     Begin,
-    Engine,
     JobAction,
     JobEnded,
     JobEvent,
