@@ -55,7 +55,7 @@ class ReadingOptions:
     format: Annotated[
         str,
         Parameter(
-            help="Format of the workflow file: python, pnml, or one that an installed package offers. "
+            help="Format of the workflow file: python, pnml, xpnet, or one that an installed package offers. "
             "By default its suffix and its beginning decide."
         ),
     ] = ""
@@ -99,6 +99,15 @@ class ReadingOptions:
             "by default the one beside the workflow file that has its name. For xpnet."
         ),
     ] = None
+    include: Annotated[
+        list[Path] | None,
+        Parameter(
+            alias="-I",
+            negative=(),
+            help="Folder where files are found that the workflow file includes, if they are not beside it; "
+            "may be repeated. For xpnet.",
+        ),
+    ] = None
 
 
 def _markings(_: object, number: int | None) -> None:
@@ -126,6 +135,7 @@ def reading_of(stated: ReadingOptions | None) -> Reading:
         scale=stated.scale,
         work=stated.work,
         files=None if stated.files is None else (stated.files or [1.0])[0],
+        include=tuple(str(folder.resolve()) for folder in stated.include or ()),
         modules="" if stated.modules is None else str(stated.modules.resolve()),
     )
 
@@ -208,7 +218,9 @@ def checked(
         chosen = format_of(path, reading.format)
         told: dict[str, object] = {"file": str(path), "format": PYTHON if chosen is None else chosen.name}
         with interruptible():
-            loaded = load_workflow_file(path, settings, reading, explored=markings_max is not None)
+            loaded = load_workflow_file(
+                path, settings, reading, explored=markings_max is not None, is_run=False
+            )
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
     except FormatError as error:

@@ -53,7 +53,7 @@ def loaded_file(path: Path, settings: list[str], reading: Reading) -> LoadedWork
     """
     try:
         with interruptible():
-            return load_workflow_file(path, settings, reading, explored=True)
+            return load_workflow_file(path, settings, reading, explored=True, is_run=False)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
 

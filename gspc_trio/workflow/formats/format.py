@@ -28,6 +28,7 @@ ENTRY_POINTS = "gspc_trio.formats"
 BUILT_IN = {
     "pnml": ("gspc_trio.workflow.formats.pnml.files", "PnmlFormat"),
     "wfformat": ("gspc_trio.workflow.formats.wfformat.files", "WfFormat"),
+    "xpnet": ("gspc_trio.workflow.formats.xpnet.files", "XpnetFormat"),
 }
 """Name of a format -> its module and class. The module itself loads in a moment: what only reading needs is
 imported when it reads."""

@@ -29,6 +29,7 @@ class Element(Struct, eq=False, gc=False):
         attributes: name -> value; names without their namespaces.
         line, column: where it begins, both from 1 on.
         text: all characters that are directly in it; of those between its children nothing if all are blank.
+        text_line, text_column: where the text begins.
         children: the elements that are directly in it.
     """
 
@@ -39,6 +40,8 @@ class Element(Struct, eq=False, gc=False):
     column: int = 0
     text: str = ""
     children: Sequence[Element] = ()
+    text_line: int = 0
+    text_column: int = 0
 
     def child(self, tag: str) -> Element | None:
         """Return the first child with this tag, None if there is none."""
@@ -59,7 +62,7 @@ class _Builder:
         self.source = source
         self.root: Element | None = None
         self.parser = expat.ParserCreate(namespace_separator="\n")
-        self.parser.buffer_text = True
+        self.parser.buffer_text = False  # positions of texts would be those of what comes behind them
         self.parser.StartElementHandler = self.start
         self.parser.EndElementHandler = self.end
         self.parser.CharacterDataHandler = self.characters
@@ -116,6 +119,8 @@ class _Builder:
         texts = self._texts[-1]
         if texts is None:
             self._texts[-1] = [text]
+            element, parser = self._open[-1], self.parser
+            element.text_line, element.text_column = parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
         else:
             texts.append(text)
 

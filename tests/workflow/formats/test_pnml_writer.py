@@ -63,7 +63,9 @@ def plain(net: PnmlNet) -> object:
         if isinstance(value, dict):
             if value.get("children"):
                 value["text"] = value["text"].strip()
-            named = {name: without(each) for name, each in value.items() if name not in ("line", "column")}
+            named = {
+                name: without(each) for name, each in value.items() if not name.endswith(("line", "column"))
+            }
             return named if named.get("id") != "" else None
         if isinstance(value, list | tuple):
             return [without(each) for each in value]

@@ -68,6 +68,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         modules: path of a Python file whose functions are the modules; "": that of the same name beside the
             workflow file, if there is one.
         firings, net, scale, work, files: see :class:`ReadOptions`.
+        include: folders where files are found that it includes, after its own folder.
     """
 
     format: str = ""
@@ -78,6 +79,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     work: str = "sleep"
     files: float | None = None
     modules: str = ""
+    include: tuple[str, ...] = ()
 
 
 FROM_ITSELF = Reading()
@@ -99,7 +101,12 @@ class LoadedWorkflow(Struct, frozen=True):
 
 
 def load_workflow_file(
-    path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF, *, explored: bool = False
+    path: Path,
+    settings: Sequence[str],
+    reading: Reading = FROM_ITSELF,
+    *,
+    explored: bool = False,
+    is_run: bool = True,
 ) -> LoadedWorkflow:
     """Return the workflow in a file of any format.
 
@@ -109,6 +116,7 @@ def load_workflow_file(
             others.
         reading: how it is to be read.
         explored: it is not to be run, but to be explored.
+        is_run: whether it is to be run at all; if not, ports of a foreign file need no values.
 
     Raises:
         WorkflowFileError: there is no such file, nobody knows its format, or its code cannot be used.
@@ -123,6 +131,9 @@ def load_workflow_file(
             raise WorkflowFileError(f"--{name} is not for {path}: that is a workflow file in Python")
         return _load_python(path, settings)
     foreign, modules, fingerprint = read_foreign(path, chosen, reading, explored=explored)
+    if not is_run and not settings:
+        for name in foreign.net.inputs:
+            foreign.net.replace_place(name, is_optional=True)
     return LoadedWorkflow(foreign.workflow(settings), modules, fingerprint, path.resolve(), foreign)
 
 
@@ -191,7 +202,7 @@ def read_foreign(
     except WorkflowError as error:
         raise WorkflowFileError(f"{path}: {error}") from error
     digest = hashlib.sha256(_fingerprint(modules).encode())
-    folders = [path.resolve().parent]
+    folders = [path.resolve().parent, *map(Path, reading.include)]
 
     def find(name: str) -> bytes | None:
         for folder in folders:

@@ -1,0 +1,153 @@
+"""A net that is being built from an xpnet file: its names, its expressions, and what is wrong so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct, field, structs
+
+from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
+from gspc_trio.workflow.calls import FunctionCall
+from gspc_trio.workflow.formats.format import FormatError, Problem
+from gspc_trio.workflow.formats.xpnet.compiling import ExpressionError, compile_value
+from gspc_trio.workflow.formats.xpnet.description import Text
+from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
+from gspc_trio.workflow.formats.xpnet.tree import Expression, PathReference, TextStart, levels
+from gspc_trio.workflow.formats.xpnet.types import ValueType
+from gspc_trio.workflow.net import Net, Transition
+
+MadeT = TypeVar("MadeT")
+
+FIRINGS_MAX = 2**62
+"""Expressions may fire for ever: a file says nothing of how often."""
+
+
+class Lowered(Struct, eq=False):
+    """A net, and what is known of it besides.
+
+    Attributes:
+        net: runs.
+        ports: name of an input or output port of the net -> its type.
+        groups: (``place`` or ``transition``, name) -> names of the subnets around it.
+        notes: what will not do what it seems to.
+    """
+
+    net: Net
+    ports: dict[str, ValueType] = field(default_factory=dict)
+    groups: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    notes: list[Problem] = field(default_factory=list)
+
+
+class Building:
+    """A net that is being built.
+
+    Args:
+        name: of the net.
+
+    Attributes:
+        made: the net, and what is known of it.
+        net: the same net.
+        problems: what is wrong so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.made = Lowered(Net(name, inline_firings_max=FIRINGS_MAX))
+        self.net = self.made.net
+        self.problems: list[Problem] = []
+
+    def report(self, problem: Problem) -> None:
+        """Note a problem."""
+        self.problems.append(problem)
+
+    def note(self, problem: Problem) -> None:
+        """Note what is no error, but does not do what it seems to."""
+        self.made.notes.append(problem)
+
+    def add_place(self, place: Place, path: tuple[str, ...]) -> str:
+        """Add a place of a net that is inside these subnets; return the name that it gets."""
+        name = place.name
+        while name in self.net.places:
+            name += "'"
+        self.made.groups["place", name] = path
+        self.net.places[name] = structs.replace(place, name=name)
+        return name
+
+    def add_transition(self, transition: Transition, path: tuple[str, ...]) -> None:
+        """Add a transition of a net that is inside these subnets."""
+        name = transition.name
+        while name in self.net.transitions:
+            name += "'"
+        self.made.groups["transition", name] = path
+        self.net.transitions[name] = structs.replace(transition, name=name)
+
+    def pass_on(self, name: str, source: str, target: str, path: tuple[str, ...] = ()) -> None:
+        """Add a transition that passes tokens on from one place to another one."""
+        arcs = (InputArc("token", source),)
+        made = Transition(name, None, arcs, output_arcs=(OutputArc(target, -1, 0),), is_inline=True)
+        self.add_transition(made, path)
+
+    # Expressions
+
+    def parsed(self, text: Text) -> Expression | None:
+        """Return the tree of an expression, None if it is badly written."""
+        element = text.spot.element
+        start = TextStart(text.spot.source.path, element.text_line, element.text_column)
+        try:
+            return parse_expression(text.text, start)
+        except FormatError as error:
+            self.problems += error.problems
+            return None
+
+    def caught(self, make: Callable[[Expression], MadeT], expression: Expression) -> MadeT | None:
+        """Return what is made of an expression, None if its types do not fit."""
+        try:
+            return make(expression)
+        except FormatError as error:
+            self.problems += error.problems
+            return None
+
+    def compiled(self, text: Text, make: Callable[[Expression], MadeT]) -> MadeT | None:
+        """Return what is made of an expression, None if something is wrong with it."""
+        expression = self.parsed(text)
+        return None if expression is None else self.caught(make, expression)
+
+    def value(self, text: Text, kind: ValueType) -> object:
+        """Return the value of an expression without names; None also where something is wrong with it."""
+        function = self.compiled(text, partial(compile_value, inputs={}, wanted=kind))
+        if function is None:
+            return None
+        try:
+            return function()
+        except ExpressionError as error:
+            element = text.spot.element
+            self.report(
+                text.spot.source.problem(
+                    f"{error.expression}: {error.reason}", element.text_line, element.text_column
+                )
+            )
+            return None
+
+
+def names_in(expression: Expression) -> set[str]:
+    """Return the names that an expression reads or writes."""
+    return {
+        node.path[0]
+        for part in expression.parts
+        for _, node in levels(part)
+        if isinstance(node, PathReference)
+    }
+
+
+def all_of(calls: Sequence[FunctionCall]) -> FunctionCall | None:
+    """Return one call for several conditions that have to hold together."""
+    if len(calls) < 2:
+        return calls[0] if calls else None
+    order = tuple(sorted({index for call in calls for index in call.order}))
+    positions = [(call.function, tuple(order.index(index) for index in call.order)) for call in calls]
+
+    def hold(*values: object) -> bool:
+        return all(function(*[values[at] for at in places]) for function, places in positions)
+
+    return FunctionCall(hold, order)

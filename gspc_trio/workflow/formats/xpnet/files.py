@@ -1,0 +1,91 @@
+"""The format ``xpnet``: files of GPI-Space."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from gspc_trio.workflow.definition import SettingError, Workflow
+from gspc_trio.workflow.formats.format import ForeignWorkflow, Format, FormatError, ReadOptions, Source
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.formats.xpnet.building import Lowered
+
+_BEGINNING = re.compile(rb"<(defun|template|structs|props)\b")
+
+
+class XpnetFormat(Format):
+    """Files of GPI-Space: Petri nets with typed values and expressions."""
+
+    name: ClassVar[str] = "xpnet"
+    suffixes: ClassVar[tuple[str, ...]] = (".xpnet", ".xpnt")
+
+    def recognises(self, head: bytes) -> bool:
+        """See Format."""
+        return _BEGINNING.search(head) is not None and b"<pnml" not in head
+
+    def read(self, source: Source, options: ReadOptions) -> ForeignWorkflow:  # noqa: ARG002
+        """See Format."""
+        from gspc_trio.workflow.formats.xpnet.lowering import lowered  # a grammar takes a moment
+        from gspc_trio.workflow.formats.xpnet.reader import Reader
+
+        reader = Reader()
+        main = reader.read(source)
+        name = main.name or source.path.rpartition("/")[2].partition(".")[0]
+        return XpnetWorkflow(lowered(name, main, reader.problems))
+
+
+class XpnetWorkflow(ForeignWorkflow):
+    """A workflow from an xpnet file; values are written as xpnet writes them.
+
+    Args:
+        found: its net, and the types of its ports.
+    """
+
+    def __init__(self, found: Lowered) -> None:
+        super().__init__(found.net, notes=found.notes, groups=found.groups)
+        self._types = found.ports
+
+    def workflow(self, settings: Sequence[str] = ()) -> Workflow:
+        """See ForeignWorkflow; tokens of the settings come to those that are at their places anyway."""
+        from attrs import evolve
+
+        found = super().workflow(settings)
+        places = self.net.places
+        return evolve(
+            found, values={port: [*places[port].initial, *values] for port, values in found.values.items()}
+        )
+
+    def parse_value(self, port: str, text: str, /) -> object:
+        """Return the value of an expression without names, for a port.
+
+        Raises:
+            SettingError: it is badly written, or of another type than the port.
+        """
+        from gspc_trio.workflow.formats.xpnet.compiling import ExpressionError, compile_value
+        from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
+        from gspc_trio.workflow.formats.xpnet.tree import TextStart
+
+        kind = self._types[port]
+        try:
+            return compile_value(parse_expression(text, TextStart(port)), {}, kind)()
+        except FormatError as error:
+            problem = error.problems[0]
+            raise SettingError(
+                f"the port {port!r} is {kind}, and {text!r} is no value of it: {problem.message}"
+            ) from None
+        except ExpressionError as error:
+            raise SettingError(f"the value {text!r} of the port {port!r}: {error.reason}") from None
+
+    def show_value(self, port: str, value: object, /) -> str:
+        """Return a value of a port as xpnet writes it."""
+        from gspc_trio.workflow.formats.xpnet.notation import show_value
+
+        return show_value(value, self._types[port])
+
+    def plain_value(self, port: str, value: object, /) -> object:
+        """Return a value of a port as JSON has it."""
+        from gspc_trio.workflow.formats.xpnet.notation import plain_value
+
+        return plain_value(value, self._types[port])

@@ -1,0 +1,401 @@
+"""From the description of an xpnet file to a net that the engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
+from gspc_trio.workflow.calls import FunctionCall
+from gspc_trio.workflow.formats.format import FormatError, Problem
+from gspc_trio.workflow.formats.xpnet.building import Building, Lowered, all_of, names_in
+from gspc_trio.workflow.formats.xpnet.compiling import compile_condition, compile_results
+from gspc_trio.workflow.formats.xpnet.connections import (
+    COUNT,
+    Joints,
+    TypedPlace,
+    joints_of,
+    port_types,
+    unknown_name,
+)
+from gspc_trio.workflow.formats.xpnet.description import Connection, Defun, NetBody, NetTransition, Text
+from gspc_trio.workflow.formats.xpnet.places import (
+    add_places,
+    add_ports,
+    check_port,
+    names_of_ports,
+    place_missing,
+)
+from gspc_trio.workflow.formats.xpnet.scopes import Structures
+from gspc_trio.workflow.formats.xpnet.types import ANY, ValueType
+from gspc_trio.workflow.formats.xpnet.values import BadXpnetValue, XpnetValue, is_of, type_of
+from gspc_trio.workflow.net import Transition
+
+Path = tuple[str, ...]
+"""Names of the subnets around something, the outermost first."""
+
+
+def lowered(name: str, main: Defun, problems: Sequence[Problem]) -> Lowered:
+    """Return the net of a whole workflow.
+
+    Args:
+        name: of the net.
+        main: what the file describes.
+        problems: what is wrong with it already.
+
+    Raises:
+        FormatError: all that is wrong.
+    """
+    lowering = Lowering(Building(name))
+    if isinstance(main.body, NetBody):
+        lowering.whole(main, main.body)
+    if problems or lowering.building.problems:
+        raise FormatError([*problems, *lowering.building.problems])
+    return lowering.building.made
+
+
+class Lowering:
+    """Makes a net of a description; notes what is wrong and goes on.
+
+    Attributes:
+        building: the net.
+    """
+
+    def __init__(self, building: Building) -> None:
+        self.building = building
+        self.report = building.report
+
+    def whole(self, main: Defun, body: NetBody) -> None:
+        """Add the net of a whole workflow, with its ports."""
+        places = add_places(self.building, body, (), {}, names_of_ports(main, body))
+        add_ports(self.building, main, places)
+        self._transitions(body, places, ())
+
+    def _transitions(self, body: NetBody, places: Mapping[str, TypedPlace], path: Path) -> None:
+        for transition in body.transitions.values():
+            structures = Structures(transition.function.structs, transition.function.types, self.report)
+            types = port_types(transition.function.ports.values(), structures)
+            joints = joints_of(transition, types, places, self.report)
+            self._transition(transition, joints, places, path)
+
+    def _transition(
+        self,
+        transition: NetTransition,
+        joints: Joints,
+        places: Mapping[str, TypedPlace],
+        path: Path,
+    ) -> None:
+        body = transition.function.body
+        if isinstance(body, NetBody):
+            self._subnet(transition, joints, places, path)
+        elif transition.place_maps:
+            self.report(
+                transition.place_maps[0].spot.problem("a <place-map> is for transitions that are nets")
+            )
+        elif isinstance(body, Text):
+            self._expression(transition, body, joints, places, path)
+        else:
+            self.report(transition.spot.problem("modules cannot be run yet"))
+
+    def _can_fire(self, transition: NetTransition, joints: Joints, is_net: bool = False) -> bool:
+        """Return whether a transition gets what it needs to fire; note or report why not."""
+        name = transition.name
+        if joints.unconnected:
+            why = f"transition {name!r} never fires: its port {joints.unconnected[0]!r} is not connected"
+            self.building.note(transition.spot.problem(why))
+            return False
+        if any(one.kind in ("in", "inout") for one in joints.inputs.values()):
+            return True
+        if joints.inputs:
+            self.report(
+                transition.spot.problem(
+                    f"transition {name!r} only looks at tokens and takes none, so it would fire for ever: "
+                    "connect one of its ports by <connect-in>"
+                )
+            )
+        elif not is_net:
+            why = f"transition {name!r} never fires: it has no input port"
+            self.building.note(transition.spot.problem(why))
+        return False
+
+    # Subnets
+
+    def _subnet(
+        self,
+        transition: NetTransition,
+        joints: Joints,
+        places: Mapping[str, TypedPlace],
+        path: Path,
+    ) -> None:
+        """Unfold a net in place of a transition, between one for all inputs and one for all outputs."""
+        function = transition.function
+        body = function.body
+        assert isinstance(body, NetBody)
+        if transition.place_maps and transition.priority is not None:
+            self.report(
+                transition.place_maps[0].spot.problem(
+                    "a <place-map> needs a net that is unfolded, and a priority forbids that: remove one"
+                )
+            )
+        mapped = self._mapped(transition, body, places)
+        path = (*path, transition.name)
+        inner = add_places(self.building, body, path, mapped, {})
+        ports = {
+            direction: self._inner_places(function, direction, joints.types, inner)
+            for direction in ("in", "out")
+        }
+        name = ".".join(path)
+        if self._can_fire(transition, joints, is_net=True):
+            arcs = self._arcs(joints, places)
+            taken = [
+                OutputArc(ports["in"][arc.name], -1, index)
+                for index, arc in enumerate(arcs)
+                if arc.name in ports["in"]
+            ]
+            condition = self._condition(transition, joints, arcs)
+            self.building.add_transition(
+                Transition(f"{name} (in)", None, arcs, (), (), tuple(taken), condition, is_inline=True), path
+            )
+        used = [one for one in joints.outputs if one.port in ports["out"]]
+        if used:
+            names = list(dict.fromkeys(one.port for one in (*used, *joints.eureka, *joints.responses)))
+            arcs = tuple(InputArc(port, ports["out"][port]) for port in names if port in ports["out"])
+            outputs, output_arcs = _outputs(used, names, places)
+            self.building.add_transition(
+                _direct(
+                    f"{name} (out)",
+                    arcs,
+                    _same,
+                    outputs,
+                    output_arcs,
+                    ends_groups=_eureka(joints, names),
+                ),
+                path,
+            )
+        self._transitions(body, inner, path)
+
+    def _mapped(
+        self, transition: NetTransition, body: NetBody, places: Mapping[str, TypedPlace]
+    ) -> dict[str, TypedPlace]:
+        """Return virtual place -> the place around that it is."""
+        virtual = {place.name for place in body.places.values() if place.virtual}
+        tunnels = {
+            port.name: port.place or port.name
+            for port in transition.function.ports.values()
+            if port.direction == "tunnel"
+        }
+        mapped: dict[str, TypedPlace] = {}
+        for one in transition.place_maps:
+            name = tunnels.get(one.virtual, one.virtual)
+            if name not in virtual:
+                self.report(unknown_name(one.spot, "virtual place", name, sorted(virtual), "the inner net"))
+            elif one.real not in places:
+                self.report(unknown_name(one.spot, "place", one.real, places, "the net"))
+            elif name in mapped:
+                self.report(one.spot.problem(f"the virtual place {name!r} is mapped twice"))
+            else:
+                mapped[name] = places[one.real]
+        return mapped
+
+    def _inner_places(
+        self,
+        function: Defun,
+        direction: str,
+        types: Mapping[str, ValueType],
+        inner: Mapping[str, TypedPlace],
+    ) -> dict[str, str]:
+        """Return port -> place of the net that is built, for the ports of a subnet."""
+        found = {}
+        for port in function.ports.values():
+            if not (port.is_input if direction == "in" else port.is_output):
+                continue
+            if not port.place:
+                self.report(place_missing(port))
+            elif port.place not in inner:
+                self.report(unknown_name(port.spot, "place", port.place, inner, "the net of this function"))
+            elif port.name in types:
+                check_port(self.building, port, types[port.name], inner[port.place])
+                found[port.name] = inner[port.place].name
+        return found
+
+    def _arcs(self, joints: Joints, places: Mapping[str, TypedPlace]) -> tuple[InputArc, ...]:
+        arcs = []
+        for port, connection in joints.inputs.items():
+            if port not in joints.types:
+                continue
+            name = places[connection.place].name
+            if connection.kind == COUNT:
+                name = self._counter_of(name)
+            consumed = connection.kind in ("in", "inout")
+            arcs.append(InputArc(port, name, consumed=consumed))
+        return tuple(arcs)
+
+    def _counter_of(self, place: str) -> str:
+        """Return the place that has the number of tokens of another one; add it if it is not there."""
+        name = f"number of {place}"
+        if name not in self.building.net.places:
+            self.building.net.places[name] = Place(name, may_keep=True, counts=place)
+            self.building.made.groups["place", name] = self.building.made.groups.get(("place", place), ())
+        return name
+
+    def _condition(
+        self, transition: NetTransition, joints: Joints, arcs: Sequence[InputArc]
+    ) -> FunctionCall | None:
+        """Return what all conditions of a transition and of its function say together."""
+        calls: list[FunctionCall] = []
+        names = [arc.name for arc in arcs]
+        types = _input_types(transition, joints, arcs)
+        for text in (*transition.function.conditions, *transition.conditions):
+            expression = self.building.parsed(text)
+            if expression is None:
+                continue
+            used = names_in(expression)
+            inputs = {name: kind for name, kind in types.items() if name in used}
+            function = self.building.caught(partial(compile_condition, inputs=inputs), expression)
+            if function is not None and inputs.keys() <= set(names):
+                calls.append(FunctionCall(function, tuple(names.index(name) for name in inputs)))
+        return all_of(calls)
+
+    def _expression(
+        self,
+        transition: NetTransition,
+        body: Text,
+        joints: Joints,
+        places: Mapping[str, TypedPlace],
+        path: Path,
+    ) -> None:
+        arcs = self._arcs(joints, places)
+        condition = self._condition(transition, joints, arcs)
+        wanted = dict.fromkeys(
+            connection.port for connection in (*joints.outputs, *joints.eureka, *joints.responses)
+        )
+        results = {name: joints.types[name] for name in wanted if name in joints.types}
+        inputs = _input_types(transition, joints, arcs)
+        results_of = self.building.compiled(body, partial(compile_results, inputs=inputs, results=results))
+        if results_of is None or not self._can_fire(transition, joints):
+            return
+        outputs, output_arcs = _outputs(joints.outputs, list(results), places)
+        self.building.add_transition(
+            _direct(
+                ".".join((*path, transition.name)),
+                arcs,
+                results_of,
+                outputs,
+                output_arcs,
+                condition=condition,
+                priority=transition.priority or 0,
+                ends_groups=_eureka(joints, list(results)),
+            ),
+            path,
+        )
+
+
+def _input_types(transition: NetTransition, joints: Joints, arcs: Sequence[InputArc]) -> dict[str, ValueType]:
+    """Return the types of the inputs: those of the arcs first, in their order."""
+    names = [arc.name for arc in arcs]
+    names += [
+        port.name for port in transition.function.ports.values() if port.is_input and port.name not in names
+    ]
+    return {name: joints.types[name] for name in names if name in joints.types}
+
+
+def _eureka(joints: Joints, results: Sequence[str]) -> int:
+    """Return which of the results names groups of tasks that end; -1 if none does."""
+    named = [one.port for one in joints.eureka if one.port in results]
+    return results.index(named[0]) if named else -1
+
+
+class OutputPort(Struct, frozen=True):
+    """One output of a transition.
+
+    Attributes:
+        name: of the port.
+        position: of its value among the results.
+        elements: of a list that falls apart, the type that its elements must have; None: it does not.
+    """
+
+    name: str
+    position: int
+    elements: ValueType | None = None
+
+
+def _outputs(
+    connections: Sequence[Connection], names: Sequence[str], places: Mapping[str, TypedPlace]
+) -> tuple[tuple[OutputPort, ...], tuple[OutputArc, ...]]:
+    """Return the outputs for some results, and their arcs; a list that falls apart has its own."""
+    outputs = [OutputPort(name, position) for position, name in enumerate(names)]
+    arcs = []
+    for connection in connections:
+        if connection.port not in names:
+            continue
+        place = places[connection.place]
+        is_many = connection.kind == "out-many"
+        elements = (place.type or ANY) if is_many else None
+        output = OutputPort(connection.port, names.index(connection.port), elements)
+        if output not in outputs:
+            outputs.append(output)
+        arcs.append(OutputArc(place.name, outputs.index(output)))
+    return tuple(outputs), tuple(arcs)
+
+
+def _direct(
+    name: str,
+    arcs: tuple[InputArc, ...],
+    function: Callable[..., Sequence[object]],
+    outputs: tuple[OutputPort, ...],
+    output_arcs: tuple[OutputArc, ...],
+    *,
+    condition: FunctionCall | None = None,
+    priority: int = 0,
+    ends_groups: int = -1,
+) -> Transition:
+    """Return a transition that the engine fires itself; its function returns the results."""
+    if any(output.elements is not None for output in outputs):
+        function = _split(function, outputs)
+    return Transition(
+        name=name,
+        run=function,
+        inputs=arcs,
+        outputs=tuple((output.name, output.elements is not None) for output in outputs),
+        output_arcs=output_arcs,
+        condition=condition,
+        priority=priority,
+        inline_call=FunctionCall(function, tuple(range(len(arcs)))),
+        is_inline=True,
+        is_direct=True,
+        ends_groups=ends_groups,
+    )
+
+
+def _same(*values: object) -> Sequence[object]:
+    return values
+
+
+def _split(
+    function: Callable[..., Sequence[object]], outputs: Sequence[OutputPort]
+) -> Callable[..., Sequence[object]]:
+    """Return what returns the value of each output, lists checked for their elements."""
+
+    def call(*values: object) -> list[object]:
+        found = function(*values)
+        return [
+            found[one.position] if one.elements is None else elements(found[one.position], one.elements)
+            for one in outputs
+        ]
+
+    return call
+
+
+def elements(values: XpnetValue, kind: ValueType) -> XpnetValue:
+    """Return a list whose elements are to be tokens of a type.
+
+    Raises:
+        BadXpnetValue: one is of another type.
+    """
+    for number, value in enumerate(values, 1):
+        if not is_of(value, kind):
+            there = type_of(value)
+            raise BadXpnetValue(f"element {number} of the list is of type {there}, and {kind} is needed")
+    return values

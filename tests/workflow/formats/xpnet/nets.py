@@ -1,0 +1,48 @@
+"""Nets of xpnet inside tests: read from a text, and run to their end without tasks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, ReadOptions, Source
+from gspc_trio.workflow.formats.xpnet.files import XpnetFormat
+
+
+def read(text: str, files: Mapping[str, str] | None = None) -> ForeignWorkflow:
+    found = {name: one.encode() for name, one in (files or {}).items()}
+    return XpnetFormat().read(Source("net.xpnet", text.encode(), found.get), ReadOptions())
+
+
+def net(body: str, ports: str = "") -> str:
+    """A whole file: ports, and what is in its net."""
+    return f'<defun name="main">{ports}<net>{body}</net></defun>'
+
+
+def place(name: str, kind: str = "int", tokens: Sequence[str] = (), attributes: str = "") -> str:
+    values = "".join(f"<token><value>{token}</value></token>" for token in tokens)
+    return f'<place name="{name}" type="{kind}" {attributes}>{values}</place>'
+
+
+def outputs(text: str, *settings: str, files: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    """Output port -> values as xpnet writes them, after all that is inline has fired."""
+    foreign = read(text, files)
+    workflow = foreign.workflow(settings)
+    engine = WorkflowEngine(workflow.net, workflow.values, dumps=pickle.dumps, loads=pickle.loads)
+    while engine.next() is not None or engine.has_more:
+        pass
+    engine.check()
+    return {
+        port: [foreign.show_value(port, value) for value in values]
+        for port, values in engine.outputs().items()
+    }
+
+
+def problems(text: str, files: Mapping[str, str] | None = None) -> list[str]:
+    """What is wrong with a file, without its name."""
+    with pytest.raises(FormatError) as caught:
+        read(text, files)
+    return [str(problem).removeprefix("net.xpnet:") for problem in caught.value.problems]
