@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.endless import Endless
@@ -16,12 +14,9 @@ from gspc_trio.workflow.flight import TaskGroups
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
-from gspc_trio.workflow.ports import Ports
+from gspc_trio.workflow.net_state import NetState
 from gspc_trio.workflow.runtime import (
-    RunningNet,
     RunningTransition,
-    describe_net,
-    explain_stuck,
 )
 from gspc_trio.workflow.search import Binding, SearchPaused
 from gspc_trio.workflow.state import (
@@ -48,7 +43,7 @@ RESTORABLE = frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELL
 """States from which a task can be made ready again."""
 
 
-class WorkflowEngine:
+class WorkflowEngine(NetState):
     """Runs one net: says which tasks are ready, and takes their results in (WE-1).
 
     Inline transitions fire inside :meth:`next`, some at a time: :attr:`has_more` says whether to ask once
@@ -102,10 +97,7 @@ class WorkflowEngine:
         self.ports.begin(given)
 
     def _prepare(self, net: Net, codec: TokenCodec) -> None:
-        self.net = net
-        self.codec = codec
-        self.running = RunningNet(net, codec)
-        self.ports = Ports(self.running)
+        NetState.__init__(self, net, codec)
         self.code_table: list[CodeEntry] = []
         self.named: set[str] = set()
         self._code_ids: dict[str, int] = {}
@@ -119,13 +111,7 @@ class WorkflowEngine:
             transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
             for transition in net.transitions.values()
         }
-        self.activities: dict[TaskId, Activity] = {}
         self._again: dict[TaskId, None] = {}  # ordered: to be returned by next once more
-        self._counts = dict.fromkeys(
-            (TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED),
-            0,
-        )
-        self.last_task_id = 0
         self.has_more = False
         self.inline_fired = 0
         self.discarded: list[TaskId] = []
@@ -463,79 +449,6 @@ class WorkflowEngine:
         self._endless.reset()
         self.ports.put(port, tokens, encoded)
 
-    def outputs(self) -> dict[str, list[Value]]:
-        """Return the values at each output port, in the order in which they came."""
-        decode = self.codec.decode
-        return {name: [decode(token) for token in self.running.places[name]] for name in self.net.outputs}
-
-    def output_ports(self) -> Sequence[str]:
-        """Return the names of the output ports."""
-        return tuple(self.net.outputs)
-
-    def output_tokens(self, port: str, seen: int) -> list[Token]:
-        """Return the tokens at an output port but for the first ``seen``, oldest first."""
-        place = self.running.places[port]
-        newest = list(islice(reversed(place), max(0, len(place) - seen)))
-        newest.reverse()
-        return newest
-
-    def value_of(self, token: Token) -> Value:
-        """Return the value of a token."""
-        return self.codec.decode(token)
-
-    def counts(self) -> dict[TaskState, int]:
-        """Return the number of tasks in each state; SUBMITTED are those extracted."""
-        return dict(self._counts)
-
-    def state(self, task_id: TaskId) -> TaskState:
-        """Return the state of a task.
-
-        Raises:
-            KeyError: there never was such a task.
-        """
-        activity = self.activities.get(task_id)
-        if activity is not None:
-            return activity.state
-        if 0 < task_id <= self.last_task_id:
-            return TaskState.FINISHED
-        raise KeyError(task_id)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a termination transition has ended the workflow: nothing more is handed out."""
-        return self.running.is_stopped
-
-    def is_at_rest(self) -> bool:
-        """Return whether no task is ready or extracted and nothing can fire; failed ones may remain.
-
-        Raises:
-            TransitionFailed: a condition raised.
-        """
-        if self._counts[TaskState.SUBMITTED] or self._counts[TaskState.READY]:
-            return False
-        return self.is_stopped or not self.running.can_fire()
-
-    def describe(self) -> NetStatus:
-        """Return the net and how far it is."""
-        active: dict[str, dict[TaskState, int]] = {}
-        for activity in self.activities.values():
-            states = active.setdefault(activity.transition.description.name, {})
-            states[activity.state] = states.get(activity.state, 0) + 1
-        return describe_net(self.running, active)
-
-    def explain_stuck(self) -> list[str]:
-        """Return what keeps the workflow from going on, a line each; empty if it is finished or at work."""
-        if self.is_stopped or not self.is_at_rest():
-            return []
-        if self.ports.waits and not self.activities:
-            return []
-        kept = []
-        for task_id, activity in self.activities.items():
-            name = activity.transition.description.name
-            why = f": {activity.error.message}" if activity.error else ""
-            kept.append(f"task {task_id} ({name}) was {activity.state} and keeps the tokens it took{why}")
-        return kept + explain_stuck(self.running)
-
     def dump(self) -> dict[str, Plain]:
         """Return the whole state as plain data, at any time (WE-1)."""
         running = self.running
@@ -592,10 +505,6 @@ class WorkflowEngine:
 
     def check(self) -> None:
         """Assert that queues, states and counts agree."""
-        self.running.check()
-        for state in (TaskState.READY, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED):
-            there = sum(activity.state is state for activity in self.activities.values())
-            assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
-        assert self._counts[TaskState.FINISHED] + len(self.activities) == self.last_task_id, "a task was lost"
+        super().check()
         for transition in self.running.transitions.values():
             check_tasks(transition, self.activities, self._again)
