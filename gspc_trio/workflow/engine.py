@@ -9,7 +9,6 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
-from gspc_trio.workflow.endless import Endless
 from gspc_trio.workflow.flight import TaskGroups
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import StockedPlace
@@ -33,7 +32,7 @@ from gspc_trio.workflow.state import (
     load_held,
     load_net,
 )
-from gspc_trio.workflow.structure import distances
+from gspc_trio.workflow.structure import Endless, distances
 from gspc_trio.workflow.tokens import Plain, Token, TokenCodec, Value
 
 FIRINGS_MAX = 16

@@ -1,11 +1,19 @@
-"""Structure of a net, from its arcs alone: distances to the end, what follows what, and endless loops."""
+"""Structure of a net: distances to the end, what follows what, and loops that go on for ever."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, Transition
+from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
+
+ADVICE = (
+    "make its condition become false, or let a task do the work; "
+    "to allow more firings, use Net({!r}, inline_firings_max=...)"
+)
+"""What the author of a net can do."""
 
 Graph = Mapping[str, Iterable[str]]
 """Transition -> those that take or read what it puts somewhere."""
@@ -147,3 +155,55 @@ def _steps_from_start(net: Net) -> dict[str, int]:
                     filled[arc.place] = steps[user] + 1
                     queue.append(arc.place)
     return steps
+
+
+class EndlessLoop(TransitionFailed):
+    """Inline transitions have fired very often, and nothing else happens."""
+
+    def __init__(self, names: list[str], number: int, net: Net) -> None:
+        first, *others = names
+        also = f" (with {', '.join(map(repr, others))})" if others else ""
+        WorkflowError.__init__(
+            self,
+            f"transition {first!r}{also} has fired inline {number:,} times without a task in between, and "
+            f"would never stop: {net.endless_advice or ADVICE.format(net.name)}",
+        )
+
+
+class Endless:
+    """Counts firings of those inline transitions that nothing but their conditions can stop.
+
+    Others are not counted: they use up tokens, of which there are only so many. The count begins anew with
+    each task that is handed out, each result, and each token that comes from outside.
+
+    Args:
+        net: the workflow; its ``inline_firings_max`` is what is allowed.
+        running: the same, running.
+    """
+
+    def __init__(self, net: Net, running: RunningNet) -> None:
+        self._net = net
+        self._suspects = {name: running.transitions[name] for name in sorted(could_fire_for_ever(net))}
+        for suspect in self._suspects.values():
+            suspect.is_suspect = True
+        self._fired = 0
+        self._half_way: dict[str, int] = {}
+
+    def reset(self) -> None:
+        """Something else has happened."""
+        self._fired = 0
+
+    def note(self, transition: RunningTransition) -> None:
+        """One of the inline transitions that are counted is about to fire.
+
+        Raises:
+            EndlessLoop: it, or another one, has fired too often.
+        """
+        self._fired += 1
+        most = self._net.inline_firings_max
+        if self._fired == most // 2:
+            self._half_way = {name: suspect.fired for name, suspect in self._suspects.items()}
+        elif self._fired > most:
+            often = {name: one.fired - self._half_way.get(name, 0) for name, one in self._suspects.items()}
+            names = sorted((name for name in often if often[name]), key=lambda name: -often[name])
+            raise EndlessLoop(names or [transition.description.name], most, self._net)

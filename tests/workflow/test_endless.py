@@ -13,9 +13,8 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.endless import EndlessLoop
 from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
-from gspc_trio.workflow.structure import could_fire_for_ever, distances
+from gspc_trio.workflow.structure import EndlessLoop, could_fire_for_ever, distances
 from tests.workflow.support import engine_for, next_task
 
 

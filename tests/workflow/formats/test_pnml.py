@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from gspc_trio.workflow.definition import SettingError
-from gspc_trio.workflow.endless import EndlessLoop
 from gspc_trio.workflow.formats.format import Format, ReadOptions, Source, find_format, recognise
 from gspc_trio.workflow.formats.pnml.files import PnmlFormat
 from gspc_trio.workflow.formats.pnml.running import PnmlWorkflow
 from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.structure import EndlessLoop
 from tests.workflow.formats.support import problems_of, run_to_end
 from tests.workflow.support import engine_for
 
