@@ -198,8 +198,7 @@ def _place() -> ComputePlace:
     place = current_place()
     if place is None or not place.task_id:
         raise RuntimeError(
-            "current_executor() is for the code of tasks, and no task runs here: make an Executor() instead; "
-            "a thread that a task has started gets from it what its current_executor() returned"
+            "current_executor() is for the code of tasks, and no task runs here: make an Executor() instead"
         )
     return place
 

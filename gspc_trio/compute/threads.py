@@ -69,6 +69,7 @@ class ThreadHost:
         """Serve until the RIF closes the control channel."""
         self._output.install()
         offer_place(lambda: getattr(_places, "place", None))
+        _have_threads_inherit(self._output)
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wakeup, select.POLLIN)
@@ -215,6 +216,27 @@ class _ProgramWatch:
             return False
 
 
+def _have_threads_inherit(output: ThreadOutput) -> None:
+    """Let each thread that a task starts print as that task, and find its place (``core.current``)."""
+    start = threading.Thread.start
+
+    def start_inheriting(thread: threading.Thread) -> None:
+        place, parts = getattr(_places, "place", None), output.parts
+
+        def run_inheriting() -> None:
+            del thread.__dict__["run"]
+            _places.place = place
+            if parts is not None:
+                output.begin_as(parts)
+            thread.run()
+
+        if place is not None:
+            thread.__dict__["run"] = run_inheriting
+        start(thread)
+
+    setattr(threading.Thread, start.__name__, start_inheriting)
+
+
 class ThreadOutput:
     """What each thread prints by Python; other code writes to files that nobody reads."""
 
@@ -230,6 +252,15 @@ class ThreadOutput:
         """Keep what the calling thread prints from now on."""
         self._kept.parts = (bytearray(), bytearray())
 
+    def begin_as(self, parts: tuple[bytearray, bytearray]) -> None:
+        """Let what the calling thread prints from now on be the output of the thread that these are of."""
+        self._kept.parts = parts
+
+    @property
+    def parts(self) -> tuple[bytearray, bytearray] | None:
+        """What the calling thread has printed; None if nobody keeps that."""
+        return getattr(self._kept, "parts", None)
+
     def take(self) -> tuple[bytes, bytes]:
         """Return the last part of what the calling thread has printed since the last call."""
         stdout, stderr = self._kept.parts
@@ -242,9 +273,8 @@ class ThreadOutput:
         """Do nothing: nothing is put back after a task."""
 
     def write(self, index: int, data: bytes) -> None:
-        """Keep the last part of what the calling thread prints; a thread of a task's own keeps nothing."""
-        parts: Any = getattr(self._kept, "parts", None)
-        if parts is not None:
+        """Keep the last part of what the calling thread prints."""
+        if (parts := self.parts) is not None:
             kept = parts[index]
             kept += data
             del kept[:-OUTPUT_BYTES_MAX]

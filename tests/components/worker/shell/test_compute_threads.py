@@ -16,6 +16,7 @@ from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.code import function_code, program_code
 from gspc_trio.core.code import Program
+from gspc_trio.core.current import current_place
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Reason, TaskOptions
 from tests.components.tasks import behaviour
@@ -85,11 +86,20 @@ async def test_workers_of_a_job_are_threads_of_one_process(
 
 
 async def test_output_belongs_to_the_thread_that_prints(one: Worker, two: Worker, tmp_path: Path) -> None:
-    def talk(word: str, mine: str, theirs: str) -> None:
+    def talk(word: str, mine: str, theirs: str) -> bool:
         print(word, "first")
         behaviour.note(mine)
         behaviour.wait_for_file(mine, theirs)
-        print(word, "last")
+        found: list[object] = []
+
+        def talk_for_it() -> None:
+            print(word, "last")
+            found.append(current_place())
+
+        other = threading.Thread(target=talk_for_it)
+        other.start()
+        other.join()
+        return found == [current_place()]
 
     paths = [str(tmp_path / "one"), str(tmp_path / "two")]
     for worker, word, names in ((one, "un", paths), (two, "deux", paths[::-1])):
@@ -97,6 +107,7 @@ async def test_output_belongs_to_the_thread_that_prints(one: Worker, two: Worker
         worker.compute.hand([submission(1, 1, word, *names)])
     assert (await one.recorder.wait(1))[0].stdout == b"un first\nun last\n"
     assert (await two.recorder.wait(1))[0].stdout == b"deux first\ndeux last\n"
+    assert [value_of(worker.recorder.outcomes[0]) for worker in (one, two)] == [True, True]
 
 
 @pytest.mark.parametrize("function", [behaviour.spin_after_note, behaviour.spin_stubbornly])
