@@ -26,6 +26,7 @@ API_GROUPS = {
         *("Workflow", "Net", "take", "each", "forward", "Program", "SourceFile"),
         *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
+    "Pools of tasks": ("task", "pool", "DataLayout"),
     "Patterns": ("farm", "map_reduce", "pipeline", "stage", "accumulate", "keep", "discard"),
     "Run-time system and jobs, in trio programs": (
         *(

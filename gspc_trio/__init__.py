@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gspc_trio.workflow.patterns.filters import discard, keep
     from gspc_trio.workflow.patterns.map_reduce import map_reduce
     from gspc_trio.workflow.patterns.pipeline import pipeline, stage
+    from gspc_trio.workflow.patterns.pool import DataLayout, pool, task
 
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
@@ -60,6 +61,7 @@ _HOMES = {
     "CacheSettings": "gspc_trio.components.job.cache",
     "CallFailed": "gspc_trio.components.rts.shell.direct",
     "Data": "gspc_trio.core.staging",
+    "DataLayout": "gspc_trio.workflow.patterns.pool",
     "DataLost": "gspc_trio.iml.errors",
     "Executor": "gspc_trio.executor",
     "ExecutorBroken": "gspc_trio.executor",
@@ -109,6 +111,7 @@ _HOMES = {
     "open_worker": "gspc_trio.components.rts.shell.direct",
     "optional": "gspc_trio.core.staging",
     "pipeline": "gspc_trio.workflow.patterns.pipeline",
+    "pool": "gspc_trio.workflow.patterns.pool",
     "publish": "gspc_trio.core.published",
     "read_published": "gspc_trio.core.published",
     "replicated": "gspc_trio.iml.layout",
@@ -117,6 +120,7 @@ _HOMES = {
     "stage": "gspc_trio.workflow.patterns.pipeline",
     "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
+    "task": "gspc_trio.workflow.patterns.pool",
     "transformation": "gspc_trio.workflow.definition",
 }
 
@@ -129,6 +133,7 @@ __all__ = [
     "CacheSettings",
     "CallFailed",
     "Data",
+    "DataLayout",
     "DataLost",
     "Executor",
     "ExecutorBroken",
@@ -179,6 +184,7 @@ __all__ = [
     "open_worker",
     "optional",
     "pipeline",
+    "pool",
     "publish",
     "read_published",
     "replicated",
@@ -187,6 +193,7 @@ __all__ = [
     "stage",
     "striped",
     "take",
+    "task",
     "transformation",
 ]
 

@@ -55,8 +55,8 @@ class ReadingOptions:
     format: Annotated[
         str,
         Parameter(
-            help="Format of the workflow file: python, pnml, xpnet, or one that an installed package offers. "
-            "By default its suffix and its beginning decide."
+            help="Format of the workflow file: python, pnml, tasks, wfformat, xpnet, or one that an "
+            "installed package offers. By default its suffix and its beginning decide."
         ),
     ] = ""
     tasks: Annotated[
@@ -150,7 +150,7 @@ def make_files(loaded: LoadedWorkflow) -> None:
     missing = [file for file in files if not _is_there(file)]
     if not missing:
         return
-    from gspc_trio.workflow.formats.in_tasks.recorded import write_zeros
+    from gspc_trio.workflow.formats.in_tasks.python import write_zeros
 
     wanted, free = sum(file.size_bytes for file in missing), shutil.disk_usage(Path.cwd()).free
     if wanted > free:

@@ -95,10 +95,10 @@ class LayerSerializer:
             self._with_server(lambda client: client.write(parts.pieces, data_id))
         return parts.reference(data_id, self.host)
 
-    def publish(self, name: str, value: object) -> None:
-        """Keep a value under a name; see ``core.published``."""
+    def publish(self, name: str, value: object, copies: int = 1) -> None:
+        """Keep a value under a name, on so many hosts; see ``core.published``."""
         pieces = values.published_pieces(value)
-        self._with_server(lambda client: client.publish(name, pieces))
+        self._with_server(lambda client: client.publish(name, pieces, copies))
 
     def read_published(self, name: str) -> Any:
         """Return the value of a name; see ``core.published``."""

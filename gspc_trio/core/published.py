@@ -9,8 +9,8 @@ from typing import Any, Protocol
 class NamedData(Protocol):
     """Data by name, as a task has it."""
 
-    def publish(self, name: str, value: object) -> None:
-        """Keep a value under a name."""
+    def publish(self, name: str, value: object, copies: int = 1) -> None:
+        """Keep a value under a name, on so many hosts."""
         ...
 
     def read_published(self, name: str) -> Any:
@@ -31,7 +31,7 @@ NO_LAYER = (
 )
 
 
-def publish(name: str, value: object) -> None:
+def publish(name: str, value: object, *, copies: int = 1) -> None:
     """Within a task: keep a value in the memory layer of its job under a name.
 
     Later tasks, of whatever job on that layer, and the application read it by its name. It stays when the
@@ -41,13 +41,14 @@ def publish(name: str, value: object) -> None:
         name: of the data.
         value: ``bytes`` and memory are kept as they are, other values encoded; who reads large arrays has no
             copy of them.
+        copies: on so many hosts it lies.
 
     Raises:
         BadValue: the value cannot be sent to another process.
         NoNamedData: this is no task of a job with a memory layer.
-        NoRoom: it has no room.
+        NoRoom: it has no room, or there are fewer hosts than copies.
     """
-    _layer().publish(name, value)
+    _layer().publish(name, value, copies)
 
 
 def read_published(name: str) -> Any:

@@ -310,15 +310,18 @@ class LocalClient:
             raise
         return str(made)
 
-    def publish(self, name: str, pieces: list[memoryview]) -> None:
-        """Make data of these pieces and give it a name, in place of what has it now.
+    def publish(self, name: str, pieces: list[memoryview], copies: int = 1) -> None:
+        """Make data of these pieces, on so many hosts, and give it a name, in place of what has it now.
 
         Raises:
             ImlError: there is no room.
             TypeError, ValueError: the name is no text, or it is empty or very long.
         """
         check_request(PUBLISH, (self.job, "", name))  # before there is data that has no name
-        self._ask(PUBLISH, self.job, self.write(pieces), name)
+        data_id = self.write(pieces)
+        if copies > 1:
+            self._ask(COPY, self.job, data_id, copies)
+        self._ask(PUBLISH, self.job, data_id, name)
 
     def close(self) -> None:
         """Close the connection: what is mapped stays so, but may be taken for unused."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, Transition
@@ -207,3 +207,27 @@ class Endless:
             often = {name: one.fired - self._half_way.get(name, 0) for name, one in self._suspects.items()}
             names = sorted((name for name in often if often[name]), key=lambda name: -often[name])
             raise EndlessLoop(names or [transition.description.name], most, self._net)
+
+
+def find_cycle(parents: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return tasks each of which waits for the next one, the first once more at the end; [] if none do."""
+    done: set[str] = set()
+    for start in parents:
+        path: dict[str, Iterator[str]] = {}
+        stack = [start] if start not in done else []
+        while stack:
+            task = stack[-1]
+            if task not in path:
+                path[task] = iter(parents[task])
+            for parent in path[task]:
+                if parent in path:
+                    names = list(path)
+                    return [*names[names.index(parent) :], parent]
+                if parent not in done:
+                    stack.append(parent)
+                    break
+            else:
+                stack.pop()
+                del path[task]
+                done.add(task)
+    return []

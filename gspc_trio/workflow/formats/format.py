@@ -29,6 +29,7 @@ BUILT_IN = {
     "pnml": ("gspc_trio.workflow.formats.pnml.files", "PnmlFormat"),
     "wfformat": ("gspc_trio.workflow.formats.wfformat.files", "WfFormat"),
     "xpnet": ("gspc_trio.workflow.formats.xpnet.files", "XpnetFormat"),
+    "tasks": ("gspc_trio.workflow.formats.task_file.files", "TaskFileFormat"),
 }
 """Name of a format -> its module and class. The module itself loads in a moment: what only reading needs is
 imported when it reads."""
@@ -86,6 +87,14 @@ def _nothing_beside(_: str) -> None:
     """Find no other file."""
 
 
+Function: TypeAlias = Callable[..., object]
+
+
+def _no_functions(name: str) -> Mapping[str, Function]:
+    """Find no Python file."""
+    raise ValueError(f"there is no file {name}")
+
+
 class Source(Struct, frozen=True):
     """A file to be read.
 
@@ -94,18 +103,17 @@ class Source(Struct, frozen=True):
         data: all of it.
         find: name of another file -> what is in it, None if there is none. Names are relative to the
             directory of the file, then to those of ``-I``.
+        functions: name of a Python file beside it -> its functions, which tasks may call; raises ValueError.
     """
 
     path: str
     data: bytes
     find: Callable[[str], bytes | None] = _nothing_beside
+    functions: Callable[[str], Mapping[str, Function]] = _no_functions
 
     def problem(self, message: str, line: int = 0, column: int = 0) -> Problem:
         """Return a problem of this file."""
         return Problem(self.path, line, column, message)
-
-
-Function: TypeAlias = Callable[..., object]
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):

@@ -213,9 +213,15 @@ def read_foreign(
                     return data
         return None
 
+    def functions_of(name: str) -> dict[str, Function]:
+        found, sources = _functions(path.resolve().parent / name, "file of code")
+        modules.update(sources)
+        digest.update(_fingerprint(sources).encode())
+        return found
+
     data = path.read_bytes()
     digest.update(data)
-    foreign = chosen.read(Source(str(path), data, find), options)
+    foreign = chosen.read(Source(str(path), data, find, functions_of), options)
     return foreign, modules, digest.hexdigest()
 
 

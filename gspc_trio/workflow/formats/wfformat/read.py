@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.formats.format import FormatError, Problem, Source
-from gspc_trio.workflow.formats.wfformat.trace import VERSIONS, RecordedMachine, Trace, TraceTask, find_cycle
+from gspc_trio.workflow.formats.wfformat.trace import VERSIONS, RecordedMachine, Trace, TraceTask
+from gspc_trio.workflow.structure import find_cycle
 
 JsonPath: TypeAlias = tuple[str | int, ...]
 """Keys and indices that lead from the top to a value."""

@@ -17,7 +17,7 @@ from gspc_trio.workflow.formats.format import (
     ReadOptions,
     Source,
 )
-from gspc_trio.workflow.formats.in_tasks.recorded import RecordedWork, SyntheticFile
+from gspc_trio.workflow.formats.in_tasks.python import RecordedWork, SyntheticFile
 from gspc_trio.workflow.formats.wfformat.trace import Trace, TraceTask
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.settings import TaskSettings

@@ -73,27 +73,3 @@ class Trace(Struct, frozen=True):
         for task in self.tasks.values():
             for parent in task.parents:
                 yield parent, task.task_id
-
-
-def find_cycle(parents: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return tasks each of which waits for the next one, the first once more at the end; [] if none do."""
-    done: set[str] = set()
-    for start in parents:
-        path: dict[str, Iterator[str]] = {}
-        stack = [start] if start not in done else []
-        while stack:
-            task = stack[-1]
-            if task not in path:
-                path[task] = iter(parents[task])
-            for parent in path[task]:
-                if parent in path:
-                    names = list(path)
-                    return [*names[names.index(parent) :], parent]
-                if parent not in done:
-                    stack.append(parent)
-                    break
-            else:
-                stack.pop()
-                del path[task]
-                done.add(task)
-    return []

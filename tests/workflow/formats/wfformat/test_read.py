@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from gspc_trio.workflow.formats.format import FormatError, Source
 from gspc_trio.workflow.formats.wfformat.read import find_offsets, read_trace
-from gspc_trio.workflow.formats.wfformat.trace import RecordedMachine, Trace, TraceTask, find_cycle
+from gspc_trio.workflow.formats.wfformat.trace import RecordedMachine, Trace, TraceTask
 from gspc_trio.workflow.formats.wfformat.write import write_trace
+from gspc_trio.workflow.structure import find_cycle
 
 
 def wfformat(tasks: Any, execution: Any = None, **more: Any) -> str:

@@ -14,7 +14,7 @@ from gspc_trio.records.facts import JobChanged, ResourceChanged, StreamOpened, T
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError
 from gspc_trio.workflow.formats.format import FormatError, NewFile, ReadOptions, Source, Surroundings
-from gspc_trio.workflow.formats.in_tasks.recorded import RecordedWork, SyntheticFile
+from gspc_trio.workflow.formats.in_tasks.python import RecordedWork, SyntheticFile
 from gspc_trio.workflow.formats.wfformat.read import read_trace
 from gspc_trio.workflow.formats.wfformat.running import TraceWorkflow, running_trace
 from gspc_trio.workflow.formats.wfformat.trace import RecordedMachine, Trace, TraceTask

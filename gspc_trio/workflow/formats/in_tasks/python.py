@@ -1,13 +1,18 @@
-"""What the tasks of a recorded run do when it is run again."""
+"""What tasks of foreign workflows and of pools run, in the processes that compute."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
+
+from gspc_trio.core.published import publish
 
 BLOCK_BYTES = 1024 * 1024
 _BURN_BYTES = 256 * 1024
@@ -75,3 +80,53 @@ def _compute(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         hashlib.sha256(data).digest()
+
+
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+
+class NextToken(Struct, frozen=True):
+    """Stands for the next token among the arguments of a task."""
+
+
+class PoolTask(Struct, frozen=True):
+    """Calls a function with tokens and values, and publishes what it returns.
+
+    Attributes:
+        function: what to call.
+        arguments: of the function, in order; :class:`NextToken` for a token.
+        threads: so many it may use; ``OMP_NUM_THREADS`` says so.
+        publishes: name under which its result is published, or "".
+        copies: of the published result, each on a host of its own.
+    """
+
+    function: Callable[..., object]
+    arguments: tuple[object, ...] = ()
+    threads: int = 1
+    publishes: str = ""
+    copies: int = 1
+
+    def __call__(self, *tokens: object) -> object:
+        """Call it."""
+        left = iter(tokens)
+        arguments = [
+            next(left) if isinstance(argument, NextToken) else argument for argument in self.arguments
+        ]
+        with _threads(self.threads):
+            result = self.function(*arguments)
+        if self.publishes:
+            publish(self.publishes, result, copies=self.copies)
+        return result
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = os.environ.get(THREADS_VARIABLE)
+    os.environ[THREADS_VARIABLE] = str(number)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[THREADS_VARIABLE]
+        else:
+            os.environ[THREADS_VARIABLE] = before

@@ -1,0 +1,1 @@
+"""Task files: tasks with data and dependencies, in TOML."""

@@ -1,0 +1,138 @@
+"""Task files in TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gspc_trio.workflow.formats.format import FormatError, Function, Source, recognise
+from gspc_trio.workflow.formats.task_file.read import TaskFileWorkflow, read_tasks
+from tests.workflow.support import Driver, engine_for
+
+FILE = """name = "two"
+[[task]]
+id = "make"
+code = "steps.py:double"
+arguments = [4]
+
+[[task]]
+id = "use"
+code = "steps.py:double"
+dependencies = ["make"]
+threads = 2
+attempts = 3
+output = {source = "iml:result", location = ["n1"], policy = "replicated:2"}
+"""
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def functions(name: str) -> Mapping[str, Function]:
+    if name != "steps.py":
+        raise ValueError(f"there is no file {name}")
+    return {"double": double}
+
+
+def read(text: str | bytes) -> TaskFileWorkflow:
+    data = text.encode() if isinstance(text, str) else text
+    return read_tasks(Source("t.toml", data, functions=functions))
+
+
+def problems(text: str | bytes) -> list[str]:
+    with pytest.raises(FormatError) as error:
+        read(text)
+    return str(error.value).splitlines()
+
+
+def test_a_task_file_is_recognised_by_its_tasks() -> None:
+    found = recognise(".toml", FILE.encode())
+    assert found is not None
+    assert found.name == "tasks"
+
+
+def test_tasks_are_read_with_all_that_they_say() -> None:
+    workflow = read(
+        FILE.replace('output = {source = "iml:result"', 'output = {source = ""').replace(':2"}', ':1"}')
+    )
+    assert workflow.net.name == "two"
+    assert Driver(engine_for(workflow.net)).run().engine.outputs() == {"use": [16]}
+    described = read(FILE).net.transitions["use"]
+    assert described.options.attempts == 3
+    assert len(described.shape.requirements) == 2
+    assert described.shape.requirements[0].preferences == ("n1.node",)
+
+
+def test_all_that_is_wrong_is_said_with_its_line() -> None:
+    text = """nam = 1
+[[task]]
+id = "a"
+code = "steps.py:doubel"
+[[task]]
+id = "a"
+program = "x"
+[[task]]
+input = 3
+code="elsewhere.py:x"
+[[task]]
+id = "d"
+code = "steps.py:double"
+threads = 0
+[[task]]
+id = "e"
+dependencies = "a"
+location = "n1"
+"""
+    assert problems(text) == [
+        "t.toml: there is no 'nam'; there are: name, task (did you mean 'name'?)",
+        "t.toml:4: steps.py has no function 'doubel'; it has: double (did you mean 'double'?)",
+        "t.toml:6: two tasks have the id 'a'",
+        "t.toml:7: the arguments of a program are a list of words, not one string: 'x'; for a shell line say "
+        "['sh', '-c', line]",
+        "t.toml:8: id is missing",
+        "t.toml:9: input is a URI, or has source, location and policy; it is 3",
+        "t.toml:10: there is no file elsewhere.py",
+        "t.toml:11: task 'd': threads must be at least 1, not 0",
+        't.toml:16: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
+        "t.toml:17: dependencies is a list of ids, not 'a'",
+        "t.toml:18: there is no 'location'; there are: id, code, program, input, output, arguments, threads, "
+        "dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "t.toml: there are no tasks: begin each one with [[task]]"),
+        ("[[task]\n", "t.toml:1:7: this is no TOML: Expected ']]' at the end of an array declaration"),
+        ("task = 3", "t.toml: there are no tasks: begin each one with [[task]]"),
+        ("task = [3]", "t.toml: a task is written [[task]], with keys below"),
+        (
+            '[[task]]\nid="a"\ncode="steps.py:double"\ndependencies=["a"]\n',
+            "t.toml:2: tasks wait for each other in a circle: 'a' waits for 'a'",
+        ),
+    ],
+)
+def test_what_is_no_task_file_is_one_line(text: str, said: str) -> None:
+    assert problems(text) == [said]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_nothing_but_its_own_error_leaves_the_reader(data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(FILE)))
+    piece = data.draw(
+        st.sampled_from(['"', "[[task]]", "=", "\n", "[", "1979-05-27", "{", "'''", "\\", "\0", "é"])
+    )
+    for text in (FILE[:cut], FILE[:cut] + piece + FILE[cut:], FILE[:cut] + piece + FILE[cut + 1 :]):
+        try:
+            read(text)
+        except FormatError as error:
+            said = str(error)
+            assert said.startswith("t.toml")
+    with pytest.raises(FormatError):
+        read(b"\xff" + FILE.encode())
