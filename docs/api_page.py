@@ -23,7 +23,7 @@ API_GROUPS = {
     "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken", "current_executor"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
-        *("Workflow", "Net", "take", "each", "forward", "Program", "SourceFile"),
+        *("Workflow", "Net", "take", "each", "forward", "respond", "Program", "SourceFile"),
         *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
     "Pools of tasks": ("task", "pool", "DataLayout"),
@@ -39,6 +39,7 @@ API_GROUPS = {
             "Job",
             "JobResult",
             "JobFailed",
+            "NotAnswered",
         ),
     ),
     "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead"),

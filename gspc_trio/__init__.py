@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
     from gspc_trio.components.job.shell.output import show_output
     from gspc_trio.components.job.shell.server import JobSettings
+    from gspc_trio.components.job.shell.streams import NotAnswered
     from gspc_trio.components.launcher.options import BadOption
     from gspc_trio.components.launcher.shell.service import StudyEnd, open_launcher
     from gspc_trio.components.provision.shell.hardware import hw_info
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from gspc_trio.policies.lookahead import LookAhead, WorkAhead
     from gspc_trio.policies.retry import Retry
     from gspc_trio.policies.scheduling import SchedulingPolicy
-    from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
+    from gspc_trio.workflow.arcs import WorkflowError, each, forward, respond, take
     from gspc_trio.workflow.definition import Workflow, rpc, transformation
     from gspc_trio.workflow.net import Net
     from gspc_trio.workflow.patterns.accumulate import accumulate
@@ -75,6 +76,7 @@ _HOMES = {
     "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
     "NoNamedData": "gspc_trio.core.published",
+    "NotAnswered": "gspc_trio.components.job.shell.streams",
     "NoRoom": "gspc_trio.iml.errors",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
@@ -115,6 +117,7 @@ _HOMES = {
     "publish": "gspc_trio.core.published",
     "read_published": "gspc_trio.core.published",
     "replicated": "gspc_trio.iml.layout",
+    "respond": "gspc_trio.workflow.arcs",
     "rpc": "gspc_trio.workflow.definition",
     "show_output": "gspc_trio.components.job.shell.output",
     "stage": "gspc_trio.workflow.patterns.pipeline",
@@ -148,6 +151,7 @@ __all__ = [
     "Net",
     "NoNamedData",
     "NoRoom",
+    "NotAnswered",
     "Program",
     "Requirement",
     "Resources",
@@ -188,6 +192,7 @@ __all__ = [
     "publish",
     "read_published",
     "replicated",
+    "respond",
     "rpc",
     "show_output",
     "stage",

@@ -1,4 +1,4 @@
-"""What a running job offers besides its life: functions of its workflow file, and a dump of its state."""
+"""What a running job offers besides its life: functions of its file, its ports, and a dump of its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
-from gspc_trio.components.job.messages import ApplicationCall, GetDump, GetFunctions, OfferedFunction
+from gspc_trio.cli.job_commands import JobName, RunningFile
+from gspc_trio.components.job.messages import (
+    ApplicationCall,
+    AskWorkflow,
+    ClosePort,
+    GetDump,
+    GetFunctions,
+    OfferedFunction,
+    PutToken,
+)
 from gspc_trio.components.job.shell.clients import NotServed
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow
@@ -26,6 +35,17 @@ from gspc_trio.protocol.values import RAISED_BY_USERS, dumps, loads
 from gspc_trio.workflow.definition import Offered, takes_job
 
 RtsFile: TypeAlias = Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])]
+
+
+PlaceName = Annotated[str, Parameter(help="Input port of the workflow.")]
+ValueText = Annotated[
+    str,
+    Parameter(
+        allow_leading_hyphen=True,
+        help="Value of the token: for a workflow in Python JSON, or else a text; for others as the file's "
+        "format writes it.",
+    ),
+]
 
 
 def serve_functions(job: Job, functions: Mapping[str, Offered]) -> None:
@@ -121,6 +141,30 @@ async def _list_functions(system: RunTimeSystem, job: str, *, json: bool) -> Non
 def _line(function: OfferedFunction) -> str:
     line = f"{function.name}{function.parameters}"
     return f"{line}  {function.summary}" if function.summary else line
+
+
+async def put(job: JobName, place: PlaceName, value: ValueText, *, rts: RunningFile = None) -> None:
+    """Put a token on an input port of a running job."""
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
+        await peer.call(PutToken(place, value))
+
+
+async def ask(job: JobName, place: PlaceName, value: ValueText, *, rts: RunningFile = None) -> None:
+    """Put a token on an input port of a running job, and print what the workflow answers to it."""
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
+        answer = await peer.call(AskWorkflow(place, value))
+    print(loads(answer.value))
+
+
+async def close(
+    job: JobName,
+    port: Annotated[str, Parameter(help="Input port of the workflow; without it, all that are open.")] = "",
+    *,
+    rts: RunningFile = None,
+) -> None:
+    """Say that no more tokens come to an open input port of a running job, which can end then."""
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
+        await peer.call(ClosePort(port))
 
 
 async def dump_job(job: str, *, output: Path | None = None, rts: RtsFile = None) -> None:

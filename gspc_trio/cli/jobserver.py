@@ -30,7 +30,7 @@ from gspc_trio.cli.arguments import (
 )
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.cache import CacheOptions, Caching, cache_app, cache_option
-from gspc_trio.cli.calls import begun_with_dump, call, dump_job, serve_functions
+from gspc_trio.cli.calls import ask, begun_with_dump, call, close, dump_job, put, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
     UsageError,
@@ -429,6 +429,7 @@ async def _run(
             )
         )
         serve_functions(job, workflow.functions)
+        job.notation = workflow.notation
         if watch is not None:
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
@@ -505,7 +506,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
 
 app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
-for _command in (check, convert, draw, status, wait, log, report, call, stop):
+for _command in (check, convert, draw, status, wait, log, report, call, put, ask, close, stop):
     app.command(_command)
 app.command(cache_app)
 

@@ -23,13 +23,16 @@ from msgspec import Struct, field
 
 from gspc_trio.components.job.messages import (
     ApplicationCall,
+    AskWorkflow,
     CancelTask,
+    ClosePort,
     GetDump,
     GetFunctions,
     GetJobStatus,
     GetMemory,
     GetNet,
     GetTask,
+    PutToken,
     RetryFailed,
     StopJob,
     WaitJob,
@@ -402,7 +405,7 @@ _SAID_BY: dict[str, Sequence[type]] = {
     "control to job": (
         GetJobStatus, WaitJob, ApplicationCall, Watch, GetTask,
         GetNet, GetMemory, CancelTask, RetryFailed, GetFunctions,
-        GetDump,
+        GetDump, PutToken, AskWorkflow, ClosePort,
     ),
 }  # fmt: skip
 """What is said more often than the rest, for it has a meaning there."""

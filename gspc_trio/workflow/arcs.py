@@ -114,11 +114,25 @@ class Unpassed(Struct, frozen=True):
     place: PlaceLike
 
 
+class Respond(Struct, frozen=True):
+    """The value goes back to who asked with an input token; made by :func:`respond`.
+
+    Attributes:
+        name: of the input.
+    """
+
+    name: str | int
+
+
+ANSWERS = "(answers)"
+"""The place that sends answers: a token with which somebody has asked comes there, and then the answer."""
+
 NAMED = "data:"
 """Begins the name of a place that holds published data; every transition that names the data reads it."""
 
 Source: TypeAlias = "Place | str | Take | Named | Unpassed"
-Target: TypeAlias = "Place | str | Each | Forward | Copies"
+Arrow: TypeAlias = "Place | str | Each | Forward | Copies"
+Target: TypeAlias = "Arrow | Respond"
 Sources: TypeAlias = "Source | Sequence[Source] | Mapping[str, Source]"
 Targets: TypeAlias = "Target | Sequence[Target] | Mapping[str, Target | Sequence[Target]]"
 
@@ -180,6 +194,18 @@ def forward(name: str | int, target: PlaceLike | Each, *, first: int = 0) -> For
 def place_name(place: PlaceLike) -> str:
     """Return the name of a place given as such or by name."""
     return place.name if isinstance(place, Place) else place
+
+
+def respond(name: str | int) -> Respond:
+    """Return an output arc that sends the value to who has asked with the token of the input ``name``.
+
+    ``Job.ask`` and ``gspc-jobserver ask`` put such tokens. A token that nobody has asked with has no answer.
+    Where a token is passed on with ``forward``, it can be answered further on.
+
+    Args:
+        name: of the input; its position from 0 where inputs have no names.
+    """
+    return Respond(name)
 
 
 class InputArc(Struct, frozen=True):
@@ -339,7 +365,7 @@ def output_arcs(
     Raises:
         WorkflowError: a forwarded input that is not there, a target that is none.
     """
-    wanted: list[tuple[str | None, Target]] = []
+    wanted: list[tuple[str | None, Arrow]] = []
     if isinstance(outputs, Mapping):
         for port, targets in outputs.items():
             wanted += [(port, target) for target in _listed(targets)]
@@ -369,8 +395,14 @@ def output_arcs(
     return tuple(made), tuple(ports)
 
 
-def _listed(targets: Target | Sequence[Target]) -> Iterable[Target]:
-    return [targets] if isinstance(targets, Place | str | Each | Forward | Copies) else targets
+def _listed(targets: Target | Sequence[Target]) -> Iterator[Arrow]:
+    """Yield the arcs that were written; an answer is two of them."""
+    listed = [targets] if isinstance(targets, Place | str | Each | Forward | Copies | Respond) else targets
+    for target in listed:
+        if isinstance(target, Respond):
+            yield from (Forward(target.name, ANSWERS), ANSWERS)
+        else:
+            yield target
 
 
 def _target_name(target: Place | str | Each) -> str:

@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union, cast
 
 from attrs import evolve, field, frozen
 
@@ -21,6 +21,9 @@ Report: TypeAlias = Callable[[Outputs], None]
 
 Offered: TypeAlias = Callable[..., object]
 """A function that a job serves to clients (APP-2), plain or async."""
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.ports import Notation
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
@@ -46,6 +49,7 @@ class Workflow:
         functions: name -> what the job serves to clients under that name, see :func:`rpc`.
         transformations: applied to the net in order before it runs, see :func:`transformation`.
         dump: of a job of this workflow; its state is what it starts with, in place of the values.
+        notation: how clients write values of tokens that they put; None: as JSON, or else as text.
 
     Raises:
         WorkflowError: the values do not fit the net, or the net makes no sense.
@@ -57,6 +61,7 @@ class Workflow:
     functions: Mapping[str, Offered] = field(factory=dict)
     transformations: Sequence[Transformation] = ()
     dump: Mapping[str, Plain] | None = None
+    notation: Notation | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.net, Net):

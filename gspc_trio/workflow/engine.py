@@ -33,7 +33,7 @@ from gspc_trio.workflow.state import (
     load_net,
 )
 from gspc_trio.workflow.structure import Endless, distances
-from gspc_trio.workflow.tokens import Plain, Token, TokenCodec, Value
+from gspc_trio.workflow.tokens import AskedToken, Asker, Plain, Token, TokenCodec, Value
 
 FIRINGS_MAX = 16
 """Inline transitions that fire before :meth:`WorkflowEngine.next` returns None though there is more to do."""
@@ -435,15 +435,20 @@ class WorkflowEngine(NetState):
 
     # The user's side
 
-    def put(self, port: str, values: Iterable[object]) -> None:
+    def put(self, port: str, values: Iterable[object], asker: Asker | None = None) -> None:
         """Add tokens to an input port while the workflow runs: all of them, or none.
+
+        Args:
+            port: name of the port.
+            values: of the tokens.
+            asker: who waits for an answer to them.
 
         Raises:
             WorkflowError: there is no such input port, it is closed, or ``values`` is no list.
             BadValue: one of them cannot be sent.
         """
         given = input_values(self.net, {port: values}, complete=False)[port]
-        tokens = [Token(value) for value in given]
+        tokens = [Token(one) if asker is None else AskedToken(one, None, asker) for one in given]
         encoded = tuple(map(self.codec.encode, tokens))  # it raises here, and not later: the job would end
         self._endless.reset()
         self.ports.put(port, tokens, encoded)

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Protocol
 
 from gspc_trio.workflow.arcs import Place
-from gspc_trio.workflow.tokens import Token
+from gspc_trio.workflow.tokens import AskedToken, Token
 
 STOCK_DRAWN = 1024
 """Of many values at the beginning so many become tokens at a time."""
@@ -146,6 +146,24 @@ class StockedPlace(QueuePlace):
             assert isinstance(value, bytes)
             return Token(data=value)
         return Token(value)
+
+
+class AnswerPlace(QueuePlace):
+    """The place that sends answers to those who have asked; no token stays there."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, description: Place) -> None:
+        super().__init__(description)
+        self._asked: Token | None = None
+
+    def put(self, token: Token) -> None:
+        """Take the token with which somebody may have asked, or, after it, the answer."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            self._asked = token
+        elif isinstance(asked, AskedToken):
+            asked.asker.answer(token)
 
 
 class StreamPort(QueuePlace):

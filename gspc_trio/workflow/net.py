@@ -20,6 +20,7 @@ from gspc_trio.core.similar import did_you_mean, most_similar
 from gspc_trio.core.staging import Stage
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.workflow.arcs import (
+    ANSWERS,
     NAMED,
     InputArc,
     OutputArc,
@@ -287,11 +288,13 @@ class Net:
                 in_flight=_in_flight(in_flight, is_inline),
                 ordered=ordered and not is_inline,
             )
-        self._add_named(inputs, reads, settings.get("stage_in"))
+        self._add_named(made, inputs, reads, settings.get("stage_in"))
         self.transitions[name] = transition
         return transition
 
-    def _add_named(self, *written: object) -> None:
+    def _add_named(self, made: Iterable[OutputArc], *written: object) -> None:
+        if any(arc.place == ANSWERS for arc in made):
+            self.places.setdefault(ANSWERS, Place(ANSWERS, may_keep=True))
         for named in named_in(*written):
             place = NAMED + named.name
             self.places.setdefault(place, Place(place, (named,), may_keep=True))

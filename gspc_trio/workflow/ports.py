@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import Protocol
 
 from msgspec import Struct
 
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.marking import StreamPort
 from gspc_trio.workflow.runtime import RunningNet
-from gspc_trio.workflow.tokens import Feed, Plain, Token
+from gspc_trio.workflow.tokens import Feed, Plain, Token, Value
 
 
 class PortMoved(Struct, frozen=True):
@@ -168,3 +170,36 @@ class Ports:
             if self.is_stream(name):
                 place = self.stream(name)
                 place.is_held, place.owed, place.taken = is_held, owed, taken
+
+
+class Notation(Protocol):
+    """How a workflow's format writes values."""
+
+    def parse_value(self, port: str, text: str, /) -> object:
+        """Return the value that a text stands for; ValueError if it is badly written."""
+        ...
+
+    def show_value(self, port: str, value: object, /) -> str:
+        """Return a value as text."""
+        ...
+
+
+class JsonNotation:
+    """JSON where a text is that, else the text itself: that of workflows in Python."""
+
+    def parse_value(self, _port: str, text: str, /) -> object:
+        """Return the value that a text stands for."""
+        try:
+            value: Value = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        return value
+
+    def show_value(self, _port: str, value: object, /) -> str:
+        """Return a value as text: a text as it is, other values as JSON if they can be."""
+        if isinstance(value, str):
+            return value
+        try:
+            return json.dumps(value)
+        except (TypeError, ValueError, RecursionError):
+            return str(value)

@@ -12,9 +12,10 @@ from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.core.frames import user_stack
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
-from gspc_trio.workflow.arcs import OutputArc, Place, WorkflowError
+from gspc_trio.workflow.arcs import ANSWERS, OutputArc, Place, WorkflowError
 from gspc_trio.workflow.flight import Flight
 from gspc_trio.workflow.marking import (
+    AnswerPlace,
     AnyPlace,
     Clock,
     QueuePlace,
@@ -348,6 +349,8 @@ USER_CODE = frozenset(
 def _place(description: Place, clock: Clock | None, is_counted: bool) -> AnyPlace:
     if clock is not None:
         return WatchedPlace(description, clock)
+    if description.name == ANSWERS:
+        return AnswerPlace(description)
     if description.room:
         return StreamPort(description)
     begins_full = (description.is_input or description.initial) and not is_counted

@@ -51,6 +51,43 @@ class Token:
         return Token(self.value, self.data)
 
 
+class Asker:
+    """Who has put a token and waits for an answer; tokens have it, and nothing else.
+
+    Args:
+        told: called once, with the token that is the answer, or None when the last token with which it was
+            asked is gone.
+    """
+
+    __slots__ = ("__weakref__", "_told")
+
+    def __init__(self, told: Callable[[Token | None], None]) -> None:
+        self._told: Callable[[Token | None], None] | None = told
+
+    def answer(self, token: Token | None) -> None:
+        """Give an answer; only the first one counts."""
+        told, self._told = self._told, None
+        if told is not None:
+            told(token)
+
+    def __del__(self) -> None:
+        self.answer(None)
+
+
+class AskedToken(Token):
+    """A token with which somebody has asked for an answer."""
+
+    __slots__ = ("asker",)
+
+    def __init__(self, value: object, data: bytes | None, asker: Asker) -> None:
+        super().__init__(value, data)
+        self.asker = asker
+
+    def copy(self) -> Token:
+        """Return a token of the same value and asker for another place."""
+        return AskedToken(self.value, self.data, self.asker)
+
+
 class TokenCodec(Struct, frozen=True):
     """How values become bytes and back; the layer above says how.
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
 
-from gspc_trio import JobFailed, WorkflowError, accumulate, open_job, open_rts, pipeline
+from gspc_trio import (
+    Job,
+    JobFailed,
+    Net,
+    NotAnswered,
+    WorkflowError,
+    accumulate,
+    open_job,
+    open_rts,
+    pipeline,
+    respond,
+)
 from tests.components.tasks.plain import double
 
 pytestmark = pytest.mark.process
@@ -16,6 +28,10 @@ pytestmark = pytest.mark.process
 
 def add(so_far: int, item: int) -> int:
     return so_far + item
+
+
+def is_small(number: int) -> bool:
+    return number < 100
 
 
 async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed() -> None:
@@ -69,3 +85,19 @@ async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed(
                 job.put("items", [4])
             assert [value async for value in results] == [6]
         assert (await job.wait()).outputs == {"results": []}
+
+        asked = Net("asked")
+        questions = asked.input("questions", is_open=True)
+        asked.transition("answer", double, [questions], respond(0), condition=is_small)
+        with suppress(JobFailed):  # of the question that nobody takes
+            async with open_job(asked, rts=rts) as job:
+                assert await job.ask("questions", 21) == 42
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(partial(ask_in_vain, job))
+                    await trio.testing.wait_all_tasks_blocked()
+                    job.close()
+
+
+async def ask_in_vain(job: Job) -> None:
+    with pytest.raises(NotAnswered, match=r"1000 at .* has no answer: the job has ended before"):
+        await job.ask("questions", 1000)

@@ -97,6 +97,26 @@ class DumpPart(Struct, frozen=True):
     over: bool
 
 
+class PutToken(Question[Done], frozen=True):
+    """Job server: add a token to an input port of its workflow, in the notation of that."""
+
+    port: str
+    text: str
+
+
+class AskWorkflow(Question[ApplicationReply], frozen=True):
+    """Job server: add a token as with PutToken; the answer of the workflow comes back as a text, encoded."""
+
+    port: str
+    text: str
+
+
+class ClosePort(Question[Done], frozen=True):
+    """Job server: no more tokens come to an open input port; "" for all of them."""
+
+    port: str = ""
+
+
 class GetDump(Question[DumpPart], frozen=True):
     """Job server: the state of its workflow as JSON, from byte ``seen``; 0 takes a new dump."""
 

@@ -206,7 +206,7 @@ class ForeignWorkflow(ABC):
                 meant = did_you_mean(port, self.net.inputs)
                 raise SettingError(f"there is no input port {port!r}; the input ports are: {known}{meant}")
             values.setdefault(port, []).append(self.parse_value(port, text))
-        return Workflow(self.net, values, self.report)
+        return Workflow(self.net, values, self.report, notation=self)
 
     @abstractmethod
     def parse_value(self, port: str, text: str, /) -> object:

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from gspc_trio.components.job.messages import (
     ApplicationCall,
     ApplicationReply,
+    AskWorkflow,
     CancelTask,
+    ClosePort,
     DumpPart,
     GetDump,
     GetFunctions,
@@ -27,6 +29,7 @@ from gspc_trio.components.job.messages import (
     GetTaskOutput,
     OfferedFunction,
     OfferedFunctions,
+    PutToken,
     RetryFailed,
     StopJob,
     TaskDetails,
@@ -191,6 +194,8 @@ class JobClients:
         elif isinstance(body, WaitJob):
             await job.wait_ended()
             call.reply(job.status())
+        elif isinstance(body, PutToken | AskWorkflow | ClosePort):
+            await self._move_tokens(call, body)
         elif isinstance(body, ApplicationCall):
             await self._call_application(call, body)
         elif isinstance(body, GetFunctions):
@@ -208,6 +213,26 @@ class JobClients:
             return
         job.retry(task_id)
         call.reply(Done())
+
+    async def _move_tokens(self, call: IncomingCall, body: PutToken | AskWorkflow | ClosePort) -> None:
+        from gspc_trio.workflow.ports import JsonNotation  # only here: an executor has no ports
+
+        job = self.job
+        notation = job.notation or JsonNotation()
+        try:
+            if isinstance(body, ClosePort):
+                job.close(body.port)
+                call.reply(Done())
+                return
+            value = notation.parse_value(body.port, body.text)
+            if isinstance(body, PutToken):
+                job.put(body.port, [value])
+                call.reply(Done())
+            else:
+                answer = await job.ask(body.port, value)
+                call.reply(ApplicationReply(dumps(notation.show_value(body.port, answer))))
+        except (ValueError, LookupError) as error:  # closed, unknown, badly written, not answered
+            call.fail(error)
 
     async def _call_application(self, call: IncomingCall, body: ApplicationCall) -> None:
         functions = self.job.functions

@@ -17,6 +17,7 @@ from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.components.job.shell.streams import (
+    OpenQuestion,
     OutputPorts,
     StreamReader,
     checked_port,
@@ -32,11 +33,12 @@ from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.records.backlog import Mode, Watching
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.tokens import Outputs, Plain, Value
+from gspc_trio.workflow.tokens import Asker, Outputs, Plain, Value
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
+    from gspc_trio.workflow.ports import Notation
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -131,6 +133,7 @@ class Job:
         self._ended = trio.Event()
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[..., object]] = {}
+        self.notation: Notation | None = None
         self._rts_lost = False
         self.await_rts: Callable[[], Awaitable[None]] | None = None
         self.report: str | None = None
@@ -339,11 +342,36 @@ class Job:
             WorkflowError: there is no such input port, it is closed, or ``values`` is no list.
             BadValue: one of them cannot be sent; none is added.
         """
+        self._taking().put(port, values)
+        self.look()
+
+    async def ask(self, port: str, value: object) -> Value:
+        """Add a token to an input port, and return what the workflow answers to it.
+
+        A transition answers that takes this token and has the output arc ``respond(input)``.
+
+        Args:
+            port: name of the port.
+            value: of the token.
+
+        Raises:
+            ValueError: the job is over, or is no workflow's.
+            WorkflowError: there is no such input port, or it is closed.
+            BadValue: the value cannot be sent.
+            NotAnswered: no transition has answered, and none can any more.
+        """
+        ports = self._taking()
+        question = OpenQuestion(f"{value!r:.100} at {port!r} of {self.job_id}")
+        ports.put(port, [value], Asker(question.told))
+        self.look()
+        return await open_token(ports, await question.wait(self))
+
+    def _taking(self) -> OutputPorts:
+        """Return the ports of a job that takes tokens."""
         if self.ports is None or self.is_over:
             why = "it is over" if self.ports is not None else "it runs no workflow"
             raise ValueError(f"{self.job_id} takes no tokens: {why}")
-        self.ports.put(port, values)
-        self.look()
+        return self.ports
 
     async def results_so_far(self, port: str = "") -> list[Value]:
         """Return the values that are at an output port now, oldest first.

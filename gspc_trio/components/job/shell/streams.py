@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -15,9 +15,11 @@ from gspc_trio.core.similar import did_you_mean
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import is_reference
-from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.ports import Ports
-from gspc_trio.workflow.tokens import Feed, Outputs, Plain, Token, Value
+from gspc_trio.workflow.tokens import Asker, Feed, Outputs, Plain, Token, Value
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.net import Net
+    from gspc_trio.workflow.ports import Ports
 
 TAKEN_AT_ONCE = 16
 """So many results are taken off a stream at a time: there is room for so many others then."""
@@ -52,7 +54,7 @@ class OutputPorts(Protocol):
         """Return the whole state as plain data."""
         ...
 
-    def put(self, port: str, values: Iterable[object]) -> None:
+    def put(self, port: str, values: Iterable[object], asker: Asker | None = None) -> None:
         """Add tokens to an input port."""
         ...
 
@@ -195,6 +197,53 @@ class StreamReader(AsyncIterator[Value]):
 
     def __del__(self) -> None:
         self.close()
+
+
+class NotAnswered(LookupError):
+    """What was asked of a job has no answer; the message says why."""
+
+
+class OpenQuestion:
+    """One question to a job.
+
+    Args:
+        asked: what was asked, for people.
+    """
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
+        self._over = trio.Event()
+        self._answer: Token | None = None
+        self._why = ""
+
+    def told(self, token: Token | None) -> None:
+        """Take the answer, or that no token is left with which it was asked."""
+        self._answer = token
+        self._end("the workflow has used it up without an answer")
+
+    def _end(self, why: str) -> None:
+        if not self._over.is_set():
+            self._why = why
+            self._over.set()
+
+    async def wait(self, job: FedJob) -> Token:
+        """Wait for the answer.
+
+        Raises:
+            NotAnswered: there is none.
+        """
+
+        async def wait_for_end() -> None:
+            await job.wait_ended()
+            self._end("the job has ended before there was an answer")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_for_end)
+            await self._over.wait()
+            nursery.cancel_scope.cancel()
+        if self._answer is None:
+            raise NotAnswered(f"{self._asked} has no answer: {self._why}")
+        return self._answer
 
 
 async def open_token(ports: OutputPorts, token: Token) -> Value:
