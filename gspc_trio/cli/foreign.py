@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from collections.abc import Sized
+from collections.abc import Collection, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,13 +19,15 @@ from gspc_trio.components.job.shell.workflow_file import (
     PYTHON,
     LoadedWorkflow,
     Reading,
+    WorkflowFileError,
     format_of,
     load_workflow_file,
+    read_foreign,
 )
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError, Workflow
-from gspc_trio.workflow.formats.format import FormatError, NewFile
+from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, NewFile, Problem
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.states import States, explore
 
@@ -206,27 +208,53 @@ async def check(
     return 1 if problems else 0
 
 
+def read_net(
+    path: Path, settings: list[str], reading: Reading, *, explored: bool = True
+) -> tuple[Net, ForeignWorkflow | None]:
+    """Return the net of a workflow that is not going to run, with the tokens that it begins with.
+
+    Args:
+        path: of the file.
+        settings: as ``run`` takes them; input ports of foreign workflows may lack values.
+        reading: how it is to be read.
+        explored: it may be one that never ends.
+
+    Raises:
+        UsageError: a setting is wrong.
+        WorkflowError, WorkflowFileError: the file is.
+    """
+    chosen = format_of(path, reading.format)
+    try:
+        with interruptible():
+            if chosen is None:
+                return filled_net(load_workflow_file(path, settings, reading).workflow), None
+            foreign, _, _ = read_foreign(path, chosen, reading, explored=explored)
+            if settings:
+                return filled_net(foreign.workflow(settings)), foreign
+    except SettingError as error:
+        raise UsageError(f"--set: {error}") from error
+    foreign.net.check()
+    return foreign.net, foreign
+
+
 def checked(
     path: Path, settings: list[str], reading: Reading, markings_max: int | None = None
 ) -> tuple[dict[str, object], list[str], list[str]]:
     """Return what ``check --json`` prints of a file, the same as lines for people, and all that is wrong.
 
     Raises:
-        UsageError: a setting is wrong.
+        UsageError: the command line is wrong.
     """
+    chosen = format_of(path, reading.format)
+    told: dict[str, object] = {"file": str(path), "format": PYTHON if chosen is None else chosen.name}
     try:
-        chosen = format_of(path, reading.format)
-        told: dict[str, object] = {"file": str(path), "format": PYTHON if chosen is None else chosen.name}
-        with interruptible():
-            loaded = load_workflow_file(
-                path, settings, reading, explored=markings_max is not None, is_run=False
-            )
-    except SettingError as error:
-        raise UsageError(f"--set: {error}") from error
+        net, foreign = read_net(path, settings, reading, explored=markings_max is not None)
     except FormatError as error:
         problems = [to_plain(problem) for problem in error.problems]
         return {**told, "problems": problems}, [], str(error).splitlines()
-    net, foreign = loaded.workflow.net, loaded.foreign
+    except (WorkflowError, WorkflowFileError) as error:
+        problem = Problem(str(path), 0, 0, str(error).removeprefix(f"{path}: "))
+        return {**told, "problems": [to_plain(problem)]}, [], [str(problem)]
     hidden = frozenset[str]() if foreign is None else foreign.hidden
     places = net.places.keys() - hidden
     told |= {"net": net.name, "places": len(places), "transitions": len(net.transitions)}
@@ -235,15 +263,23 @@ def checked(
     lines = [f"{path}: a net with {' and '.join(numbers)}"]
     lines += [] if foreign is None else map(str, foreign.notes)
     if markings_max is not None:
-        net = filled_net(loaded.workflow)
-        try:
-            with interruptible():
-                found = explore(net, markings_max, hidden)
-        except WorkflowError as error:
-            raise UsageError(f"--states: {error}") from error
+        found = _explored(net, markings_max, hidden)
         told["states"] = to_plain(found)
         lines += describe_states(found)
     return told, lines, []
+
+
+def _explored(net: Net, markings_max: int, hidden: Collection[str]) -> States:
+    for place in net.places.values():
+        if place.is_input and not (place.is_optional or place.initial):
+            raise UsageError(
+                f"--states: the input port {place.name!r} has no tokens: give --set {place.name}=VALUE"
+            )
+    try:
+        with interruptible():
+            return explore(net, markings_max, hidden)
+    except WorkflowError as error:
+        raise UsageError(f"--states: {error}") from error
 
 
 def counted(what: str, things: Sized) -> str:

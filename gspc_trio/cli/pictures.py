@@ -15,16 +15,13 @@ from cyclopts import Parameter
 
 from gspc_trio.cli.arguments import Settings
 from gspc_trio.cli.common import CommandError, UsageError, interruptible
-from gspc_trio.cli.foreign import HowToRead, filled_net, reading_of
+from gspc_trio.cli.foreign import HowToRead, read_net, reading_of
 from gspc_trio.components.job.shell.workflow_file import (
-    LoadedWorkflow,
     Reading,
     WorkflowFileError,
-    load_workflow_file,
 )
 from gspc_trio.records.facts import Record
 from gspc_trio.records.lines import BadRecordLine, decode_record
-from gspc_trio.workflow.definition import SettingError
 from gspc_trio.workflow.formats.drawing import Drawing, dot_of, drawing_of, mermaid_of
 from gspc_trio.workflow.formats.format import (
     PROBLEMS_SHOWN_MAX,
@@ -43,19 +40,6 @@ DOT_S = 60
 """How long Graphviz may take for a picture."""
 
 Lossy = Annotated[bool, Parameter(negative=(), help="Write the file though it cannot say everything.")]
-
-
-def loaded_file(path: Path, settings: list[str], reading: Reading) -> LoadedWorkflow:
-    """Return the workflow in a file, which is not going to run.
-
-    Raises:
-        UsageError: a setting is wrong.
-    """
-    try:
-        with interruptible():
-            return load_workflow_file(path, settings, reading, explored=True, is_run=False)
-    except SettingError as error:
-        raise UsageError(f"--set: {error}") from error
 
 
 def convert(
@@ -113,9 +97,8 @@ def _written(path: Path, settings: list[str], reading: Reading, target: Format |
     if target is not None and path.suffix.lower() == RECORDS_SUFFIX:
         with interruptible():
             return target.of_records(_records(path), Surroundings(_size_bytes, _iso_time))
-    loaded = loaded_file(path, settings, reading)
-    net = filled_net(loaded.workflow)
-    return python_of(net) if target is None else target.write(net, loaded.foreign)
+    net, foreign = read_net(path, settings, reading)
+    return python_of(net) if target is None else target.write(net, foreign)
 
 
 def _records(path: Path) -> Iterator[Record]:
@@ -164,10 +147,8 @@ def draw(
     suffix = ".dot" if output is None else output.suffix.lower()
     if suffix not in (".dot", ".mmd", ".svg"):
         raise UsageError(f"{output}: a picture ends with .dot, .mmd or .svg")
-    loaded = loaded_file(workflow, settings or [], reading_of(reading))
-    drawing = drawing_of(
-        filled_net(loaded.workflow), None if loaded.foreign is None else loaded.foreign.groups
-    )
+    net, foreign = read_net(workflow, settings or [], reading_of(reading))
+    drawing = drawing_of(net) if foreign is None else drawing_of(net, foreign.groups, foreign.hidden)
     text = _svg(drawing) if suffix == ".svg" else (mermaid_of if suffix == ".mmd" else dot_of)(drawing)
     if output is None:
         sys.stdout.write(text)

@@ -72,3 +72,13 @@ async def test_states_are_for_nets_without_tasks(tmp_path: Path) -> None:
     tasks.write_text("def t():\n    pass\n")
     with pytest.raises(UsageError, match="--states: transition 't' runs tasks"):
         await check(net, states=3, reading=ReadingOptions(tasks=tasks))
+
+
+async def test_what_is_wrong_with_a_python_file_is_a_problem_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "flow_to_be_checked.py"
+    path.write_text("def workflow():\n    return 3\n")
+    assert await check(path, json=True) == 1
+    (problem,) = json.loads(capfd.readouterr().out)["problems"]
+    assert problem["message"] == "workflow() returned 3; a Net or a Workflow is wanted"

@@ -6,7 +6,7 @@ import pytest
 
 from gspc_trio.cli.common import CommandError, UsageError
 from gspc_trio.cli.pictures import convert, draw
-from tests.cli.test_check import NET
+from tests.cli.test_check import NET, SOURCE
 
 FLOW = """from gspc_trio import Workflow, farm
 
@@ -59,3 +59,14 @@ def test_a_net_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     for suffix, beginning in ((".mmd", "flowchart LR"), (".dot", "digraph"), (".svg", "<")):
         draw(net, net.with_suffix(suffix))
         assert net.with_suffix(suffix).read_text().startswith(beginning)
+
+
+def test_a_net_that_never_ends_is_drawn_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net, flow = tmp_path / "net.pnml", tmp_path / "flow_for_ever.py"
+    net.write_text(SOURCE)
+    draw(net)
+    assert "(firings)" not in capsys.readouterr().out
+    convert(net, flow)
+    assert "forward('_(firings)', '(firings)')" in flow.read_text()

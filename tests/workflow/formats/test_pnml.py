@@ -88,6 +88,15 @@ def test_wrong_settings_are_told(setting: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_a_token_that_is_put_is_written_1() -> None:
+    found = read(ISO)
+    assert found.parse_value("ready", " 1") is None  # type: ignore[func-returns-value]
+    with pytest.raises(
+        SettingError, match="a token for 'ready' is written 1, not 'x': tokens of PNML have no"
+    ):
+        found.parse_value("ready", "x")
+
+
 def test_functions_are_tasks() -> None:
     found = read(ISO, tasks={"produce": lambda: "x", "t2": lambda buffer: "".join(buffer)})
     outputs = run_to_end(found.workflow())

@@ -100,14 +100,7 @@ class LoadedWorkflow(Struct, frozen=True):
     foreign: ForeignWorkflow | None = None
 
 
-def load_workflow_file(
-    path: Path,
-    settings: Sequence[str],
-    reading: Reading = FROM_ITSELF,
-    *,
-    explored: bool = False,
-    is_run: bool = True,
-) -> LoadedWorkflow:
+def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF) -> LoadedWorkflow:
     """Return the workflow in a file of any format.
 
     Args:
@@ -115,8 +108,6 @@ def load_workflow_file(
         settings: texts ``name=value``: parameters of the function of a Python file, tokens of input ports of
             others.
         reading: how it is to be read.
-        explored: it is not to be run, but to be explored.
-        is_run: whether it is to be run at all; if not, ports of a foreign file need no values.
 
     Raises:
         WorkflowFileError: there is no such file, nobody knows its format, or its code cannot be used.
@@ -130,10 +121,7 @@ def load_workflow_file(
             name = next(name for name in names if getattr(reading, name) != getattr(FROM_ITSELF, name))
             raise WorkflowFileError(f"--{name} is not for {path}: that is a workflow file in Python")
         return _load_python(path, settings)
-    foreign, modules, fingerprint = read_foreign(path, chosen, reading, explored=explored)
-    if not is_run and not settings:
-        for name in foreign.net.inputs:
-            foreign.net.replace_place(name, is_optional=True)
+    foreign, modules, fingerprint = read_foreign(path, chosen, reading)
     return LoadedWorkflow(foreign.workflow(settings), modules, fingerprint, path.resolve(), foreign)
 
 
@@ -170,6 +158,12 @@ def read_foreign(
     path: Path, chosen: Format, reading: Reading, *, explored: bool = False
 ) -> tuple[ForeignWorkflow, dict[str, tuple[str, str]], str]:
     """Return what a format makes of a file, the sources to ship with it, and its fingerprint.
+
+    Args:
+        path: of the file.
+        chosen: its format.
+        reading: how it is to be read.
+        explored: it is not to be run: it may be one that never ends.
 
     Raises:
         WorkflowFileError: the file is too large, an option is not for this format, or the file of tasks

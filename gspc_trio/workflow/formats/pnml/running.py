@@ -60,8 +60,7 @@ class PnmlWorkflow(ForeignWorkflow):
             if not name:
                 meant = did_you_mean(port, self._known)
                 raise SettingError(f"there is no place {port!r}{meant}")
-            number = self.parse_value(port, text)
-            assert isinstance(number, int)
+            number = _number(port, text)
             more[name] = more.get(name, 0) + number
         net = self.net
         if more:
@@ -70,13 +69,12 @@ class PnmlWorkflow(ForeignWorkflow):
                 net.replace_place(name, initial=(*net.places[name].initial, *[None] * number))
         return Workflow(net, {}, self.report)
 
-    def parse_value(self, port: str, text: str, /) -> object:
-        """Return the number of tokens that a text stands for."""
-        if not (text.isdecimal() and text.isascii() and len(text) < 20 and int(text) <= TOKENS_MAX):
+    def parse_value(self, port: str, text: str, /) -> None:
+        """Return the token that a text stands for: tokens carry nothing, and one is written 1."""
+        if text.strip() != "1":
             raise SettingError(
-                f"{port}={text}: a number of tokens from 0 to {TOKENS_MAX:,} is needed, such as {port}=1"
+                f"a token for {port!r} is written 1, not {text!r}: tokens of PNML have no values"
             )
-        return int(text)
 
     def show_value(self, _port: str, value: object, /) -> str:
         """Return what a token carries, as people read it."""
@@ -89,11 +87,19 @@ class PnmlWorkflow(ForeignWorkflow):
     def show_outputs(self, outputs: Outputs) -> Iterable[str]:
         """Return the final marking: how many tokens each place has, those that have some."""
         marked = [f"{name}: {len(values)}" for name, values in outputs.items() if values]
-        return marked or ["no tokens are left"]
+        return marked or ["no place has tokens"]
 
     def plain_outputs(self, outputs: Outputs) -> Mapping[str, object]:
         """Return the final marking: place -> number of tokens."""
         return {name: len(values) for name, values in outputs.items()}
+
+
+def _number(port: str, text: str) -> int:
+    if not (text.isdecimal() and text.isascii() and len(text) < 20 and int(text) <= TOKENS_MAX):
+        raise SettingError(
+            f"{port}={text}: a number of tokens from 0 to {TOKENS_MAX:,} is needed, such as {port}=1"
+        )
+    return int(text)
 
 
 class _Lowering:
