@@ -110,6 +110,10 @@ class ReadingOptions:
             "may be repeated. For xpnet.",
         ),
     ] = None
+    no_compile: Annotated[
+        bool,
+        Parameter(negative=(), help="Refuse modules in C++, instead of compiling them. For xpnet."),
+    ] = False
 
 
 def _markings(_: object, number: int | None) -> None:
@@ -138,6 +142,7 @@ def reading_of(stated: ReadingOptions | None) -> Reading:
         work=stated.work,
         files=None if stated.files is None else (stated.files or [1.0])[0],
         include=tuple(str(folder.resolve()) for folder in stated.include or ()),
+        no_compile=stated.no_compile,
         modules="" if stated.modules is None else str(stated.modules.resolve()),
     )
 

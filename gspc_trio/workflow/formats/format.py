@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.tokens import Outputs
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.formats.in_tasks.native import CppSource
 
 ENTRY_POINTS = "gspc_trio.formats"
 """Group in which packages offer formats."""
@@ -116,6 +119,10 @@ class Source(Struct, frozen=True):
         return Problem(self.path, line, column, message)
 
 
+_NOT_SAID = ("explored", "modules_file", "compile")
+"""Attributes of :class:`ReadOptions` that do not come from an option of the user."""
+
+
 class ReadOptions(Struct, frozen=True, kw_only=True):
     """What the user says of a file besides its path; each format has some of these.
 
@@ -128,6 +135,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         files: recorded sizes of files times this are those of files that are made and staged; None: none.
         modules: name -> function, of the Python file of ``--modules`` or of the one beside the workflow
             file that has its name; None: there is none.
+        modules_file: path of that file, or of the one beside, whether it is there or not.
+        compile: what makes a library of a module in C++; None: nothing is to be compiled.
         explored: it is not to be run, but to be explored: it may go on for ever.
     """
 
@@ -138,12 +147,14 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     work: str = "sleep"
     files: float | None = None
     modules: Mapping[str, Function] | None = None
+    modules_file: str = ""
+    compile: Callable[[CppSource], Callable[[bytes], bytes]] | None = None
     explored: bool = False
 
     def given(self) -> list[str]:
         """Return the names of the options that the user has given."""
         plain = ReadOptions()
-        names = [name for name in self.__struct_fields__ if name != "explored"]
+        names = [name for name in self.__struct_fields__ if name not in _NOT_SAID]
         return [name for name in names if getattr(self, name) != getattr(plain, name)]
 
 

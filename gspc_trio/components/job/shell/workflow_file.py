@@ -9,11 +9,13 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -33,6 +35,9 @@ from gspc_trio.workflow.formats.format import (
     format_names,
     recognise,
 )
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.formats.in_tasks.native import CppSource
 
 SHIPPED_FILES_MAX = 500
 SHIPPED_BYTES_MAX = 8 * 2**20
@@ -67,6 +72,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         tasks: path of a Python file whose functions are the tasks, "" for none.
         modules: path of a Python file whose functions are the modules; "": that of the same name beside the
             workflow file, if there is one.
+        no_compile: whether modules in C++ are refused.
         firings, net, scale, work, files: see :class:`ReadOptions`.
         include: folders where files are found that it includes, after its own folder.
     """
@@ -80,6 +86,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     files: float | None = None
     modules: str = ""
     include: tuple[str, ...] = ()
+    no_compile: bool = False
 
 
 FROM_ITSELF = Reading()
@@ -119,7 +126,9 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
         if reading != FROM_ITSELF and reading != Reading(format=PYTHON):
             names = Reading.__struct_fields__[1:]
             name = next(name for name in names if getattr(reading, name) != getattr(FROM_ITSELF, name))
-            raise WorkflowFileError(f"--{name} is not for {path}: that is a workflow file in Python")
+            raise WorkflowFileError(
+                f"--{name.replace('_', '-')} is not for {path}: that is a workflow file in Python"
+            )
         return _load_python(path, settings)
     foreign, modules, fingerprint = read_foreign(path, chosen, reading)
     return LoadedWorkflow(foreign.workflow(settings), modules, fingerprint, path.resolve(), foreign)
@@ -189,6 +198,8 @@ def read_foreign(
         work=reading.work,
         files=reading.files,
         modules=functions,
+        modules_file=reading.modules or str(path.with_suffix(".py")),
+        compile=None if reading.no_compile else partial(_library, folder=str(path.resolve().parent)),
         explored=explored,
     )
     try:
@@ -217,6 +228,12 @@ def read_foreign(
     digest.update(data)
     foreign = chosen.read(Source(str(path), data, find, functions_of), options)
     return foreign, modules, digest.hexdigest()
+
+
+def _library(source: CppSource, folder: str) -> Callable[[bytes], bytes]:
+    from gspc_trio.workflow.formats.in_tasks.native import compiled  # few workflows have modules in C++
+
+    return compiled(source, folder)
 
 
 def _file_of_modules(path: Path, chosen: Format, reading: Reading) -> Path | None:

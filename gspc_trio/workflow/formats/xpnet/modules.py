@@ -165,6 +165,7 @@ class ModuleTask(Struct, eq=False):
         passed: those of them that the function gets.
         written: output ports that it gives values, in the order in which it returns them.
         outputs: name and type of each output port.
+        elements: output port whose list falls apart -> the type of its elements.
     """
 
     name: str
@@ -173,6 +174,7 @@ class ModuleTask(Struct, eq=False):
     passed: tuple[str, ...]
     written: tuple[str, ...]
     outputs: tuple[tuple[str, ValueType], ...]
+    elements: Mapping[str, ValueType] = {}
 
     def __call__(self, *values: XpnetValue) -> dict[str, XpnetValue]:
         """Return output port -> value.
@@ -187,6 +189,9 @@ class ModuleTask(Struct, eq=False):
         for name, kind in self.outputs:
             try:
                 results[name] = from_python(returned[name], kind) if name in returned else given[name]
+                if name in self.elements:
+                    inner = self.elements[name]
+                    results[name] = tuple(from_python(one, inner) for one in results[name])
             except BadXpnetValue as error:
                 raise ModuleError(f"module {self.name}, port {name}: {error}") from None
         return results
