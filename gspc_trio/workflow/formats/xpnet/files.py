@@ -19,21 +19,24 @@ class XpnetFormat(Format):
     """Files of GPI-Space: Petri nets with typed values and expressions."""
 
     name: ClassVar[str] = "xpnet"
+    options: ClassVar[frozenset[str]] = frozenset({"modules"})
     suffixes: ClassVar[tuple[str, ...]] = (".xpnet", ".xpnt")
 
     def recognises(self, head: bytes) -> bool:
         """See Format."""
         return _BEGINNING.search(head) is not None and b"<pnml" not in head
 
-    def read(self, source: Source, options: ReadOptions) -> ForeignWorkflow:  # noqa: ARG002
+    def read(self, source: Source, options: ReadOptions) -> ForeignWorkflow:
         """See Format."""
         from gspc_trio.workflow.formats.xpnet.lowering import lowered  # a grammar takes a moment
+        from gspc_trio.workflow.formats.xpnet.module_tasks import ModuleLanguages
         from gspc_trio.workflow.formats.xpnet.reader import Reader
 
+        languages = ModuleLanguages(options.modules, options.modules_file, options.compile)
         reader = Reader()
         main = reader.read(source)
         name = main.name or source.path.rpartition("/")[2].partition(".")[0]
-        return XpnetWorkflow(lowered(name, main, reader.problems))
+        return XpnetWorkflow(lowered(name, main, reader.problems, languages))
 
 
 class XpnetWorkflow(ForeignWorkflow):

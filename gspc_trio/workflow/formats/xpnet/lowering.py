@@ -7,11 +7,12 @@ from functools import partial
 
 from msgspec import Struct
 
+from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
 from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.formats.format import FormatError, Problem
 from gspc_trio.workflow.formats.xpnet.building import Building, Lowered, all_of, names_in
-from gspc_trio.workflow.formats.xpnet.compiling import compile_condition, compile_results
+from gspc_trio.workflow.formats.xpnet.compiling import compile_condition, compile_results, compile_value
 from gspc_trio.workflow.formats.xpnet.connections import (
     COUNT,
     Joints,
@@ -20,7 +21,15 @@ from gspc_trio.workflow.formats.xpnet.connections import (
     port_types,
     unknown_name,
 )
-from gspc_trio.workflow.formats.xpnet.description import Connection, Defun, NetBody, NetTransition, Text
+from gspc_trio.workflow.formats.xpnet.description import (
+    Connection,
+    Defun,
+    Module,
+    NetBody,
+    NetTransition,
+    Text,
+)
+from gspc_trio.workflow.formats.xpnet.module_tasks import ModuleLanguages, ModuleMaking
 from gspc_trio.workflow.formats.xpnet.places import (
     add_places,
     add_ports,
@@ -37,18 +46,19 @@ Path = tuple[str, ...]
 """Names of the subnets around something, the outermost first."""
 
 
-def lowered(name: str, main: Defun, problems: Sequence[Problem]) -> Lowered:
+def lowered(name: str, main: Defun, problems: Sequence[Problem], languages: ModuleLanguages) -> Lowered:
     """Return the net of a whole workflow.
 
     Args:
         name: of the net.
         main: what the file describes.
         problems: what is wrong with it already.
+        languages: what there is for modules.
 
     Raises:
         FormatError: all that is wrong.
     """
-    lowering = Lowering(Building(name))
+    lowering = Lowering(Building(name), languages)
     if isinstance(main.body, NetBody):
         lowering.whole(main, main.body)
     if problems or lowering.building.problems:
@@ -61,10 +71,12 @@ class Lowering:
 
     Attributes:
         building: the net.
+        languages: what there is for modules.
     """
 
-    def __init__(self, building: Building) -> None:
+    def __init__(self, building: Building, languages: ModuleLanguages) -> None:
         self.building = building
+        self.languages = languages
         self.report = building.report
 
     def whole(self, main: Defun, body: NetBody) -> None:
@@ -96,8 +108,10 @@ class Lowering:
             )
         elif isinstance(body, Text):
             self._expression(transition, body, joints, places, path)
+        elif isinstance(body, Module):
+            self._task(transition, body, joints, places, path)
         else:
-            self.report(transition.spot.problem("modules cannot be run yet"))
+            self.report(transition.spot.problem("modules for several targets cannot be run yet"))
 
     def _can_fire(self, transition: NetTransition, joints: Joints, is_net: bool = False) -> bool:
         """Return whether a transition gets what it needs to fire; note or report why not."""
@@ -290,6 +304,67 @@ class Lowering:
             ),
             path,
         )
+
+    # Modules
+
+    def _task(
+        self,
+        transition: NetTransition,
+        module: Module,
+        joints: Joints,
+        places: Mapping[str, TypedPlace],
+        path: Path,
+    ) -> None:
+        arcs = self._arcs(joints, places)
+        condition = self._condition(transition, joints, arcs)
+        names = list(dict.fromkeys(one.port for one in (*joints.outputs, *joints.eureka, *joints.responses)))
+        outputs, output_arcs = _outputs(joints.outputs, names, places)
+        making = ModuleMaking(
+            module,
+            transition.function,
+            joints.types,
+            [arc.name for arc in arcs],
+            self.languages,
+            self.report,
+        )
+        run = making.made({one.name: one.elements for one in outputs if one.elements is not None})
+        group = self._group(transition, module, joints, arcs)
+        if run is None or not self._can_fire(transition, joints):
+            return
+        self.building.add_transition(
+            Transition(
+                name=".".join((*path, transition.name)),
+                run=run,
+                inputs=arcs,
+                outputs=tuple((output.name, output.elements is not None) for output in outputs),
+                output_arcs=output_arcs,
+                condition=condition,
+                priority=transition.priority or 0,
+                shape=_shape(transition, module),
+                group=group,
+                ends_groups=_eureka(joints, names),
+            ),
+            path,
+        )
+
+    def _group(
+        self, transition: NetTransition, module: Module, joints: Joints, arcs: Sequence[InputArc]
+    ) -> FunctionCall | None:
+        """Return what says to which group a task belongs, None if to none."""
+        if module.eureka_group is None:
+            return None
+        inputs = _input_types(transition, joints, arcs)
+        function = self.building.compiled(module.eureka_group, partial(compile_value, inputs=inputs))
+        return None if function is None else FunctionCall(function, tuple(range(len(arcs))))
+
+
+def _shape(transition: NetTransition, module: Module) -> Shape:
+    """Return the resources that a task of a module needs: one of each class that is named."""
+    named = (*transition.function.requires, *transition.requires, module.target)
+    classes = dict.fromkeys(name for name in named if name)
+    if not classes:
+        return CORE
+    return Shape(tuple(Requirement(name) for name in classes), same_host=len(classes) > 1)
 
 
 def _input_types(transition: NetTransition, joints: Joints, arcs: Sequence[InputArc]) -> dict[str, ValueType]:

@@ -68,12 +68,17 @@ class ModuleMaking:
         self._inputs = tuple(inputs)
         self._languages = languages
         self._report = report
+        self._elements: Mapping[str, ValueType] = {}
 
-    def made(self) -> ModuleTask | CppTask | None:
+    def made(self, elements: Mapping[str, ValueType]) -> ModuleTask | CppTask | None:
         """Return what a task calls with the values of the input ports; None if there is a problem.
 
         It returns a dict with the values of the output ports.
+
+        Args:
+            elements: output port whose list falls apart -> the type of its elements.
         """
+        self._elements = elements
         signature = self._signature()
         if signature is None:
             return None
@@ -124,7 +129,8 @@ class ModuleMaking:
         return tuple((port.name, self._types[port.name]) for port in ports if port.is_output)
 
     def _in_python(self, function: Function, read: tuple[str, ...], written: tuple[str, ...]) -> ModuleTask:
-        return ModuleTask(self._module.name, function, self._inputs, read, written, self._outputs())
+        name, outputs = self._module.name, self._outputs()
+        return ModuleTask(name, function, self._inputs, read, written, outputs, self._elements)
 
     def _python_body(
         self, signature: Signature, read: tuple[str, ...], written: tuple[str, ...]
@@ -133,7 +139,7 @@ class ModuleMaking:
         if code is None:
             self._problem("it is in Python and has no <code>")
             return None
-        path, line = code.spot.source.path, code.spot.element.line
+        path, line = code.spot.source.path, code.spot.element.text_line
         body = PythonBody(signature.name, read, written, code.text, path, line)
         try:
             body.compiled()
@@ -155,7 +161,7 @@ class ModuleMaking:
             outputs={name: types[name] for name in written},
             code="" if code is None else code.text,
             path=module.spot.source.path,
-            line=module.spot.element.line if code is None else code.spot.element.line,
+            line=module.spot.element.line if code is None else code.spot.element.text_line,
             includes=module.includes,
             compiler_flags=split_flags(module.compiler_flags),
             linker_flags=split_flags(module.linker_flags),
