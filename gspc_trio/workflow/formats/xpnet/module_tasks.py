@@ -140,7 +140,7 @@ class ModuleMaking:
             self._problem("it is in Python and has no <code>")
             return None
         path, line = code.spot.source.path, code.spot.element.text_line
-        body = PythonBody(signature.name, read, written, code.text, path, line)
+        body = PythonBody(signature.name, read, written, code.text, _name_of(path), line)
         try:
             body.compiled()
         except BadSignature as error:
@@ -160,7 +160,7 @@ class ModuleMaking:
             inputs={name: types[name] for name in read},
             outputs={name: types[name] for name in written},
             code="" if code is None else code.text,
-            path=module.spot.source.path,
+            path=_name_of(module.spot.source.path),
             line=module.spot.element.line if code is None else code.spot.element.text_line,
             includes=module.includes,
             compiler_flags=split_flags(module.compiler_flags),
@@ -194,9 +194,15 @@ class ModuleMaking:
         path = self._module.spot.source.path
         found = [match.groups() for match in _SAID.finditer(said)]
         for file, line, column, message in found:
-            where = "" if file == path else f" ({file}, line {line})"
-            at = (int(line), int(column or 0)) if file == path else (self._module.spot.element.line, 0)
+            is_here = file == _name_of(path)
+            where = "" if is_here else f" ({file}, line {line})"
+            at = (int(line), int(column or 0)) if is_here else (self._module.spot.element.line, 0)
             self._report(Problem(path, *at, f"module {self._module.name!r}: {message}{where}"))
         if not found:
             lines = [line for line in said.splitlines() if line.strip()]
             self._problem(f"{lines[0] if lines else 'the compiler has failed'}: {advice}")
+
+
+def _name_of(path: str) -> str:
+    """Return what errors of code call its file: a run that is resumed has another path of the same file."""
+    return path.rpartition("/")[2]
