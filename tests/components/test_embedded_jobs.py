@@ -29,6 +29,7 @@ from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
 from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
+from tests.components.own_job import double_in_a_job
 from tests.components.tasks.plain import add_up, double, fall, nap
 
 HANG_S = 60.0
@@ -68,6 +69,18 @@ async def test_no_names_of_hosts_mean_this_host() -> None:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1, hosts=()) as rts:
             assert [rif.host for rif in (await rts.status()).rifs] == [socket.gethostname()]
+
+
+async def test_a_task_may_wait_for_a_job_of_its_own_on_the_only_core(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "rts.json"
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1, publish=file) as rts,
+            open_job(
+                farm(partial(double_in_a_job, file=str(file))), rts=rts, values={"items": [[1, 2, 3]]}
+            ) as job,
+        ):
+            assert (await job.wait()).outputs == {"results": [[2, 4, 6]]}
 
 
 async def test_a_job_gives_its_outputs_and_leaves_no_process() -> None:

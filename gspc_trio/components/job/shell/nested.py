@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from typing import Protocol
 
 import msgspec
 import trio
 
 from gspc_trio.components.job.nested import (
+    STARVED_S,
     CancelNestedTasks,
     NestedAction,
     NestedDone,
@@ -32,6 +34,7 @@ from gspc_trio.compute.code import call_filled, call_first, call_named, function
 from gspc_trio.core.ids import Counter, JobId, TaskId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
+from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.envelope import EncodeError
@@ -43,6 +46,33 @@ log = logging.getLogger(__name__)
 def nested_code(code_id: int) -> bytes:
     """Return an entry of the code table of nested tasks (``core.nested``)."""
     return function_code((call_first, call_named, call_filled)[code_id])
+
+
+async def lend_while_starved(job: Job) -> None:
+    """Lend the core of the task whose code runs this job while none of its tasks can run, until it has ended.
+
+    The task may wait for the job in whatever way. If it has the only core, the job would never run.
+    """
+    from gspc_trio.compute.nested import lending  # only here: few jobs are those of tasks
+
+    starved_since_s, is_lent = math.inf, False
+    with ExitStack() as lent:
+        while not job.has_ended:
+            counts = job.machine.counts()
+            waiting, running = (
+                counts[TaskState.READY] + counts[TaskState.SUBMITTED],
+                counts[TaskState.RUNNING],
+            )
+            if is_lent and not (waiting or running):
+                lent.close()
+                is_lent = False
+            starved_since_s = (
+                min(starved_since_s, trio.current_time()) if waiting and not running else math.inf
+            )
+            if not is_lent and trio.current_time() >= starved_since_s + STARVED_S:
+                lent.enter_context(lending())
+                is_lent = True
+            await trio.sleep(STARVED_S / 4)
 
 
 class OpenBeside(Protocol):

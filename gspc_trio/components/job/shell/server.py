@@ -30,7 +30,7 @@ from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDon
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
-from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, nested_code
+from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, lend_while_starved, nested_code
 from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, nested_name, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
 from gspc_trio.components.job.shell.summary import summary_of
@@ -45,6 +45,7 @@ from gspc_trio.components.rts.messages import (
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
 from gspc_trio.components.worker.messages import OpenJob, ProcessKey
+from gspc_trio.core.current import current_place
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
@@ -423,6 +424,8 @@ class _JobServer:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes, nursery)
         nursery.start_soon(follower.run)
+        if current_place() is not None and not rts.embedded:
+            nursery.start_soon(lend_while_starved, job)
         contact = self.contact = routes.contact(joining, rts.join)
         if takeover is not None:
             nursery.start_soon(takeover.run, routes.leave)
