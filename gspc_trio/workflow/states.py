@@ -17,6 +17,7 @@ from msgspec import Struct
 from gspc_trio.core.code import split_outputs
 from gspc_trio.workflow.arcs import OutputArc, WorkflowError
 from gspc_trio.workflow.net import Net, Transition
+from gspc_trio.workflow.tokens import Value
 
 KNOWN_MAX = 1_000_000
 """So many choices of tokens are remembered, with what they do."""
@@ -79,9 +80,9 @@ def _is_plain(transition: Transition) -> bool:
         and transition.condition is None
         and not transition.keys
         and not transition.priority
-        and all(arc.consumed and arc.least == arc.most for arc in transition.inputs)
+        and all(arc.consumed and arc.least == arc.most and not arc.like for arc in transition.inputs)
         and not any(
-            arc.each or (transition.inputs[arc.forwarded].is_batch and arc.part < 0)
+            arc.each or arc.first or (transition.inputs[arc.forwarded].is_batch and arc.part < 0)
             for arc in transition.output_arcs
         )
         and len({arc.place for arc in transition.inputs}) == len(transition.inputs)
@@ -91,7 +92,10 @@ def _is_plain(transition: Transition) -> bool:
 def _is_colourless(net: Net, hidden: Collection[str]) -> bool:
     """Return whether the tokens of a net in which nobody looks at values have none."""
     return not any(
-        place.stops or any(value is not None for value in place.initial)
+        place.stops
+        or place.counts
+        or place.successor is not None
+        or any(value is not None for value in place.initial)
         for place in net.places.values()
         if place.name not in hidden
     )
@@ -251,14 +255,19 @@ class _Exploration:
         self.values = _Values()
         self.places = {name: number for number, name in enumerate(net.places)}
         self.stops = [self.places[place.name] for place in net.places.values() if place.stops]
+        self.counters = [
+            (self.places[place.name], self.places[place.counts])
+            for place in net.places.values()
+            if place.counts
+        ]
         self.transitions = sorted(net.transitions.values(), key=lambda one: -one.priority)
         self.failures: dict[str, None] = {}
         self._known: dict[tuple[str, Choice], _Firing] = {}
 
     def explore(self, markings_max: int) -> States:
         number = self.values.number
-        first = tuple(
-            tuple(sorted(number(value) for value in place.initial)) for place in self.net.places.values()
+        first = self._counted(
+            [tuple(sorted(number(value) for value in place.initial)) for place in self.net.places.values()]
         )
         order, seen = [first], {first}
         unfired = dict.fromkeys(self.net.transitions)
@@ -325,7 +334,10 @@ class _Exploration:
         left = _without(marking[place], used.get(place, ()))
         if len(left) < arc.least:
             return
-        for tokens in dict.fromkeys(combinations(left, min(arc.most, len(left)))):
+        base = arc.like or arc.name
+        alike = [other for other in transition.inputs if base in (other.name, other.like)]
+        most = min(arc.most, len(left), *(len(marking[self.places[other.place]]) for other in alike))
+        for tokens in dict.fromkeys(combinations(left, most)):
             now = {**used, place: (*used.get(place, ()), *tokens)}
             for others in self._choices(transition, marking, index + 1, now):
                 yield (tokens, *others)
@@ -340,7 +352,13 @@ class _Exploration:
                 following[place] = _without(following[place], tokens)
         for place, tokens in firing.made:
             following[place] = tuple(sorted((*following[place], *tokens)))
-        return tuple(following)
+        return self._counted(following)
+
+    def _counted(self, marking: list[Tokens]) -> tuple[Tokens, ...]:
+        """Return a marking in which places that count tokens have their numbers."""
+        for place, counted in self.counters:
+            marking[place] = (self.values.number(len(marking[counted])),)
+        return tuple(marking)
 
     def _firing(self, transition: Transition, choice: Choice) -> _Firing:
         """Return what a choice of tokens does; it is computed once."""
@@ -376,9 +394,17 @@ class _Exploration:
         outputs: tuple[tuple[object, ...], ...] = ()
         call = transition.inline_call
         if call is not None:
-            result = call.function(*[values[index] for index in call.order])
-            outputs = split_outputs(result, transition.outputs)
-        made = []
+            result: Value = call.function(*[values[index] for index in call.order])
+            if transition.is_direct:
+                ports = zip(result, transition.outputs, strict=True)
+                outputs = tuple(tuple(one) if is_each else (one,) for one, (_, is_each) in ports)
+            else:
+                outputs = split_outputs(result, transition.outputs)
+        made: list[tuple[int, Tokens]] = []
+        for arc, value in zip(transition.inputs, values, strict=True):
+            successor = self.net.places[arc.place].successor
+            if arc.consumed and successor is not None:
+                made.append((self.places[arc.place], (self.values.number(successor(value)),)))
         for target in transition.output_arcs:
             is_made = target.output >= 0
             put = outputs[target.output] if is_made else _forwarded(target, values[target.forwarded])
@@ -389,10 +415,12 @@ class _Exploration:
 
 def _forwarded(arc: OutputArc, value: object) -> Sequence[object]:
     """Return the tokens that go on as they are."""
-    if not arc.each and arc.part < 0:
+    if arc.part < 0 and not (arc.each or arc.first):
         return [value]
     assert isinstance(value, list), "what falls apart is a batch"
-    return value if arc.each else [value[arc.part]]
+    if arc.part >= 0:
+        return [value[arc.part]]
+    return value[arc.first :] if arc.each else [value[arc.first :]]
 
 
 def _without(tokens: Tokens, taken: Tokens) -> Tokens:

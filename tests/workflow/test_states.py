@@ -164,3 +164,33 @@ def test_hidden_places_do_not_count() -> None:
     found = explore(net, 10, hidden={"p0"})
     assert (found.markings, found.most_tokens, found.most_on_place) == (3, 2, {"p1": 2})
     assert found.deadlock_examples == ({"p1": 2},)
+
+
+def test_places_that_count_and_places_that_make_values() -> None:
+    net = Net("n")
+    items, out = net.place("items", [None] * 3), net.output("out")
+    net.place("number", may_keep=True)
+    net.replace_place("number", counts="items")
+    net.place("next", [0], may_keep=True)
+    net.replace_place("next", successor=lambda value: value + 1)
+    inputs, reads = {"_item": items, "value": "next"}, {"number": "number"}
+    names: list[tuple[int, int]] = []
+
+    def note(value: int, number: int) -> int:
+        names.append((value, number))
+        return value
+
+    net.transition("take", note, inputs, out, reads=reads, inline=True)
+    found = explore(net, 1000)
+    assert names == [(0, 3), (1, 2), (2, 1)]
+    assert (found.markings, found.edges, found.most_on_place["number"]) == (4, 3, 1)
+
+
+def test_as_many_as_another_input_takes() -> None:
+    net = Net("n")
+    left, right = net.place("left", [1] * 4, may_keep=True), net.place("right", [2] * 2)
+    out = net.output("out")
+    inputs = {"left": take(left, least=1, most=3), "right": take(right, as_many_as="left")}
+    net.transition("pair", lambda left, right: [*left, *right], inputs, each(out), inline=True)
+    found = explore(net, 1000)
+    assert (found.markings, found.most_on_place) == (2, {"left": 4, "right": 2, "out": 4})

@@ -43,6 +43,9 @@ class _Writer:
 
     def _place(self, place: Place) -> Iterator[str]:
         name, values = place.name, self._values(place)
+        for attribute, lost in _NOT_WRITTEN_OF_PLACES.items():
+            if getattr(place, attribute):
+                self.lost.append(f"place {name!r}: {lost}")
         if place.is_input:
             yield f"net.input({name!r}{f', {values}' if place.is_optional else ''})"
             changes = ["is_output"] if place.is_output else []
@@ -129,6 +132,8 @@ class _Writer:
         if not arc.is_batch:
             return repr(arc.place)
         self.names.add("take")
+        if arc.like:
+            return f"take({arc.place!r}, as_many_as={arc.like!r})"
         if arc.least == arc.most:
             return f"take({arc.place!r}, {arc.least})"
         return f"take({arc.place!r}, least={arc.least}, most={arc.most})"
@@ -158,6 +163,16 @@ _NOT_WRITTEN = {
     "condition": "its condition",
     "keys": "the keys by which tokens belong together",
     "stage": "the files and ranges of its tasks",
+    "group": "the groups of tasks that end together",
+    "ordered": "that its results keep their order",
+}
+
+
+_NOT_WRITTEN_OF_PLACES = {
+    "counts": "that the engine counts tokens there",
+    "successor": "that the engine makes values there",
+    "room": "that it is a stream",
+    "is_open": "that it stays open",
 }
 
 

@@ -66,6 +66,10 @@ class _Maker:
             named = any(type(value) is Named for value in values)
             lost = "published data" if named else "the values of its tokens"
             self.lost.append(f"{what}: {lost}")
+        if place.counts or place.successor is not None:
+            self.lost.append(
+                f"{what}: that its token is {'counted' if place.counts else 'made'} by the engine"
+            )
         if place.stops or place.is_final:
             self.lost.append(f"{what}: that a token there ends the workflow")
         elif place.is_input != place.is_output and not place.may_keep:  # others: places of PNML themselves
@@ -121,6 +125,10 @@ def _lost(transition: Transition) -> list[str]:
         lost.append(f"its priority ({transition.priority})")
     if transition.stage is not None:
         lost.append("the files and ranges of its tasks")
+    if transition.group is not None or transition.ends_groups >= 0:
+        lost.append("the groups of tasks that end together")
+    if transition.ordered:
+        lost.append("that its results keep their order")
     lost += [text for arc in transition.inputs if (text := _lost_of_arc(arc))]
     if any(each for _, each in transition.outputs):
         lost.append("that a task decides how many tokens it puts: one is written")
@@ -130,6 +138,8 @@ def _lost(transition: Transition) -> list[str]:
 def _lost_of_arc(arc: InputArc) -> str:
     if not arc.consumed:
         return f"that it only reads from {arc.place!r}: it takes the token and puts one back"
+    if arc.like:
+        return f"that it takes as many tokens from {arc.place!r} as another input: {arc.least} is written"
     if arc.least != arc.most:
         return f"that it takes up to {arc.most} tokens from {arc.place!r}: {arc.least} is written"
     return ""
