@@ -79,8 +79,11 @@ class ModuleMaking:
             elements: output port whose list falls apart -> the type of its elements.
         """
         self._elements = elements
+        memory = [one.spot for one in self._function.buffers] + [one.spot for one in self._function.transfers]
+        if memory:
+            self._report(memory[0].problem("memory of modules is not taken: give values to its ports"))
         signature = self._signature()
-        if signature is None:
+        if signature is None or memory:
             return None
         ports = self._function.ports
         read = tuple(name for name in signature.parameters if ports[name].is_input)
