@@ -17,7 +17,7 @@ from gspc_trio.workflow.net_state import NetState
 from gspc_trio.workflow.runtime import (
     RunningTransition,
 )
-from gspc_trio.workflow.search import Binding, SearchPaused
+from gspc_trio.workflow.search import Binding, Chance, SearchPaused
 from gspc_trio.workflow.state import (
     FORMAT,
     TRANSITIONS,
@@ -80,7 +80,7 @@ class WorkflowEngine(NetState):
         loads: Callable[[bytes], object],
         join: Callable[[Sequence[bytes]], bytes] | None = None,
     ) -> None:
-        self._prepare(net, TokenCodec(dumps, loads, join))
+        self._prepare(net, TokenCodec(dumps, loads, join), None if net.seed is None else Chance(net.seed))
         given = input_values(net, values or {})
         for name, place in self.running.places.items():
             values_there = given.get(name, place.description.initial)
@@ -95,8 +95,8 @@ class WorkflowEngine(NetState):
         self.running.begin_counting({})
         self.ports.begin(given)
 
-    def _prepare(self, net: Net, codec: TokenCodec) -> None:
-        NetState.__init__(self, net, codec)
+    def _prepare(self, net: Net, codec: TokenCodec, chance: Chance | None) -> None:
+        NetState.__init__(self, net, codec, chance)
         self.code_table: list[CodeEntry] = []
         self.named: set[str] = set()
         self._code_ids: dict[str, int] = {}
@@ -457,15 +457,21 @@ class WorkflowEngine(NetState):
         """Return the whole state as plain data, at any time (WE-1)."""
         running = self.running
         dropped = {"dropped": list(self._groups.dropped)} if self._groups.dropped else {}
-        return dropped | {
-            "format": FORMAT,
-            "net": {"places": list(running.places), "transitions": list(running.transitions)},
-            "tokens": dump_net(running, self.codec),
-            "activities": dump_activities(self.activities, self.codec),
-            "held": dump_held(running, self.codec),
-            "last_task_id": self.last_task_id,
-            "ports": self.ports.dump(),
-        }
+        chance = running.chance
+        drawn = {} if chance is None else {"chance": [chance.seed, chance.firing]}
+        return (
+            dropped
+            | drawn
+            | {
+                "format": FORMAT,
+                "net": {"places": list(running.places), "transitions": list(running.transitions)},
+                "tokens": dump_net(running, self.codec),
+                "activities": dump_activities(self.activities, self.codec),
+                "held": dump_held(running, self.codec),
+                "last_task_id": self.last_task_id,
+                "ports": self.ports.dump(),
+            }
+        )
 
     @classmethod
     def load(
@@ -486,7 +492,9 @@ class WorkflowEngine(NetState):
         """
         engine = cls.__new__(cls)
         codec = TokenCodec(dumps, loads, join)
-        engine._prepare(net, codec)
+        engine._prepare(
+            net, codec, Chance(*state["chance"]) if isinstance(state, Mapping) and "chance" in state else None
+        )
         check_dump(state, engine.running)
         load_net(engine.running, state["tokens"])
         engine.activities = activities = load_activities(state["activities"], engine.running, codec)

@@ -258,6 +258,40 @@ class WatchedPlace:
         token.serial = 0
 
 
+class BagPlace(WatchedPlace):
+    """A place from which any token may be drawn.
+
+    Attributes:
+        bag: the tokens, in an order that depends on nothing but what has come and gone.
+    """
+
+    __slots__ = ("_at", "bag")
+
+    def __init__(self, description: Place, clock: Clock) -> None:
+        super().__init__(description, clock)
+        self.bag: list[Token] = []
+        self._at: dict[int, int] = {}
+
+    def put(self, token: Token) -> None:
+        """Add a token, tell the watchers and wake up the takers."""
+        self._at[id(token)] = len(self.bag)
+        self.bag.append(token)
+        super().put(token)
+
+    def remove(self, token: Token) -> None:
+        """Take away this token; the last one of the bag comes where it was."""
+        position, last = self._at.pop(id(token)), self.bag.pop()
+        if last is not token:
+            self.bag[position] = last
+            self._at[id(last)] = position
+        super().remove(token)
+
+    def arrange(self, serials: Sequence[int]) -> None:
+        """Put the tokens into the order in which a bag had them that was dumped."""
+        self.bag = [self.tokens[serial] for serial in serials]
+        self._at = {id(token): position for position, token in enumerate(self.bag)}
+
+
 class Clock:
     """Numbers arrivals over all watched places of a net."""
 

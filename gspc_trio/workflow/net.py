@@ -121,6 +121,9 @@ class Net:
         endless_advice: what to do when inline transitions fire for ever; "": what the author of a net can do.
         places: name -> place.
         transitions: name -> transition.
+        seed: of several transitions that can fire, and of their tokens, some are drawn; None: what has come
+            first is taken.
+        until_outputs: while an input port is open, the workflow ends as soon as each output port has a token.
 
     Raises:
         WorkflowError: ``inline_firings_max`` is not 2 or more.
@@ -134,6 +137,8 @@ class Net:
         self.endless_advice = ""
         self.places: dict[str, Place] = {}
         self.transitions: dict[str, Transition] = {}
+        self.seed: int | None = None
+        self.until_outputs = False
 
     def __repr__(self) -> str:
         return f"<Net {self.name}: {len(self.places)} places, {len(self.transitions)} transitions>"
@@ -326,6 +331,7 @@ class Net:
         """Return a net with the same places and transitions, to which others can be added."""
         net = Net(name or self.name, inline_firings_max=self.inline_firings_max)
         net.endless_advice = self.endless_advice
+        net.seed, net.until_outputs = self.seed, self.until_outputs
         net.places = dict(self.places)
         net.transitions = dict(self.transitions)
         return net

@@ -11,6 +11,7 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.ports import Ports
 from gspc_trio.workflow.runtime import RunningNet, describe_net, explain_stuck
+from gspc_trio.workflow.search import Chance
 from gspc_trio.workflow.state import Activity
 from gspc_trio.workflow.tokens import Token, TokenCodec, Value
 
@@ -27,10 +28,10 @@ class NetState:
         last_task_id: the newest task.
     """
 
-    def __init__(self, net: Net, codec: TokenCodec) -> None:
+    def __init__(self, net: Net, codec: TokenCodec, chance: Chance | None = None) -> None:
         self.net = net
         self.codec = codec
-        self.running = RunningNet(net, codec)
+        self.running = RunningNet(net, codec, chance)
         self.ports = Ports(self.running)
         self.activities: dict[TaskId, Activity] = {}
         self._counts = dict.fromkeys(

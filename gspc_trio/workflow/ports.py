@@ -105,7 +105,10 @@ class Ports:
     @property
     def waits(self) -> bool:
         """Whether tokens may come that nobody here knows of, or who reads a stream has not yet made room."""
-        return bool(self.open) or any(place.is_held and place.owed for place in self._streams)
+        until = self._running.until
+        if self.open and not (until and all(place.tokens for place in until)):
+            return True
+        return any(place.is_held and place.owed for place in self._streams)
 
     def waiting(self, port: str) -> int:
         """Return how many tokens there are at a port."""

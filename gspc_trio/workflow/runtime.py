@@ -17,6 +17,7 @@ from gspc_trio.workflow.flight import Flight
 from gspc_trio.workflow.marking import (
     AnswerPlace,
     AnyPlace,
+    BagPlace,
     Clock,
     QueuePlace,
     StockedPlace,
@@ -30,6 +31,8 @@ from gspc_trio.workflow.search import (
     BatchSearch,
     Binding,
     Bound,
+    Chance,
+    DrawnSearch,
     FilterSearch,
     JoinSearch,
     SearchPaused,
@@ -112,6 +115,7 @@ class RunningTransition:
         places: dict[str, AnyPlace],
         queue: deque[RunningTransition],
         codec: TokenCodec,
+        chance: Chance | None,
     ) -> None:
         self.description = description
         self.is_ready = self.is_suspect = False
@@ -137,15 +141,18 @@ class RunningTransition:
         )
         self._counted: tuple[tuple[int, TokenCounter], ...] = ()
         self.fire = self._fire_direct if description.is_direct else self._fire
-        self.search = search_for(self.bounds, description.condition, description.keys, codec, self.mark)
+        self.search = search_for(
+            self.bounds, description.condition, description.keys, codec, self.mark, chance
+        )
+        watching = self.search.inner if isinstance(self.search, DrawnSearch) else self.search
         most = description.in_flight
         self.flight = Flight(most) if most is not None else None
         self.order = Order(self.produce_encoded) if description.ordered else None
         self._find = self.search.find if most is None else self._find_in_flight
         for index, bound in enumerate(self.bounds):
-            if isinstance(self.search, FilterSearch | JoinSearch | BatchSearch):
+            if isinstance(watching, FilterSearch | JoinSearch | BatchSearch):
                 assert isinstance(bound.place, WatchedPlace)
-                bound.place.watchers.append((self.search, index))
+                bound.place.watchers.append((watching, index))
             if self not in bound.place.takers:
                 bound.place.takers.append(self)
             if isinstance(bound.place, StockedPlace):  # several arcs may take from it together
@@ -346,13 +353,13 @@ USER_CODE = frozenset(
 """Where the engine calls the user's functions: below these the user's own code runs."""
 
 
-def _place(description: Place, clock: Clock | None, is_counted: bool) -> AnyPlace:
-    if clock is not None:
-        return WatchedPlace(description, clock)
+def _place(description: Place, clock: Clock | None, is_counted: bool, is_drawn: bool) -> AnyPlace:
     if description.name == ANSWERS:
         return AnswerPlace(description)
     if description.room:
         return StreamPort(description)
+    if clock is not None:
+        return BagPlace(description, clock) if is_drawn else WatchedPlace(description, clock)
     begins_full = (description.is_input or description.initial) and not is_counted
     return StockedPlace(description) if begins_full else QueuePlace(description)
 
@@ -367,20 +374,23 @@ class RunningNet:
         counters: place -> what counts its tokens.
         clock: numbers the tokens on watched places.
         stops: places that, with a token, end the workflow.
+        until: output ports that end the workflow when each has a token, though input ports are open.
+        chance: draws what fires next; None: what has come first does.
     """
 
-    def __init__(self, net: Net, codec: TokenCodec) -> None:
+    def __init__(self, net: Net, codec: TokenCodec, chance: Chance | None = None) -> None:
         net.check()
+        self.chance = chance
         watched = {
             arc.place
             for transition in net.transitions.values()
-            if transition.condition is not None or transition.keys
+            if transition.condition is not None or transition.keys or chance is not None
             for arc in transition.inputs
         }
         self.clock = Clock()
         counted = {place.counts for place in net.places.values() if place.counts}
         self.places: dict[str, AnyPlace] = {
-            name: _place(place, self.clock if name in watched else None, name in counted)
+            name: _place(place, self.clock if name in watched else None, name in counted, chance is not None)
             for name, place in net.places.items()
         }
         self.counters = {
@@ -391,12 +401,13 @@ class RunningNet:
         for place in self.places.values():
             if isinstance(place, StreamPort):
                 place.room = self.places[place.description.room]
+        self.until = tuple(self.places[name] for name in net.outputs) if net.until_outputs else ()
         self.stops = tuple(place for place in self.places.values() if place.description.stops)
         priorities = sorted({transition.priority for transition in net.transitions.values()}, reverse=True)
         by_priority: dict[int, deque[RunningTransition]] = {priority: deque() for priority in priorities}
         self.queues = tuple(by_priority.values())
         self.transitions = {
-            name: RunningTransition(transition, self.places, by_priority[transition.priority], codec)
+            name: RunningTransition(transition, self.places, by_priority[transition.priority], codec, chance)
             for name, transition in net.transitions.items()
         }
         by_id = {id(self.places[name]): counter for name, counter in self.counters.items()}
@@ -424,6 +435,8 @@ class RunningNet:
             SearchPaused: a search has more to look at: ask again.
             TransitionFailed: a condition or a key raised; nothing is lost.
         """
+        if self.chance is not None:
+            return self._drawn(self.chance)
         while True:
             for queue in self.queues:
                 if queue:
@@ -438,6 +451,21 @@ class RunningNet:
                 return transition, binding
             queue.popleft()
             transition.is_ready = False
+
+    def _drawn(self, chance: Chance) -> tuple[RunningTransition, Binding] | None:
+        """Return one of all transitions of the highest priority that can fire, and its tokens, both drawn."""
+        chance.begin()
+        for queue in self.queues:
+            while queue:
+                position = chance.draw(len(queue))
+                transition = queue[position]
+                binding = transition.find()
+                if binding is not None:
+                    chance.firing += 1
+                    return transition, binding
+                del queue[position]
+                transition.is_ready = False
+        return None
 
     def can_fire(self) -> bool:
         """Return whether any transition can fire.

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from random import Random
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.workflow.arcs import InputArc
 from gspc_trio.workflow.calls import FunctionCall, KeyFunction
-from gspc_trio.workflow.marking import AnyPlace, first_unused
+from gspc_trio.workflow.marking import AnyPlace, BagPlace, first_unused
 from gspc_trio.workflow.tokens import Token, TokenCodec
 
 Binding: TypeAlias = list[Token]
 
 PAUSE_CHOICES = 256
 """After so many choices of tokens that do not enable a transition a search pauses."""
+
+DRAWN_MAX = 64
+"""So many choices are drawn before all are gone through to draw among those that enable a transition."""
 
 
 PAUSE: Binding = []
@@ -375,10 +380,85 @@ class BatchSearch:
             yield tokens
 
 
+class Chance:
+    """Random choices that depend on a seed and the number of firings alone, so they can be made again.
+
+    Attributes:
+        seed: see above.
+        firing: how often transitions have fired.
+    """
+
+    def __init__(self, seed: int, firing: int = 0) -> None:
+        self.seed = seed
+        self.firing = firing
+        self._random = Random()
+        self.begin()
+
+    def begin(self) -> None:
+        """The next transition is to be chosen."""
+        self._random.seed(f"{self.seed} {self.firing}")
+
+    def draw(self, count: int) -> int:
+        """Return a number below ``count``, each with the same chance."""
+        return self._random.randrange(count) if count > 1 else 0
+
+
+class DrawnSearch:
+    """Draws one of the choices that another search finds the first of, each with the same chance.
+
+    Args:
+        inner: says whether there is any choice.
+        bounds, condition, keys, codec: see :func:`search_for`; no arc takes several tokens.
+        chance: draws.
+    """
+
+    def __init__(
+        self,
+        inner: Search,
+        bounds: Sequence[Bound],
+        condition: Condition,
+        keys: Sequence[KeyFunction | None],
+        codec: TokenCodec,
+        chance: Chance,
+    ) -> None:
+        self.inner = inner
+        self._places = tuple(bound.place for bound in bounds)
+        self._condition = condition
+        self._keys = tuple((index, key) for index, key in enumerate(keys) if key is not None)
+        self._codec = codec
+        self._chance = chance
+        self._is_shared = shares_places(bounds)
+
+    def find(self) -> Binding | None:
+        """Return one of all choices that enable the transition.
+
+        Raises:
+            SearchPaused: it is to be asked again.
+        """
+        found = self.inner.find()
+        bags = [place.bag for place in self._places if isinstance(place, BagPlace)]
+        if found is None or len(bags) < len(self._places) or all(len(bag) == 1 for bag in bags):
+            return found
+        for _ in range(DRAWN_MAX):
+            drawn = [bag[self._chance.draw(len(bag))] for bag in bags]
+            if self._fits(drawn):
+                return drawn
+        every = [list(drawn) for drawn in product(*bags) if self._fits(drawn)]
+        return every[self._chance.draw(len(every))]
+
+    def _fits(self, drawn: Sequence[Token]) -> bool:
+        if self._is_shared and len(set(map(id, drawn))) < len(drawn):
+            return False
+        decode = self._codec.decode
+        if len({key(decode(drawn[index])) for index, key in self._keys}) > 1:
+            return False
+        return self._condition.holds(drawn)
+
+
 WatchingSearch: TypeAlias = FilterSearch | JoinSearch | BatchSearch
 """Those that have to be told of every token that comes and goes."""
 
-Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch
+Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch | DrawnSearch
 
 
 def search_for(
@@ -387,8 +467,12 @@ def search_for(
     keys: Sequence[KeyFunction | None],
     codec: TokenCodec,
     mark: Callable[[], None],
+    chance: Chance | None = None,
 ) -> Search:
-    """Return the search that fits a transition's arcs, condition and keys."""
+    """Return the search that fits a transition's arcs, condition and keys; it draws if there is a chance."""
+    if chance is not None and not any(bound.arc.is_batch for bound in bounds):
+        inner = search_for(bounds, call, keys, codec, mark)
+        return DrawnSearch(inner, bounds, Condition(call, codec), keys, codec, chance)
     if call is None and not keys:
         arc = bounds[0].arc
         return (

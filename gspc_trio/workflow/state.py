@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.marking import AnyPlace, StockedPlace, StreamPort, WatchedPlace
+from gspc_trio.workflow.marking import AnyPlace, BagPlace, StockedPlace, StreamPort, WatchedPlace
 from gspc_trio.workflow.order import Encoded
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
@@ -57,8 +57,9 @@ def dump_net(running: RunningNet, codec: TokenCodec) -> dict[str, Plain]:
     numbers = {serial: number for number, serial in enumerate(serials, 1)}
     places = {}
     for name, place in running.places.items():
-        came = [numbers[serial] for serial in place.tokens] if isinstance(place, WatchedPlace) else []
-        places[name] = [came, [codec.encode(token) for token in place]]
+        tokens: Iterable[Token] = place.bag if isinstance(place, BagPlace) else place
+        came = [numbers[token.serial] for token in tokens] if isinstance(place, WatchedPlace) else []
+        places[name] = [came, [codec.encode(token) for token in tokens]]
     ready = [transition.description.name for queue in running.queues for transition in queue]
     return {"places": places, "ready": ready}
 
@@ -82,6 +83,10 @@ def load_net(running: RunningNet, state: Mapping[str, Plain]) -> None:
     for serial, place, token in sorted(watched, key=lambda item: item[0]):
         running.clock.last = serial - 1  # so that it arrives with its number
         place.put(token)
+    for name, (serials, _) in state["places"].items():
+        bag = running.places[name]
+        if isinstance(bag, BagPlace):
+            bag.arrange(serials)
     for queue in running.queues:  # putting tokens has marked transitions, in another order than they were in
         for transition in queue:
             transition.is_ready = False
