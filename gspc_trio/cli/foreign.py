@@ -101,6 +101,13 @@ class ReadingOptions:
             "by default the one beside the workflow file that has its name. For xpnet."
         ),
     ] = None
+    seed: Annotated[
+        int | None,
+        Parameter(
+            help="Draw by this number which transition is next of those of the highest priority that can "
+            "fire, and with which tokens. By default what has come first is next. For all formats."
+        ),
+    ] = None
     include: Annotated[
         list[Path] | None,
         Parameter(
@@ -141,6 +148,7 @@ def reading_of(stated: ReadingOptions | None) -> Reading:
         scale=stated.scale,
         work=stated.work,
         files=None if stated.files is None else (stated.files or [1.0])[0],
+        seed=stated.seed,
         include=tuple(str(folder.resolve()) for folder in stated.include or ()),
         no_compile=stated.no_compile,
         modules="" if stated.modules is None else str(stated.modules.resolve()),

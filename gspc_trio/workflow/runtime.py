@@ -224,6 +224,9 @@ class RunningTransition:
             raise TransitionFailed(self.description.name, "it failed", error) from error
         self.consume(binding)
         for target in self.targets:
+            if target.output < 0:
+                self._forward(target, binding)
+                continue
             put, value = target.place.put, values[target.output]
             if target.each:
                 for one in value:

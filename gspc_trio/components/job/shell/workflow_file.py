@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.frames import user_stack
 from gspc_trio.workflow.arcs import WorkflowError
@@ -75,6 +76,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         no_compile: whether modules in C++ are refused.
         firings, net, scale, work, files: see :class:`ReadOptions`.
         include: folders where files are found that it includes, after its own folder.
+        seed: what fires next is drawn by it, in files of all formats; None: what has come first fires.
     """
 
     format: str = ""
@@ -87,6 +89,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     modules: str = ""
     include: tuple[str, ...] = ()
     no_compile: bool = False
+    seed: int | None = None
 
 
 FROM_ITSELF = Reading()
@@ -123,15 +126,20 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
     """
     chosen = format_of(path, reading.format)
     if chosen is None:
-        if reading != FROM_ITSELF and reading != Reading(format=PYTHON):
+        if replace(reading, format="", seed=None) != FROM_ITSELF:
             names = Reading.__struct_fields__[1:]
             name = next(name for name in names if getattr(reading, name) != getattr(FROM_ITSELF, name))
             raise WorkflowFileError(
                 f"--{name.replace('_', '-')} is not for {path}: that is a workflow file in Python"
             )
-        return _load_python(path, settings)
-    foreign, modules, fingerprint = read_foreign(path, chosen, reading)
-    return LoadedWorkflow(foreign.workflow(settings), modules, fingerprint, path.resolve(), foreign)
+        loaded = _load_python(path, settings)
+    else:
+        foreign, modules, fingerprint = read_foreign(path, chosen, reading)
+        workflow = foreign.workflow(settings)
+        loaded = LoadedWorkflow(workflow, modules, fingerprint, path.resolve(), foreign)
+    if reading.seed is not None:
+        loaded.workflow.net.seed = reading.seed
+    return loaded
 
 
 def format_of(path: Path, name: str = "") -> Format | None:

@@ -32,12 +32,14 @@ class Lowered(Struct, eq=False):
         ports: name of an input or output port of the net -> its type.
         groups: (``place`` or ``transition``, name) -> names of the subnets around it.
         notes: what will not do what it seems to.
+        answers: port that is asked -> type of the answers.
     """
 
     net: Net
     ports: dict[str, ValueType] = field(default_factory=dict)
     groups: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     notes: list[Problem] = field(default_factory=list)
+    answers: dict[str, ValueType] = field(default_factory=dict)
 
 
 class Building:

@@ -49,6 +49,7 @@ class XpnetWorkflow(ForeignWorkflow):
     def __init__(self, found: Lowered) -> None:
         super().__init__(found.net, notes=found.notes, groups=found.groups)
         self._types = found.ports
+        self._answers = found.answers
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
         """See ForeignWorkflow; tokens of the settings come to those that are at their places anyway."""
@@ -71,20 +72,28 @@ class XpnetWorkflow(ForeignWorkflow):
         from gspc_trio.workflow.formats.xpnet.tree import TextStart
 
         kind = self._types[port]
-        try:
-            return compile_value(parse_expression(text, TextStart(port)), {}, kind)()
-        except FormatError as error:
-            problem = error.problems[0]
-            raise SettingError(
-                f"the port {port!r} is {kind}, and {text!r} is no value of it: {problem.message}"
-            ) from None
-        except ExpressionError as error:
-            raise SettingError(f"the value {text!r} of the port {port!r}: {error.reason}") from None
+        texts = [text]
+        if port in self._answers:  # who asks writes the value alone
+            texts.append(f'Struct [value := {text}, response_id := ""]')
+        for number, one in enumerate(texts, 1):
+            try:
+                return compile_value(parse_expression(one, TextStart(port)), {}, kind)()
+            except FormatError as error:
+                if number == len(texts):
+                    why = error.problems[0].message
+                    raise SettingError(
+                        f"the port {port!r} is {kind}, and {text!r} is no value of it: {why}"
+                    ) from None
+            except ExpressionError as error:
+                raise SettingError(f"the value {text!r} of the port {port!r}: {error.reason}") from None
+        raise AssertionError("there is one text at least")
 
     def show_value(self, port: str, value: object, /) -> str:
         """Return a value of a port as xpnet writes it."""
         from gspc_trio.workflow.formats.xpnet.notation import show_value
 
+        if port in self._answers and not (isinstance(value, dict) and "response_id" in value):
+            return show_value(value, self._answers[port])
         return show_value(value, self._types[port])
 
     def plain_value(self, port: str, value: object, /) -> object:

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 
 from gspc_trio.core.task import CORE, Requirement, Shape
-from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
+from gspc_trio.workflow.arcs import ANSWERS, InputArc, OutputArc, Place
 from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.formats.format import FormatError, Problem
 from gspc_trio.workflow.formats.xpnet.building import Building, Lowered, all_of, names_in
@@ -291,6 +291,7 @@ class Lowering:
         if results_of is None or not self._can_fire(transition, joints):
             return
         outputs, output_arcs = _outputs(joints.outputs, list(results), places)
+        output_arcs += self._responses(joints, arcs, list(results))
         self.building.add_transition(
             _direct(
                 ".".join((*path, transition.name)),
@@ -304,6 +305,27 @@ class Lowering:
             ),
             path,
         )
+
+    def _responses(
+        self, joints: Joints, arcs: Sequence[InputArc], names: Sequence[str]
+    ) -> tuple[OutputArc, ...]:
+        """Return the arcs that answer who has asked with a token: that token goes first, then the answer."""
+        made: list[OutputArc] = []
+        inputs = [arc.name for arc in arcs]
+        for one in joints.responses:
+            if one.place not in inputs or one.port not in names:
+                self.report(
+                    one.spot.problem(
+                        f"a response goes to who has put the token of a connected input port; {one.place!r} "
+                        "is none"
+                    )
+                )
+                continue
+            index = inputs.index(one.place)
+            made += (OutputArc(ANSWERS, -1, index), OutputArc(ANSWERS, names.index(one.port)))
+            self.building.net.places.setdefault(ANSWERS, Place(ANSWERS, may_keep=True))
+            self.building.made.answers[arcs[index].place] = joints.types[one.port]
+        return tuple(made)
 
     # Modules
 
@@ -319,6 +341,7 @@ class Lowering:
         condition = self._condition(transition, joints, arcs)
         names = list(dict.fromkeys(one.port for one in (*joints.outputs, *joints.eureka, *joints.responses)))
         outputs, output_arcs = _outputs(joints.outputs, names, places)
+        output_arcs += self._responses(joints, arcs, names)
         making = ModuleMaking(
             module,
             transition.function,

@@ -12,6 +12,10 @@ from gspc_trio.workflow.formats.xpnet.connections import TypedPlace, port_types,
 from gspc_trio.workflow.formats.xpnet.description import Defun, NetBody, NetPlace, Port
 from gspc_trio.workflow.formats.xpnet.scopes import Structures
 from gspc_trio.workflow.formats.xpnet.types import INTEGRAL_RANGES, ValueType
+from gspc_trio.workflow.formats.xpnet.vocabulary import TRUE
+
+WAIT_FOR_OUTPUT = "drts.wait_for_output"
+"""Property of a workflow that goes on until each output port has a token."""
 
 CHAR_LAST = "\xff"
 """The last char that a generator makes."""
@@ -143,10 +147,12 @@ def add_ports(building: Building, main: Defun, places: Mapping[str, TypedPlace])
         elif port.name in types:
             check_port(building, port, types[port.name], place)
             _add_port(building, port, types[port.name], place)
+    waits = main.properties.get(WAIT_FOR_OUTPUT, "false").strip() in TRUE
+    building.net.until_outputs = waits
     for place in places.values():
         if place.written.put_token and place.type is not None:
             building.made.ports.setdefault(place.name, place.type)
-            building.net.replace_place(place.name, is_input=True, is_optional=True)
+            building.net.replace_place(place.name, is_input=True, is_optional=True, is_open=waits)
 
 
 def place_missing(port: Port) -> Problem:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.tokens import Asker
 from tests.workflow.formats.xpnet.nets import net, outputs, place, problems, read
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "xpnet"
@@ -136,6 +140,37 @@ def test_a_generator(kind: str, made: list[str]) -> None:
         f'<out name="b" type="{kind}" place="b"/>',
     )
     assert outputs(text) == {"b": made}
+
+
+ASKED = """
+<struct name="question"><field name="value" type="int"/><field name="response_id" type="string"/></struct>
+<place name="questions" type="question" put_token="true"/>
+<transition name="double">
+  <defun>
+    <in name="q" type="question"/><out name="answer" type="int"/><out name="y" type="int"/>
+    <expression>${answer} := 2 * ${q.value}; ${y} := ${q.value}</expression>
+  </defun>
+  <connect-in port="q" place="questions"/><connect-response port="answer" to="q"/>
+  <connect-out port="y" place="b"/>
+</transition>
+"""
+
+
+def test_a_response_goes_to_who_has_asked() -> None:
+    waits = '<properties name="drts"><property key="wait_for_output" value="true"/></properties>'
+    foreign = read(net(ASKED + place("b"), waits + OUT))
+    engine = WorkflowEngine(foreign.net, foreign.workflow().values, dumps=pickle.dumps, loads=pickle.loads)
+    assert engine.next() is None
+    assert engine.ports.waits
+    asked = foreign.parse_value("questions", "21")
+    assert foreign.show_value("questions", asked) == 'Struct [value := 21, response_id := ""]'
+    answers: list[Any] = []
+    engine.put("questions", [asked], Asker(answers.append))
+    assert engine.next() is None
+    assert not engine.ports.waits  # each output port has a token
+    assert engine.outputs() == {"b": [21]}
+    (answer,) = answers
+    assert foreign.show_value("questions", engine.value_of(answer)) == "42"
 
 
 INNER = """
