@@ -424,7 +424,7 @@ class TaskSession:
             if word.value is not None:
                 future.set_result(_Encoded(word.value))
             elif word.error is not None:
-                future.set_exception(exception_of(word.error))
+                future.set_exception(exception_of(word.error, word.last))
             else:
                 future.set_exception(ExecutorBroken("the task was cancelled"))
 

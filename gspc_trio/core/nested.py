@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from gspc_trio.core.ids import Attempt, Count, JobId, TaskId
-from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskError, TaskOptions
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, LastAttempt, Shape, TaskError, TaskOptions
 
 DEPTH_MAX = 32
 """A task that is nested so deep runs what it submits itself, in its own process, at once."""
@@ -82,11 +82,13 @@ class NestedEnded(Struct, frozen=True, tag=True):
         number: of the task.
         value: what it returned, encoded.
         error: why it failed.
+        last: its last attempt, if it failed.
     """
 
     number: Count
     value: bytes | None = None
     error: TaskError | None = None
+    last: LastAttempt | None = None
 
 
 class NestedBroken(Struct, frozen=True, tag=True):

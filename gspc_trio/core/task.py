@@ -192,6 +192,25 @@ class TaskError(Struct, frozen=True):
     pickled: bytes = b""
 
 
+class LastAttempt(Struct, frozen=True):
+    """What is told of a task that has failed, beside the error.
+
+    Attributes:
+        name: of the task.
+        attempt: number of its last attempt, from 1; 0 if none began.
+        host: where that was, or "".
+        stdout, stderr: the last part of what it printed.
+        exit_status: of the process that died of it, minus the signal's number if one killed it; else None.
+    """
+
+    name: str = ""
+    attempt: Attempt = 0
+    host: str = ""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_status: int | None = None
+
+
 class Outcome(Struct, frozen=True):
     """How one attempt ended, as a worker reports it.
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import logging
-import re
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gspc_trio.core.current import current_place
 from gspc_trio.core.task import Shape, TaskOptions
 from gspc_trio.protocol.values import dumps, loads, refuse_future
-from gspc_trio.workflow.failures import TaskFailed, exception_of
-
-if TYPE_CHECKING:
-    from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.workflow.failures import TaskFailed
 
 T = TypeVar("T")
 
@@ -33,8 +28,6 @@ _UNDECODED = object()
 _locks = threading.Lock()
 """Held for a moment by whoever makes the condition of a future, or finishes one that has none."""
 
-
-_PROCESS_END = re.compile(r"compute process \d+ (?:exited with status (\d+)|was killed by (SIG\w+))")
 
 _MADE_LATE: dict[str, Callable[[], Any]] = {
     "_condition": threading.Condition,
@@ -278,15 +271,16 @@ SomeTaskFuture: TypeAlias = TaskFuture[Any]
 """A future of an executor of ours."""
 
 
-def value_of(future: SomeFuture) -> bytes:
-    """Return the encoded value of a future that has ended.
+def value_of(future: SomeFuture, name: str) -> bytes:
+    """Return the encoded value of a future that has ended, an argument of the task of that name.
 
     Raises:
         TaskFailed: it was cancelled.
         Exception: what it raised; BadValue if its value cannot be sent.
     """
     if future.cancelled():
-        raise TaskFailed("cancelled: an argument is the future of a task that was cancelled", "cancelled")
+        why = "cancelled: an argument is the future of a task that was cancelled"
+        raise TaskFailed(why, "cancelled", name)
     error = future.exception(0)
     if error is not None:
         raise error
@@ -313,40 +307,6 @@ class Call:
         self.arguments = arguments
         self.shape = shape
         self.options = options
-
-
-def failure_of(done: TaskDone, host: str) -> BaseException:
-    """Return what to raise for a task that has failed.
-
-    Args:
-        done: how it ended.
-        host: where its last attempt was, or "".
-    """
-    exception = exception_of(done.outcome.error)
-    if isinstance(exception, TaskFailed) and done.outcome.error is not None:
-        outcome, error = done.outcome, done.outcome.error
-        failed = TaskFailed(
-            str(exception),
-            error.kind,
-            done.name,
-            done.tries,
-            host,
-            outcome.stdout.decode("utf-8", "replace"),
-            outcome.stderr.decode("utf-8", "replace"),
-            _exit_status(error.message),
-        )
-        failed.__cause__ = exception.__cause__
-        return failed
-    return exception
-
-
-def _exit_status(message: str) -> int | None:
-    """Return how a process ended of whose end a message tells."""
-    found = _PROCESS_END.search(message)
-    if found is None:
-        return None
-    status, name = found.groups()
-    return int(status) if status else -getattr(signal, name, 0) or None
 
 
 class Deadline:

@@ -25,14 +25,13 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.channel import INITIALIZER
-from gspc_trio.core.task import Shape, TaskError, TaskState
+from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
     PENDING,
     Call,
     SomeTaskFuture,
     TaskFuture,
-    failure_of,
     value_of,
 )
 from gspc_trio.executor.waiting import wait_ended
@@ -421,7 +420,7 @@ class Loop:
                 arguments[position] = ref
             elif argument.done():
                 try:
-                    arguments[position] = value_of(argument)
+                    arguments[position] = value_of(argument, call.name)
                 except BaseException as error:
                     future.fail(error)
                     return
@@ -456,7 +455,7 @@ class Loop:
                 future.fail(self._initializer_failed(error))
             else:
                 assert self.job is not None
-                future.fail(failure_of(done, self.job.host_of(done.resource_id)))
+                future.fail(exception_of(error, self.job.last_attempt(done)))
 
     def _initializer_failed(self, error: TaskError) -> ExecutorBroken:
         """The initializer fails in a process: as with the standard executors, that is the end."""
@@ -508,7 +507,7 @@ class Loop:
     def _failed_through(self, failed: FailedThrough) -> None:
         future = self._futures.pop(failed.task_id, None)
         if future is not None:
-            future.fail(exception_of(failed.error))
+            future.fail(exception_of(failed.error, LastAttempt(failed.name)))
 
     def _close(self, cancel_waiting: bool) -> None:
         assert self.job is not None

@@ -6,7 +6,7 @@ from concurrent.futures import BrokenExecutor
 from traceback import format_exception_only
 from typing import Any
 
-from gspc_trio.core.task import TaskError
+from gspc_trio.core.task import LastAttempt, TaskError
 from gspc_trio.protocol.values import loads
 
 
@@ -62,8 +62,13 @@ class RemoteTraceback(Exception):
         return "\n" + self.text
 
 
-def exception_of(error: TaskError | None) -> BaseException:
-    """Return what to raise for a task's error: the task's own exception if it can be opened here."""
+def exception_of(error: TaskError | None, last: LastAttempt | None = None) -> BaseException:
+    """Return what to raise for a task's error: the task's own exception if it can be opened here.
+
+    Args:
+        error: of the task.
+        last: its last attempt, of which a TaskFailed tells.
+    """
     if error is None:
         return TaskFailed("the task failed without saying why")
     raised: Any = None
@@ -73,13 +78,21 @@ def exception_of(error: TaskError | None) -> BaseException:
         except BaseException as problem:  # SystemExit, too: this is the loop of all tasks
             why = "".join(format_exception_only(problem)).strip()
             message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {why})"
-            raised = TaskFailed(message)
+            raised = _failed(message, error, last)
     if isinstance(raised, MemoryError):  # the message says what limit there was
         if raised.args:
             raised.add_note(error.message)
         else:
             raised.args = (error.message,)
-    exception = raised if isinstance(raised, BaseException) else TaskFailed(f"{error.kind}: {error.message}")
+    is_raised = isinstance(raised, BaseException)
+    exception: BaseException = raised if is_raised else _failed(f"{error.kind}: {error.message}", error, last)
     if error.traceback:
         exception.__cause__ = RemoteTraceback(error.traceback)
     return exception
+
+
+def _failed(message: str, error: TaskError, last: LastAttempt | None) -> TaskFailed:
+    last = last or LastAttempt()
+    stdout, stderr = (printed.decode("utf-8", "replace") for printed in (last.stdout, last.stderr))
+    told = (last.name, last.attempt, last.host, stdout, stderr, last.exit_status)
+    return TaskFailed(message, error.kind, *told)

@@ -82,6 +82,10 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def need_one_that_dies() -> None:
+    current_executor().with_options(loss_attempts=1).submit(die).result()
+
+
 def start_those_that_die(path: str) -> tuple[str, str, int]:
     executor = current_executor()
     lives = executor.submit(die_once, path).result()

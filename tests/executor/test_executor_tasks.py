@@ -144,7 +144,11 @@ def test_a_lost_process_costs_its_task_the_attempts_and_no_other_task_anything(e
 
 
 def test_a_failure_says_what_failed_where_and_how(executor: Executor) -> None:
-    lost = executor.with_options(loss_attempts=1).submit(exit_hard).exception(PATIENCE_S)
+    future = executor.with_options(loss_attempts=1).submit(exit_hard)
+    dependent = executor.submit(double, future).exception(PATIENCE_S)
+    assert isinstance(dependent, TaskFailed)
+    assert (dependent.kind, dependent.name, dependent.attempt) == ("lost", "double", 0)
+    lost = future.exception(PATIENCE_S)
     assert isinstance(lost, TaskFailed)
     assert (lost.kind, lost.name, lost.attempt, lost.exit_status) == ("lost", "exit_hard", 1, 3)
     assert lost.host

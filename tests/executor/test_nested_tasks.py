@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import pytest
 
-from gspc_trio import Executor, current_executor
+from gspc_trio import Executor, TaskFailed, current_executor
 from gspc_trio.compute.nested import TaskExecutor
 from gspc_trio.core.nested import DEPTH_MAX
 from tests.e2e.support import wait_until
 from tests.executor.nested import (
     depth,
     fibonacci,
+    need_one_that_dies,
     say_within,
     start_those_that_die,
     wait_for_one_that_hangs,
@@ -75,6 +77,13 @@ def test_what_nested_tasks_print_is_shown_and_written(
 def test_a_nested_task_that_dies_is_tried_again_or_lost(executor: Executor, tmp_path: Path) -> None:
     future = executor.submit(start_those_that_die, str(tmp_path / "died"))
     assert future.result(PATIENCE_S) == ("lives", "TaskFailed: lost", 42)
+
+
+def test_a_failure_of_a_nested_task_says_what_failed_where_and_how(executor: Executor) -> None:
+    error = executor.submit(need_one_that_dies).exception(PATIENCE_S)
+    assert isinstance(error, TaskFailed)
+    assert (error.kind, error.name, error.attempt, error.exit_status) == ("lost", "die", 1, -signal.SIGKILL)
+    assert error.host
 
 
 @pytest.mark.parametrize("name", ["map", "starmap", "with_options", "shutdown", "submit"])

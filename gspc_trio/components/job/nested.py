@@ -29,7 +29,7 @@ from gspc_trio.core.nested import (
     ToTaskProcess,
 )
 from gspc_trio.core.resources import lender_of
-from gspc_trio.core.task import TaskError, TaskState
+from gspc_trio.core.task import LastAttempt, TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 
@@ -70,9 +70,10 @@ class TaskSilent(Struct, frozen=True):
 
 
 class NestedDone(Struct, frozen=True):
-    """A nested task has ended."""
+    """A nested task has ended; if it has failed, ``last`` tells of its last attempt."""
 
     done: TaskDone
+    last: LastAttempt | None = None
 
 
 class NestedOver(Struct, frozen=True):
@@ -287,20 +288,27 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
     @handles(NestedDone)
     def _done(self, event: NestedDone) -> None:
         done = event.done
-        value = error = None
+        value = error = last = None
         if done.state is TaskState.FINISHED:
             value = done.outcome.values[0][0]
         elif done.state is not TaskState.CANCELLED:
             error = done.outcome.error or TaskError("failed", "it failed without saying why")
-        self._ended(done.task_id, value, error)
+            last = event.last
+        self._ended(done.task_id, value, error, last)
 
-    def _ended(self, task_id: TaskId, value: bytes | None, error: TaskError | None) -> None:
+    def _ended(
+        self,
+        task_id: TaskId,
+        value: bytes | None,
+        error: TaskError | None,
+        last: LastAttempt | None = None,
+    ) -> None:
         number = self._owners.pop(task_id, None)
         self._depths.pop(task_id, None)
         if number is None:
             return
         session = self._sessions[number]
-        ended = NestedEnded(session.running.pop(task_id), value, error)
+        ended = NestedEnded(session.running.pop(task_id), value, error, last)
         session.since_s = self.now
         self.actions.append(TellTask(number, ended))
         if session.starved and not session.running:

@@ -29,7 +29,7 @@ from gspc_trio.core.nested import (
     StartNested,
     TaskWaits,
 )
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.core.task import LastAttempt, Outcome, Reason, TaskError, TaskState
 from gspc_trio.workflow.graph import TaskGraph
 
 
@@ -63,12 +63,12 @@ class Bench:
         outcome = Outcome(task_id, 1, Reason.FINISHED, ((value,),))
         return self.give(NestedDone(TaskDone(task_id, TaskState.FINISHED, outcome)))
 
-    def fails(self, task_id: int, error: TaskError) -> list[object]:
+    def fails(self, task_id: int, error: TaskError, last: LastAttempt) -> list[object]:
         while (ready := self.graph.next()) is not None:
             self.graph.extract(ready)
         self.graph.fail(task_id, error)
         outcome = Outcome(task_id, 1, Reason.FAILED, error=error)
-        return self.give(NestedDone(TaskDone(task_id, TaskState.FAILED, outcome)))
+        return self.give(NestedDone(TaskDone(task_id, TaskState.FAILED, outcome), last))
 
 
 ERROR = TaskError("ValueError", "no")
@@ -183,7 +183,8 @@ def test_a_failure_is_told_also_through_others() -> None:
     bench = Bench()
     bench.speaks()
     bench.start(1)
-    assert bench.fails(1, ERROR) == [TellTask(1, NestedEnded(1, error=ERROR))]
+    last = LastAttempt("f", 1, "beta", b"out", b"err")
+    assert bench.fails(1, ERROR, last) == [TellTask(1, NestedEnded(1, error=ERROR, last=last))]
     assert bench.start(2, 1) == [TellTask(1, NestedEnded(2, error=ERROR))]
 
 

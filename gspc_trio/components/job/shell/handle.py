@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,7 +17,14 @@ from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
-from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
+from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
+    Restored,
+    RetryTask,
+    Stop,
+    TaskDone,
+    Watched,
+)
 from gspc_trio.components.job.shell.streams import (
     OpenQuestion,
     OutputPorts,
@@ -27,6 +36,7 @@ from gspc_trio.components.job.shell.streams import (
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.core.task import LastAttempt
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.protocol.values import dumps, is_reference, loads
@@ -39,6 +49,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.workflow.ports import Notation
+
+_PROCESS_END = re.compile(r"compute process \d+ (?:exited with status (\d+)|was killed by (SIG\w+))")
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -151,6 +163,12 @@ class Job:
     def host_of(self, resource_id: str) -> str:
         """Return the host of a resource, or "" if it was never seen."""
         return self._hosts.get(resource_id, "")
+
+    def last_attempt(self, done: TaskDone) -> LastAttempt:
+        """Return what is told of a task that has failed."""
+        outcome, host = done.outcome, self.host_of(done.resource_id)
+        status = None if outcome.error is None else _exit_status(outcome.error.message)
+        return LastAttempt(done.name, done.tries, host, outcome.stdout, outcome.stderr, status)
 
     async def wait(self) -> JobResult:
         """Wait for the end of the job and return its result (GSPC19 2.5 ``wait``).
@@ -526,3 +544,12 @@ def _loads_if_here(data: bytes) -> Value:
     if is_reference(data):
         raise ValueError("data in a memory layer")
     return loads(data)
+
+
+def _exit_status(message: str) -> int | None:
+    """Return how a process ended of whose end a message tells."""
+    found = _PROCESS_END.search(message)
+    if found is None:
+        return None
+    status, name = found.groups()
+    return int(status) if status else -getattr(signal, name, 0) or None

@@ -190,7 +190,10 @@ class NestedHub(Performer[NestedAction]):
         return self._beside is not None and self._beside.machine.scheduler.is_running(task_id)
 
     def _done(self, done: TaskDone) -> None:
-        self._inbox.put(NestedDone(done))
+        last = None
+        if self._beside is not None and done.state is TaskState.FAILED:
+            last = self._beside.last_attempt(done)
+        self._inbox.put(NestedDone(done, last))
 
     @performs(CancelNestedTasks)
     def _cancel(self, action: CancelNestedTasks) -> None:
