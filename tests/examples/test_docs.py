@@ -87,11 +87,21 @@ def is_about_make(commands: str) -> bool:
 
 
 def run(world: World, text: str) -> CompletedProcess[str]:
-    """Run shell commands; a plain one of ours needs neither a shell nor a process started anew."""
-    plain_command = re.fullmatch(r"gspc-(\w+) ([\w./=: -]+)\n", text)
-    if plain_command is not None:
-        return world.run(plain_command[1], *plain_command[2].split())
-    return world.run_program("sh", "-ec", text)
+    """Run shell commands; plain ones of ours need neither a shell nor processes started anew."""
+    if program := re.fullmatch(r"python (\w+\.py)\n", text):
+        return world.run_program(sys.executable, program[1])
+    commands = [re.fullmatch(r"gspc-(\w+) ([\w./=: -]+)", line) for line in text.splitlines()]
+    if None in commands:
+        return world.run_program("sh", "-ec", text)
+    all_of_it = CompletedProcess(text, 0, "", "")
+    for command in filter(None, commands):
+        done = world.run(command[1], *command[2].split())
+        all_of_it.stdout += done.stdout
+        all_of_it.stderr += done.stderr
+        all_of_it.returncode = done.returncode
+        if done.returncode:
+            break
+    return all_of_it
 
 
 @pytest.mark.parametrize("guide", GUIDES)

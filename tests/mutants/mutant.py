@@ -76,7 +76,7 @@ class Mutant(Struct, frozen=True):
             ValueError: it cannot be brought in.
         """
         text = self.source()
-        pairs = list(_pairs(self.path, _compile(text, self.path), _changed(self, text)))
+        pairs = list(_pairs(self.path, compiled(self.path), _changed(self, text)))
         for before, after in pairs:
             if not before.co_flags & CO_OPTIMIZED and _own(before) != _own(after):
                 raise ValueError(f"{self.name!r} changes what runs when {self.file} is imported")
@@ -99,6 +99,12 @@ class Mutant(Struct, frozen=True):
 def read(path: Path) -> str:
     """Return the text of a file."""
     return path.read_text(encoding="utf-8")
+
+
+@cache
+def compiled(path: Path) -> CodeType:
+    """Return the code of a file as it is."""
+    return _compile(read(path), path)
 
 
 def _changed(mutant: Mutant, text: str) -> CodeType:
