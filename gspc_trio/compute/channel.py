@@ -1,4 +1,4 @@
-"""Framing between a RIF, its template and its compute processes: constants and pure functions for both sides.
+"""Framing between a RIF, its template and its compute processes: constants and functions for both sides.
 
 Three channels, all between processes of one host that trust each other, all msgpack:
 
@@ -9,7 +9,9 @@ Three channels, all between processes of one host that trust each other, all msg
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Any, TypeAlias
 
@@ -50,7 +52,7 @@ READY, FORKED, EXITED, KILLED, BUSY = range(5)
 
 # Control of a host of threads, RIF to host: (kind, ...)
 OPEN_THREAD, INTERRUPT_THREAD = range(2)
-# OPEN_THREAD number cpus + descriptors; INTERRUPT_THREAD number
+# OPEN_THREAD number cpus + descriptors: tasks, results, standard output and error; INTERRUPT_THREAD number
 
 # Items in a packet of tasks: (kind, ...)
 DEFINE, RUN, LARGE = range(3)
@@ -126,3 +128,21 @@ def pack_run(
     if directory:
         pieces.append(pack(directory))
     return pieces
+
+
+def output_directory() -> str:
+    """Return the directory whose disk takes what tasks print."""
+    return os.environ.get("TMPDIR", "/tmp")
+
+
+def open_nameless_file() -> int:
+    """Return the descriptor of a new file that only its descriptors keep alive; writes are appended."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+    with suppress(OSError):
+        return os.open(output_directory(), flags | os.O_TMPFILE, 0o600)
+    # No such directory, or its file system has no files without a name: memory will do.
+    memory = os.memfd_create("gspc-output")
+    try:
+        return os.open(f"/proc/self/fd/{memory}", flags)
+    finally:
+        os.close(memory)

@@ -6,8 +6,7 @@ import errno
 import os
 from contextlib import suppress
 
-from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
-from gspc_trio.compute.output import output_directory
+from gspc_trio.compute.channel import OUTPUT_BYTES_MAX, output_directory
 from gspc_trio.core.frames import user_frames
 from gspc_trio.protocol import values
 

@@ -40,24 +40,6 @@ class Output(Protocol):
         ...
 
 
-def output_directory() -> str:
-    """Return the directory whose disk takes what tasks print."""
-    return os.environ.get("TMPDIR", "/tmp")
-
-
-def open_nameless_file() -> int:
-    """Return the descriptor of a new file that only its descriptors keep alive; writes are appended."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-    with suppress(OSError):
-        return os.open(output_directory(), flags | os.O_TMPFILE, 0o600)
-    # No such directory, or its file system has no files without a name: memory will do.
-    memory = os.memfd_create("gspc-output")
-    try:
-        return os.open(f"/proc/self/fd/{memory}", flags)
-    finally:
-        os.close(memory)
-
-
 def last_words(descriptor: int) -> str:
     """Return for people what a process that has died said last: where it crashed, or its last line, or ""."""
     size = os.lseek(descriptor, 0, os.SEEK_END)

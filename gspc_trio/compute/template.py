@@ -32,11 +32,12 @@ from gspc_trio.compute.channel import (
     KILLED,
     READY,
     Message,
+    open_nameless_file,
     pack,
     unpack,
 )
 from gspc_trio.compute.child import run_child
-from gspc_trio.compute.output import last_words, open_nameless_file
+from gspc_trio.compute.output import last_words
 
 KILL_S = 5.0
 """After so long a kill is answered even if something could not be ended."""

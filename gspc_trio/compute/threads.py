@@ -89,16 +89,18 @@ class ThreadHost:
 
     def _receive(self) -> bool:
         data, ancillary, _, _ = self._control.recvmsg(
-            CONTROL_BYTES_MAX, socket.CMSG_SPACE(2 * 4), socket.MSG_CMSG_CLOEXEC
+            CONTROL_BYTES_MAX, socket.CMSG_SPACE(4 * 4), socket.MSG_CMSG_CLOEXEC
         )
         if not data:
             return False
         kind, number, *fields = unpack(data)
         if kind == OPEN_THREAD:
-            tasks, results = (socket.socket(fileno=each) for each in array("i", ancillary[0][2]))
+            tasks, results, *files = array("i", ancillary[0][2])
+            sockets = socket.socket(fileno=tasks), socket.socket(fileno=results)
             place = ComputePlace(self._address, self._job)
+            printed = _PrintedFile(files[0]), _PrintedFile(files[1])
             worker = _Worker(
-                number, fields[0], tasks, results, self._output, self._wakeup_end, self._initializer, place
+                number, fields[0], sockets, self._output, printed, self._wakeup_end, self._initializer, place
             )
             self._workers[number] = worker
             worker.start()
@@ -114,9 +116,9 @@ class _Worker(threading.Thread):
         self,
         number: int,
         cpus: list[int],
-        tasks: socket.socket,
-        results: socket.socket,
+        sockets: tuple[socket.socket, socket.socket],
         output: ThreadOutput,
+        printed: tuple[_PrintedFile, _PrintedFile],
         wakeup: int,
         initializer: bytes,
         place: ComputePlace,
@@ -125,12 +127,13 @@ class _Worker(threading.Thread):
         super().__init__(name=f"worker {number}", daemon=True)
         self.stopping = False
         self._cpus = cpus
-        self._sockets = (tasks, results)
+        self._sockets = sockets
         self._output = output
+        self._printed = printed
         self._wakeup = wakeup
         self._watch = _ProgramWatch(f"{os.getpid()}:{number}")
         open_code = partial(Runner, watch=self._watch)
-        self._loop = _ThreadLoop(tasks, results, output, open_code, initializer, place)
+        self._loop = _ThreadLoop(*sockets, output, open_code, initializer, place)
 
     def run(self) -> None:
         """Work until the channel of tasks ends or the thread is interrupted."""
@@ -138,12 +141,15 @@ class _Worker(threading.Thread):
             if self._cpus:
                 with suppress(OSError):  # slower, not wrong
                     os.sched_setaffinity(0, self._cpus)
-            self._output.begin()
+            self._output.begin(self._printed)
             _places.place = self._place
             self._loop.run()
         except (TaskCancelled, OSError):
             pass  # interrupted between two tasks, or the RIF is gone
         finally:
+            with suppress(TaskCancelled):
+                for each in self._printed:
+                    each.flush()
             os.write(self._wakeup, b".")
 
     def interrupt(self) -> None:
@@ -154,7 +160,7 @@ class _Worker(threading.Thread):
 
     def close(self) -> None:
         """Close its channels: the RIF sees that it has ended."""
-        for each in self._sockets:
+        for each in (*self._printed, *self._sockets):
             each.close()
 
 
@@ -221,13 +227,13 @@ def _have_threads_inherit(output: ThreadOutput) -> None:
     start = threading.Thread.start
 
     def start_inheriting(thread: threading.Thread) -> None:
-        place, parts = getattr(_places, "place", None), output.parts
+        place, printed = getattr(_places, "place", None), output.printed
 
         def run_inheriting() -> None:
             del thread.__dict__["run"]
             _places.place = place
-            if parts is not None:
-                output.begin_as(parts)
+            if printed is not None:
+                output.begin(printed)
             thread.run()
 
         if place is not None:
@@ -237,47 +243,93 @@ def _have_threads_inherit(output: ThreadOutput) -> None:
     setattr(threading.Thread, start.__name__, start_inheriting)
 
 
+class _PrintedFile:
+    """One stream of what a worker's task prints: a file without a name, which the RIF has open, too.
+
+    Args:
+        descriptor: of the file; writes are appended.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pending = bytearray()
+        self._size = 0
+        self._lock = threading.Lock()  # threads of a task write here, too
+
+    def write(self, data: bytes) -> None:
+        """Take bytes; the file has them when their line has ended."""
+        with self._lock:
+            self._pending += data
+            if b"\n" in data or len(self._pending) > OUTPUT_BYTES_MAX:
+                self._write_pending()
+
+    def flush(self) -> None:
+        """Let the file have all of it."""
+        with self._lock:
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        data = bytes(self._pending)
+        self._pending.clear()
+        if data and self._descriptor >= 0:
+            with suppress(OSError):  # the disk is full: no fault of whoever prints
+                self._size += os.write(self._descriptor, data)
+
+    def take(self) -> bytes:
+        """Return the last part of what was written, and empty the file."""
+        if not (self._pending or self._size):
+            return b""
+        with self._lock:
+            self._write_pending()
+            tail = os.pread(self._descriptor, OUTPUT_BYTES_MAX, max(0, self._size - OUTPUT_BYTES_MAX))
+            os.ftruncate(self._descriptor, 0)
+            self._size = 0
+        return tail
+
+    def close(self) -> None:
+        """Close the file; what a thread that a task has left prints later is lost."""
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
 class ThreadOutput:
     """What each thread prints by Python; other code writes to files that nobody reads."""
 
     def __init__(self) -> None:
-        self._kept = threading.local()
+        self._of_thread = threading.local()
 
     def install(self) -> None:
         """Take the place of ``sys.stdout`` and ``sys.stderr``."""
         sys.stdout = _ThreadStream(self, 0)
         sys.stderr = _ThreadStream(self, 1)
 
-    def begin(self) -> None:
-        """Keep what the calling thread prints from now on."""
-        self._kept.parts = (bytearray(), bytearray())
-
-    def begin_as(self, parts: tuple[bytearray, bytearray]) -> None:
-        """Let what the calling thread prints from now on be the output of the thread that these are of."""
-        self._kept.parts = parts
+    def begin(self, printed: tuple[_PrintedFile, _PrintedFile]) -> None:
+        """Keep there what the calling thread prints from now on."""
+        self._of_thread.printed = printed
 
     @property
-    def parts(self) -> tuple[bytearray, bytearray] | None:
-        """What the calling thread has printed; None if nobody keeps that."""
-        return getattr(self._kept, "parts", None)
+    def printed(self) -> tuple[_PrintedFile, _PrintedFile] | None:
+        """Where it is kept what the calling thread prints; None if it is not."""
+        return getattr(self._of_thread, "printed", None)
 
     def take(self) -> tuple[bytes, bytes]:
         """Return the last part of what the calling thread has printed since the last call."""
-        stdout, stderr = self._kept.parts
-        taken = bytes(stdout), bytes(stderr)
-        stdout.clear()
-        stderr.clear()
-        return taken
+        stdout, stderr = self._of_thread.printed
+        return stdout.take(), stderr.take()
 
     def keep(self) -> None:
         """Do nothing: nothing is put back after a task."""
 
     def write(self, index: int, data: bytes) -> None:
-        """Keep the last part of what the calling thread prints."""
-        if (parts := self.parts) is not None:
-            kept = parts[index]
-            kept += data
-            del kept[:-OUTPUT_BYTES_MAX]
+        """Keep what the calling thread prints."""
+        if (printed := self.printed) is not None:
+            printed[index].write(data)
+
+    def flush(self, index: int) -> None:
+        """Let be seen what the calling thread has printed of a line that has not ended."""
+        if (printed := self.printed) is not None:
+            printed[index].flush()
 
 
 class _ThreadStream(io.TextIOBase):
@@ -296,6 +348,9 @@ class _ThreadStream(io.TextIOBase):
     def write(self, text: str, /) -> int:
         self._output.write(self._index, text.encode(errors="backslashreplace"))
         return len(text)
+
+    def flush(self) -> None:
+        self._output.flush(self._index)
 
 
 class _ThreadBytes(io.RawIOBase):

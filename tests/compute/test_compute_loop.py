@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, pack, unpack
+from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, open_nameless_file, pack, unpack
 from gspc_trio.compute.code import function_code
 from gspc_trio.compute.loop import QUICK_S, UNSENT_BYTES_MAX, Loop
-from gspc_trio.compute.output import last_words, open_nameless_file
+from gspc_trio.compute.output import last_words
 from gspc_trio.protocol.values import dumps, loads
 
 

@@ -105,9 +105,13 @@ class Origin(Protocol):
         """Return the last of what it has printed so far, as far as that can be seen from outside."""
         ...
 
+    def close(self) -> None:
+        """Close what it has open; it has ended, or nobody wants to know."""
+        ...
+
     @property
     def left(self) -> tuple[bytes, bytes]:
-        """When it has ended: the last of standard output and error of the attempt that was in compute."""
+        """When it is closed: the last of standard output and error of the attempt that was in compute."""
         ...
 
     def why(self) -> str:
@@ -260,6 +264,7 @@ class ChannelCompute:
             self._drained.set()
             self._tasks.close()
             self._results.close()
+            self._origin.close()
             self._ended.set()
             was_lost = self.state is ComputeState.LOST
             self._move(ComputeState.GONE)

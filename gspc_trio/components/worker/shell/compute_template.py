@@ -97,6 +97,9 @@ class Forked(Struct, eq=False):
         """Return the last of what it has printed so far, without what is ``seen``."""
         return await printed_by(self.pid, seen)
 
+    def close(self) -> None:
+        """Do nothing: the template has its files."""
+
     def why(self) -> str:
         """Say in one line how the process ended."""
         if self.status is None:
@@ -374,7 +377,7 @@ async def _what_is_left(descriptors: Sequence[int]) -> tuple[bytes, bytes]:
     try:
         if len(descriptors) < 2 or not any(os.fstat(each).st_size for each in descriptors):
             return b"", b""
-        stdout, stderr = await trio.to_thread.run_sync(lambda: [_end_of(each)[0] for each in descriptors])
+        stdout, stderr = await trio.to_thread.run_sync(lambda: [end_of(each)[0] for each in descriptors])
         return stdout, stderr
     except OSError:
         return b"", b""
@@ -418,14 +421,15 @@ def _tail(pid: int, descriptor: int, seen: int) -> tuple[bytes, int]:
     except OSError:
         return b"", 0
     try:
-        return _end_of(file, seen)
+        return end_of(file, seen)
     except OSError:
         return b"", 0
     finally:
         os.close(file)
 
 
-def _end_of(file: int, seen: int = 0) -> tuple[bytes, int]:
+def end_of(file: int, seen: int = 0) -> tuple[bytes, int]:
+    """Return the last part of a file without what is seen, and its size; nothing of what is no file."""
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode):
         return b"", 0

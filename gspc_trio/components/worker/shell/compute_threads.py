@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,8 +13,8 @@ from msgspec import Struct, field
 
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute_channel import Printed
-from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked
-from gspc_trio.compute.channel import INTERRUPT_THREAD, OPEN_THREAD, pack
+from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, end_of
+from gspc_trio.compute.channel import INTERRUPT_THREAD, OPEN_THREAD, open_nameless_file, pack
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.resources import Resource
 
@@ -61,15 +62,19 @@ class ThreadHosts:
         host = await self._host(job)
         host.users += 1
         number = host.numbers.next()
+        files: list[int] = []
         try:
-            sent = await host.send([OPEN_THREAD, number, resource.cpus], descriptors)
-        except BaseException:
+            files += [open_nameless_file(), open_nameless_file()]
+            if not await host.send([OPEN_THREAD, number, resource.cpus], [*descriptors, *files]):
+                raise ComputeError(f"cannot start a thread: {host.forked.why()}")
+        except BaseException as error:
             host.users -= 1
+            for each in files:
+                os.close(each)
+            if isinstance(error, OSError):
+                raise ComputeError(f"cannot start a thread: {error.strerror}") from error
             raise
-        if not sent:
-            host.users -= 1
-            raise ComputeError(f"cannot start a thread: {host.forked.why()}")
-        return ThreadOrigin(self, host, number, resource.resource_id)
+        return ThreadOrigin(self, host, number, resource.resource_id, (files[0], files[1]))
 
     async def leave(self, host: _Host, number: int) -> None:
         """End a thread: ask it, or take its host down if it is the last one there."""
@@ -114,13 +119,17 @@ class ThreadHosts:
 class ThreadOrigin:
     """The thread behind a compute."""
 
-    def __init__(self, hosts: ThreadHosts, host: _Host, number: int, resource_id: str) -> None:
+    def __init__(
+        self, hosts: ThreadHosts, host: _Host, number: int, resource_id: str, files: tuple[int, int]
+    ) -> None:
         self.pid = host.forked.pid
         self.exited = host.forked.exited
         self._hosts = hosts
         self._host = host
         self._number = number
         self._resource_id = resource_id
+        self._files: tuple[int, ...] = files
+        self.left = (b"", b"")
 
     async def end(self, drained: trio.Event) -> None:
         """Have the thread end at its next bytecode; the last thread takes its host with it.
@@ -140,15 +149,21 @@ class ThreadOrigin:
             await drained.wait()
 
     async def printed(self, seen: tuple[int, int]) -> Printed:
-        """Return nothing: what threads print lies in the memory of their host."""
-        del seen
+        """Return the last of what its task has printed so far, without what is ``seen``."""
         await trio.lowlevel.checkpoint()
-        return Printed()
+        if not self._files:
+            return Printed()
+        (stdout, stdout_bytes), (stderr, stderr_bytes) = map(end_of, self._files, seen)
+        return Printed(stdout, stderr, stdout_bytes, stderr_bytes)
 
-    @property
-    def left(self) -> tuple[bytes, bytes]:
-        """Nothing: what its host has left is of all its threads."""
-        return b"", b""
+    def close(self) -> None:
+        """Keep what its last task has printed, and close the files."""
+        if self._files:
+            stdout, stderr = ((end_of(each)[0]) for each in self._files)
+            self.left = stdout, stderr
+            for each in self._files:
+                os.close(each)
+            self._files = ()
 
     def why(self) -> str:
         """Say in one line how it ended."""

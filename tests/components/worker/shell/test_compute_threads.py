@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from gspc_trio.components.worker.shell.compute import ProcessBackend, open_process_backend
-from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
+from gspc_trio.components.worker.shell.compute_channel import ChannelCompute, Printed
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.code import function_code, program_code
 from gspc_trio.core.code import Program
@@ -108,6 +108,16 @@ async def test_output_belongs_to_the_thread_that_prints(one: Worker, two: Worker
     assert (await one.recorder.wait(1))[0].stdout == b"un first\nun last\n"
     assert (await two.recorder.wait(1))[0].stdout == b"deux first\ndeux last\n"
     assert [value_of(worker.recorder.outcomes[0]) for worker in (one, two)] == [True, True]
+
+
+async def test_what_a_thread_prints_is_seen_while_it_runs_and_when_it_was_killed(
+    one: Worker, two: Worker, tmp_path: Path
+) -> None:
+    await one.begin(function_code(behaviour.spin_after_note), tmp_path / "begun")
+    assert await one.compute.printed() == Printed(b"begun\n", b"", 6, 0)
+    assert await one.compute.printed((3, 0)) == Printed(b"un\n", b"", 6, 0)
+    assert await one.compute.kill() == (b"begun\n", b"")
+    assert await two.answers()
 
 
 @pytest.mark.parametrize("function", [behaviour.spin_after_note, behaviour.spin_stubbornly])
