@@ -27,7 +27,7 @@ API_GROUPS = {
         *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
     "Pools of tasks": ("task", "pool", "DataLayout"),
-    "Patterns": ("farm", "map_reduce", "pipeline", "stage", "accumulate", "keep", "discard"),
+    "Patterns": ("farm", "map_reduce", "pipeline", "stage", "accumulate", "keep", "discard", "split_join"),
     "Run-time system and jobs, in trio programs": (
         *(
             "open_rts",

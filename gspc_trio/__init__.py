@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from gspc_trio.workflow.patterns.map_reduce import map_reduce
     from gspc_trio.workflow.patterns.pipeline import pipeline, stage
     from gspc_trio.workflow.patterns.pool import DataLayout, pool, task
+    from gspc_trio.workflow.patterns.split_join import split_join
 
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
@@ -120,6 +121,7 @@ _HOMES = {
     "respond": "gspc_trio.workflow.arcs",
     "rpc": "gspc_trio.workflow.definition",
     "show_output": "gspc_trio.components.job.shell.output",
+    "split_join": "gspc_trio.workflow.patterns.split_join",
     "stage": "gspc_trio.workflow.patterns.pipeline",
     "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
@@ -195,6 +197,7 @@ __all__ = [
     "respond",
     "rpc",
     "show_output",
+    "split_join",
     "stage",
     "striped",
     "take",

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from operator import itemgetter
+from typing import TypeAlias
+
+Rank: TypeAlias = tuple[int, int]
+"""From which item a pair comes, and which one of its pairs it is."""
 
 
 class EachItem:
@@ -97,29 +101,29 @@ class MapPairs:
     """
 
     def __init__(self, function: Callable[..., object], name: str) -> None:
-        self.__wrapped__ = function
+        self._function = function
         self._name = name
 
-    def __call__(self, item: object, number: int) -> dict[object, list[tuple[int, object]]]:
-        returned = self.__wrapped__(item)
+    def __call__(self, item: object, number: int) -> dict[object, list[tuple[Rank, object]]]:
+        returned = self._function(item)
         several = returned.items() if isinstance(returned, Mapping) else returned
         pairs = [returned] if isinstance(returned, tuple) else several
-        found: dict[object, list[tuple[int, object]]] = {}
+        found: dict[object, list[tuple[Rank, object]]] = {}
         if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes):
             pairs = [returned]
-        for pair in pairs:
+        for index, pair in enumerate(pairs):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TypeError(f"{self._name} has to give pairs (key, value), not {pair!r:.200}")
             key, value = pair
-            found.setdefault(key, []).append((number, value))
+            found.setdefault(key, []).append(((number, index), value))
         return found
 
 
 def merge_by_key(
-    parts: Sequence[Mapping[object, list[tuple[int, object]]]],
-) -> dict[object, list[tuple[int, object]]]:
+    parts: Sequence[Mapping[object, list[tuple[Rank, object]]]],
+) -> dict[object, list[tuple[Rank, object]]]:
     """Return the values of several parts by key."""
-    found: dict[object, list[tuple[int, object]]] = {}
+    found: dict[object, list[tuple[Rank, object]]] = {}
     for part in parts:
         for key, values in part.items():
             found.setdefault(key, []).extend(values)
@@ -127,7 +131,7 @@ def merge_by_key(
 
 
 def split_by_key(
-    part: Mapping[object, list[tuple[int, object]]],
+    part: Mapping[object, list[tuple[Rank, object]]],
 ) -> list[tuple[object, list[object]]]:
     """Return each key with its values, both in the order of the items from which they come."""
     found = [(key, sorted(values, key=itemgetter(0))) for key, values in part.items()]

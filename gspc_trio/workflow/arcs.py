@@ -29,7 +29,8 @@ class Place(Struct, frozen=True, eq=False):
         stops: while a token is here, the engine hands out nothing more.
         may_keep: tokens that are left here at the end are all right.
         room: of an output port that is a stream: the place that gets a token back for each one at the port,
-            when somebody has taken that off, or at once while nobody takes any off; "": it is no stream.
+            when somebody has taken that off, or at once while nobody takes any off; "": it is no stream. Any
+            other place gives room back at once.
         end: of an input port: the place that gets a token when no more come; "": nobody wants to know. One is
             there at the beginning, which says that the port is closed.
         is_open: of an input port: tokens may come until it is closed.

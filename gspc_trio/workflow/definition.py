@@ -124,8 +124,10 @@ def transformed(net: Net, transformations: Sequence[Transformation]) -> Net:
     """Return a net after transformations, in their order.
 
     Raises:
-        WorkflowError: one returned something else, or a net that makes no sense.
+        WorkflowError: one returned something else, or a net that makes no sense; or this is no net.
     """
+    if not isinstance(net, Net):
+        raise WorkflowError(f"a workflow needs a Net, not {net!r}")
     for change in transformations:
         changed = change(net)
         if not isinstance(changed, Net):

@@ -96,6 +96,7 @@ def test_an_inline_transition_has_nothing_in_flight() -> None:
         net.transition("pass", None, items, net.output("out"), in_flight=2)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(), max_size=30), st.randoms(use_true_random=False), st.booleans())
 def test_an_ordered_farm_gives_results_in_the_order_of_its_items(
     items: list[int], random: Random, pairs: bool
