@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from gspc_trio.cli.arguments import Settings
+from gspc_trio.cli.arguments import MaybeWhole, Settings
 from gspc_trio.cli.common import CommandError, UsageError, interruptible, json_alone, print_json
 from gspc_trio.components.job.shell.workflow_file import (
     FROM_ITSELF,
@@ -24,12 +24,19 @@ from gspc_trio.components.job.shell.workflow_file import (
     load_workflow_file,
     read_foreign,
 )
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError, Workflow
-from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, NewFile, Problem
+from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, NewFile, Problem, format_names
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.states import States, explore
+
+
+def _format(_: object, name: str) -> None:
+    there = (PYTHON, *format_names())
+    if name and name not in there:
+        raise ValueError(f"there is no such format{did_you_mean(name, there)}; there are: {', '.join(there)}")
 
 
 def _firings(_: object, number: int | None) -> None:
@@ -57,8 +64,9 @@ class ReadingOptions:
     format: Annotated[
         str,
         Parameter(
+            validator=_format,
             help="Format of the workflow file: python, pnml, tasks, wfformat, xpnet, or one that an "
-            "installed package offers. By default its suffix and its beginning decide."
+            "installed package offers. By default its suffix and its beginning decide.",
         ),
     ] = ""
     tasks: Annotated[
@@ -69,7 +77,7 @@ class ReadingOptions:
         ),
     ] = None
     firings: Annotated[
-        int | None,
+        MaybeWhole,
         Parameter(validator=_firings, help="How often transitions fire at most, all together. For pnml."),
     ] = None
     net: Annotated[str, Parameter(help="Id of the net to run, if the file has several. For pnml.")] = ""
@@ -102,7 +110,7 @@ class ReadingOptions:
         ),
     ] = None
     seed: Annotated[
-        int | None,
+        MaybeWhole,
         Parameter(
             help="Draw by this number which transition is next of those of the highest priority that can "
             "fire, and with which tokens. By default what has come first is next. For all formats."
@@ -131,7 +139,7 @@ def _markings(_: object, number: int | None) -> None:
 NAMES_SHOWN_MAX = 20
 """So many names are listed for people."""
 
-MarkingsMax = Annotated[int | None, Parameter(validator=_markings)]
+MarkingsMax = Annotated[MaybeWhole, Parameter(validator=_markings)]
 HowToRead = Annotated[ReadingOptions | None, Parameter(name="*")]
 
 

@@ -15,6 +15,7 @@ from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.site_lines import describe_blocks, describe_plans, describe_site, describe_sites
 from gspc_trio.components.rts.site_messages import SiteChange, SiteStatus
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.protocol.plain import to_plain
 
 app = App(name="site", help="Ask batch systems for hosts as tasks need them.")
@@ -68,6 +69,7 @@ async def add(
     numbers = {"max_nodes": max_nodes, "cores_per_node": cores_per_node}
     given |= {key: value for key, value in stated.items() if value}
     given |= {key: str(value) for key, value in numbers.items() if value is not None}
+    from gspc_trio.components.provision.find import NO_PROVIDER
     from gspc_trio.components.provision.site_settings import BadSite, site_settings
 
     try:
@@ -75,7 +77,12 @@ async def add(
     except BadSite as error:
         raise UsageError(str(error)) from error
     async with join_rts(running_connection(connection_file)) as rts:
-        await rts.add_site(name, given)
+        try:
+            await rts.add_site(name, given)
+        except RemoteError as error:
+            if NO_PROVIDER in error.message:
+                raise UsageError(f"--provider {provider}: {error.message}") from error
+            raise
     print(f"site {name} is there")
 
 

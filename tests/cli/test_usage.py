@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from cyclopts import App
+from cyclopts.argument import Argument
 
+from gspc_trio.cli.arguments import WHOLE
 from gspc_trio.cli.common import run_command
 from gspc_trio.cli.iml import app as iml
 from gspc_trio.cli.jobserver import app as jobserver
@@ -33,6 +37,7 @@ WRONG = [
     (jobserver, "run flow.py --priority 0.5", "--priority 0.5"),
     (jobserver, "run flow.py --cache c --cache-size 0", "--cache-size 0"),
     (jobserver, "log j1 1.5", "TASK 1.5"),
+    (jobserver, "run flow.py --format nope", "--format nope: there is no such format"),
     (rts, "bootstrap a --nodes 1.5", "--nodes 1.5"),
     (rts, "site add a", "--provider is missing"),
     (rts, "site add a --provider slurm --max-nodes 1.5", "--max-nodes 1.5"),
@@ -126,6 +131,22 @@ def test_nonsense_is_told_in_one_line_that_names_the_argument(
     assert [
         path.name for path in folder.iterdir() if path.suffix != ".py" and path.name != "__pycache__"
     ] == []
+
+
+def whole_numbers(app: App, line: str) -> Iterator[tuple[str, Argument]]:
+    """Yield each argument of a command and those below it that is a whole number, with where it is."""
+    for argument in app.assemble_argument_collection() if app.default_command is not None else ():
+        if int in (argument.hint, *get_args(argument.hint)):
+            yield f"{line} {argument.name}", argument
+    for name in app:
+        if not name.startswith("-"):
+            yield from whole_numbers(app[name], f"{line} {name}")
+
+
+def test_no_whole_number_of_any_command_may_be_a_fraction() -> None:
+    found = [one for app in (iml, jobserver, launcher, rts, top) for one in whole_numbers(app, app.name[0])]
+    assert len(found) > 20
+    assert [where for where, argument in found if argument.parameter.converter is not WHOLE.converter] == []
 
 
 @pytest.mark.parametrize("app", [iml, jobserver, launcher, rts, top], ids=lambda app: str(app.name[0]))

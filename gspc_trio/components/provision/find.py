@@ -51,6 +51,10 @@ class ProviderError(ValueError):
     """There is no such provider, or it cannot be used; the message is one line for people."""
 
 
+NO_PROVIDER = "there is no provider"
+"""So a message begins about a name that nobody offers."""
+
+
 def provider_names() -> list[str]:
     """Return the names of all providers: the built-in ones, then those that installed packages offer."""
     return [*BUILT_IN, *sorted(_offered().keys() - BUILT_IN.keys())]
@@ -86,7 +90,7 @@ def _find(name: str) -> Provider:
     if entry is None:
         there = provider_names()
         raise ProviderError(
-            f"there is no provider {name!r}{did_you_mean(name, there)}; there are: {', '.join(there)}"
+            f"{NO_PROVIDER} {name!r}{did_you_mean(name, there)}; there are: {', '.join(there)}"
         )
     try:
         found: object = entry.load()()
