@@ -445,6 +445,7 @@ async def open_launcher(
 
     Raises:
         BadOption: it cannot be had like this.
+        CertificateError: encryption needs a package that is not installed.
         OSError: the address is taken, or not ours.
     """
     if isinstance(options, Path):
