@@ -16,6 +16,7 @@ from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.net_state import NetState
 from gspc_trio.workflow.runtime import (
     RunningTransition,
+    TransitionFailed,
 )
 from gspc_trio.workflow.search import Binding, Chance, SearchPaused
 from gspc_trio.workflow.state import (
@@ -93,6 +94,8 @@ class WorkflowEngine(NetState):
             for value in values_there:
                 place.put(Token(value))
         self.running.begin_counting({})
+        if self.running.references is not None:
+            self.running.references.begin()
         self.ports.begin(given)
 
     def _prepare(self, net: Net, codec: TokenCodec, chance: Chance | None) -> None:
@@ -158,6 +161,8 @@ class WorkflowEngine(NetState):
                 grouped = transition.description.group is not None
                 group = transition.group_of(binding) if grouped else None
                 transition.consume(binding)
+                if running.references is not None:
+                    self._settle(transition, held=binding)
                 if (flight := transition.flight) is not None:
                     flight.unended += 1
                     flight.out += 1
@@ -201,6 +206,27 @@ class WorkflowEngine(NetState):
         else:
             transition.fire(binding)
         self.inline_fired += 1
+        if self.running.references is not None:
+            self._settle(transition)
+
+    def _settle(
+        self, transition: RunningTransition, held: Sequence[Token] = (), was_held: Sequence[Token] = ()
+    ) -> None:
+        """Count what a task takes, or has taken; put what was counted and is gone onto its places.
+
+        Raises:
+            TransitionFailed: what is gone does not fit there.
+        """
+        references = self.running.references
+        assert references is not None
+        try:
+            for binding, change in ((held, references.arrived), (was_held, references.left)):
+                for token, bound in zip(binding, transition.bounds, strict=False):
+                    if bound.arc.consumed:
+                        change(0, token)
+            references.settle()
+        except Exception as error:
+            raise TransitionFailed(transition.description.name, "a value that is counted", error) from error
 
     def fire(self, number: int) -> bool:
         """Fire so many inline transitions, as :meth:`next` did when it was not asked again; say if it could.
@@ -305,6 +331,8 @@ class WorkflowEngine(NetState):
         else:
             order.ended(task_id, activity.binding, values)
         activity.transition.release(activity.binding)
+        if self.running.references is not None:
+            self._settle(activity.transition, was_held=activity.binding)
         if self.notes_flow:
             counts = [len(tokens) for tokens in values]
             note_result(activity.transition, activity.binding, counts, task_id)
@@ -330,6 +358,8 @@ class WorkflowEngine(NetState):
             if flight is not None and state in (TaskState.READY, TaskState.SUBMITTED):
                 self._landed(activity, was_out=not waits)
             activity.transition.release(activity.binding)
+            if self.running.references is not None:
+                self._settle(activity.transition, was_held=activity.binding)
             if state is TaskState.SUBMITTED:
                 self._groups.dropped[task_id] = None
                 self.discarded.append(task_id)
@@ -499,6 +529,10 @@ class WorkflowEngine(NetState):
         load_net(engine.running, state["tokens"])
         engine.activities = activities = load_activities(state["activities"], engine.running, codec)
         engine.running.begin_counting(held_tokens(activities.values()) if engine.running.counters else {})
+        if (references := engine.running.references) is not None:
+            references.begin()
+            for activity in activities.values():
+                engine._settle(activity.transition, held=activity.binding)
         engine._groups.dropped = dict.fromkeys(state.get("dropped", ()))
         engine.last_task_id = state["last_task_id"]
         load_held(state.get("held", ()), engine.running, codec, activities)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Protocol
 
 from gspc_trio.workflow.arcs import Place
-from gspc_trio.workflow.tokens import AskedToken, Token
+from gspc_trio.workflow.tokens import AskedToken, CountedValue, FindReferences, Token, TokenCodec
 
 STOCK_DRAWN = 1024
 """Of many values at the beginning so many become tokens at a time."""
@@ -290,6 +290,57 @@ class BagPlace(WatchedPlace):
         """Put the tokens into the order in which a bag had them that was dumped."""
         self.bag = [self.tokens[serial] for serial in serials]
         self._at = {id(token): position for position, token in enumerate(self.bag)}
+
+
+class ReferenceCounts:
+    """Counts where values are that somebody has to be told of when the last one is gone.
+
+    It watches all places. A value that occurs in a token counts, and in one that a task has taken until its
+    result is there.
+
+    Args:
+        find: value of a token -> the values to be counted in it.
+        codec: decodes tokens.
+        places: name -> place.
+    """
+
+    def __init__(self, find: FindReferences, codec: TokenCodec, places: Mapping[str, AnyPlace]) -> None:
+        self._find = find
+        self._decode = codec.decode
+        self._places = places
+        self._counts: dict[Hashable, int] = {}
+        self._gone: dict[Hashable, CountedValue] = {}
+
+    def arrived(self, _arc: int, token: Token) -> None:
+        """A token has come to a place, or a task holds it."""
+        for one in self._find(self._decode(token)):
+            self._counts[one.key] = self._counts.get(one.key, 0) + 1
+
+    def left(self, _arc: int, token: Token) -> None:
+        """A token has gone from a place, or a task holds it no more."""
+        for one in self._find(self._decode(token)):
+            self._counts[one.key] -= 1
+            if not self._counts[one.key]:
+                self._gone.setdefault(one.key, one)
+
+    def settle(self) -> None:
+        """A firing is over: put values that are nowhere any more onto the places that want them.
+
+        Raises:
+            ValueError: one cannot come there.
+        """
+        while self._gone:
+            key = next(iter(self._gone))
+            gone = self._gone.pop(key)
+            if not self._counts.get(key):
+                self._counts.pop(key, None)
+                if gone.problem:
+                    raise ValueError(gone.problem)
+                self._places[gone.place].put(Token(gone.value))
+
+    def begin(self) -> None:
+        """All tokens of the beginning, or of a dump, are there."""
+        self._gone.clear()
 
 
 class Clock:

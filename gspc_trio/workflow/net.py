@@ -46,7 +46,7 @@ from gspc_trio.workflow.calls import (
 )
 from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number
 from gspc_trio.workflow.stage import ports_last, stage_of
-from gspc_trio.workflow.tokens import Feed
+from gspc_trio.workflow.tokens import Feed, FindReferences
 
 INLINE_FIRINGS_MAX = 5_000_000
 """How often inline transitions may fire without anything else between, before they are an endless loop: some
@@ -123,6 +123,7 @@ class Net:
         transitions: name -> transition.
         seed: of several transitions that can fire, and of their tokens, some are drawn; None: what has come
             first is taken.
+        references: finds in values what is counted, and comes to a place when its last token is gone.
         until_outputs: while an input port is open, the workflow ends as soon as each output port has a token.
 
     Raises:
@@ -139,6 +140,7 @@ class Net:
         self.transitions: dict[str, Transition] = {}
         self.seed: int | None = None
         self.until_outputs = False
+        self.references: FindReferences | None = None
 
     def __repr__(self) -> str:
         return f"<Net {self.name}: {len(self.places)} places, {len(self.transitions)} transitions>"
@@ -331,7 +333,7 @@ class Net:
         """Return a net with the same places and transitions, to which others can be added."""
         net = Net(name or self.name, inline_firings_max=self.inline_firings_max)
         net.endless_advice = self.endless_advice
-        net.seed, net.until_outputs = self.seed, self.until_outputs
+        net.seed, net.until_outputs, net.references = self.seed, self.until_outputs, self.references
         net.places = dict(self.places)
         net.transitions = dict(self.transitions)
         return net

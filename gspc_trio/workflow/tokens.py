@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, overload
 
 from msgspec import Struct
 
@@ -21,6 +21,26 @@ Plain: TypeAlias = Any
 """State as plain data: numbers, texts, bytes, lists and dicts, as a dump has it."""
 
 _UNDECODED = object()
+
+
+class CountedValue(NamedTuple):
+    """A value that is counted, as it occurs in a token.
+
+    Attributes:
+        key: equal for those that are one and the same.
+        place: name of the place that gets the value when no token has it any more.
+        value: what comes there.
+        problem: why it cannot come there, "" if it can.
+    """
+
+    key: Hashable
+    place: str
+    value: object
+    problem: str = ""
+
+
+FindReferences: TypeAlias = Callable[[object], Iterable[CountedValue]]
+"""Value of a token -> the values to be counted in it, those that are around others first."""
 
 
 class Token:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -12,11 +12,14 @@ from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
 from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.formats.format import FormatError, Problem
 from gspc_trio.workflow.formats.xpnet.compiling import ExpressionError, compile_value
+from gspc_trio.workflow.formats.xpnet.connections import TypedPlace
 from gspc_trio.workflow.formats.xpnet.description import Text
 from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
-from gspc_trio.workflow.formats.xpnet.tree import Expression, PathReference, TextStart, levels
+from gspc_trio.workflow.formats.xpnet.tree import Expression, Made, PathReference, TextStart, levels
 from gspc_trio.workflow.formats.xpnet.types import ValueType
+from gspc_trio.workflow.formats.xpnet.values import Shared, is_of, type_of
 from gspc_trio.workflow.net import Net, Transition
+from gspc_trio.workflow.tokens import CountedValue
 
 MadeT = TypeVar("MadeT")
 
@@ -52,12 +55,25 @@ class Building:
         made: the net, and what is known of it.
         net: the same net.
         problems: what is wrong so far.
+        sinks: name of a place with shared_sink, as written -> the place.
     """
 
     def __init__(self, name: str) -> None:
         self.made = Lowered(Net(name, inline_firings_max=FIRINGS_MAX))
         self.net = self.made.net
         self.problems: list[Problem] = []
+        self.sinks: dict[str, TypedPlace] = {}
+        self._shared: list[tuple[str, Problem]] = []
+
+    def check_sinks(self) -> None:
+        """See that each expression that shares a value names a place that takes it in the end."""
+        for name, problem in self._shared:
+            if name not in self.sinks:
+                self.report(problem)
+        if self.sinks:
+            self.net.references = SharedValues(
+                {name: (one.name, one.type) for name, one in self.sinks.items()}
+            )
 
     def report(self, problem: Problem) -> None:
         """Note a problem."""
@@ -97,7 +113,13 @@ class Building:
         element = text.spot.element
         start = TextStart(text.spot.source.path, element.text_line, element.text_column)
         try:
-            return parse_expression(text.text, start)
+            expression = parse_expression(text.text, start)
+            for part in expression.parts:
+                for _, node in levels(part):
+                    if isinstance(node, Made) and node.kind == "shared":
+                        message = f'there is no place {node.names[0]!r} with shared_sink="true"'
+                        self._shared.append((node.names[0], expression.source.problem(node.begin, message)))
+            return expression
         except FormatError as error:
             self.problems += error.problems
             return None
@@ -130,6 +152,38 @@ class Building:
                 )
             )
             return None
+
+
+class SharedValues:
+    """Finds shared values in values of tokens, and says where they come when no token has them any more.
+
+    Args:
+        sinks: name of a place as written -> name and type of the place of the net.
+    """
+
+    def __init__(self, sinks: Mapping[str, tuple[str, ValueType | None]]) -> None:
+        self._sinks = sinks
+
+    def __call__(self, value: object) -> list[CountedValue]:
+        found: list[CountedValue] = []
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, Shared):
+                if one.place in self._sinks:
+                    place, kind = self._sinks[one.place]
+                    problem = "" if kind is None or is_of(one.value, kind) else self._problem(one)
+                    found.append(CountedValue(one, place, one.value, problem))
+                waiting.append(one.value)
+            elif isinstance(one, dict):
+                waiting += one.values()
+            elif isinstance(one, tuple):
+                waiting += one
+        return found
+
+    def _problem(self, shared: Shared) -> str:
+        place, kind = self._sinks[shared.place]
+        return f"it is of type {type_of(shared.value)}, and the place {place!r} takes {kind}"
 
 
 def names_in(expression: Expression) -> set[str]:

@@ -61,6 +61,7 @@ def lowered(name: str, main: Defun, problems: Sequence[Problem], languages: Modu
     lowering = Lowering(Building(name), languages)
     if isinstance(main.body, NetBody):
         lowering.whole(main, main.body)
+    lowering.building.check_sinks()
     if problems or lowering.building.problems:
         raise FormatError([*problems, *lowering.building.problems])
     return lowering.building.made

@@ -10,7 +10,7 @@ from gspc_trio.workflow.formats.format import Problem
 from gspc_trio.workflow.formats.xpnet.building import Building
 from gspc_trio.workflow.formats.xpnet.connections import TypedPlace, port_types, unknown_name
 from gspc_trio.workflow.formats.xpnet.description import Defun, NetBody, NetPlace, Port
-from gspc_trio.workflow.formats.xpnet.scopes import Structures
+from gspc_trio.workflow.formats.xpnet.scopes import Structures, shared_place
 from gspc_trio.workflow.formats.xpnet.types import INTEGRAL_RANGES, ValueType
 from gspc_trio.workflow.formats.xpnet.vocabulary import TRUE
 
@@ -54,8 +54,19 @@ def add_places(
                     f"the virtual place {place.name!r} needs a <place-map> where the net is used"
                 )
             )
+        if shared_place(place.type):
+            _check_sink(building, place, body)
         made = _place(building, place, kind, names.get(place.name) or ".".join((*path, place.name)))
         found[place.name] = TypedPlace(place, kind, building.add_place(made, path))
+        if place.shared_sink and kind is not None:
+            other = building.sinks.setdefault(place.name, found[place.name])
+            if other is not found[place.name]:
+                building.report(
+                    place.spot.problem(
+                        f"there are two places with shared_sink named {place.name!r}; the other is in line "
+                        f"{other.written.spot.element.line}: rename one"
+                    )
+                )
     return found
 
 
@@ -70,6 +81,17 @@ def _place(building: Building, place: NetPlace, kind: ValueType | None, name: st
         elif kind is not None:
             initial = [first_value(kind)]
     return Place(name, tuple(initial), may_keep=True, may_lack=True, successor=successor)
+
+
+def _check_sink(building: Building, place: NetPlace, body: NetBody) -> None:
+    sink = body.places.get(shared_place(place.type))
+    if sink is None or not (sink.shared_sink or sink.virtual):
+        building.report(
+            place.spot.problem(
+                f'the type {place.type} needs a place {shared_place(place.type)!r} with shared_sink="true" '
+                "in this net"
+            )
+        )
 
 
 def _check_generator(building: Building, place: NetPlace) -> None:

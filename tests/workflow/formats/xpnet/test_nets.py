@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -173,6 +174,63 @@ def test_a_response_goes_to_who_has_asked() -> None:
     assert foreign.show_value("questions", engine.value_of(answer)) == "42"
 
 
+SHARING = """
+<place name="files" type="shared_cleanup"/><place name="cleanup" type="string" shared_sink="true"/>
+<place name="removed" type="string"/>
+<transition name="create">
+  <defun>
+    <in name="x" type="int"/><out name="file" type="shared_cleanup"/><out name="again" type="list"/>
+    <expression>
+      ${file} := shared_cleanup ("file.txt"); ${again} := List (${file}, ${file})
+    </expression>
+  </defun>
+  <connect-in port="x" place="a"/><connect-out port="file" place="files"/>
+  <connect-out-many port="again" place="files"/>
+</transition>
+<transition name="use">
+  <defun>
+    <in name="f" type="shared_cleanup"/><out name="y" type="int"/><expression>${y} := 1</expression>
+  </defun>
+  <connect-in port="f" place="files"/><connect-out port="y" place="b"/>
+</transition>
+<transition name="remove">
+  <defun>
+    <in name="f" type="string"/><in name="n" type="unsigned long"/><out name="f2" type="string"/>
+    <expression>${f2} := ${f}</expression>
+  </defun>
+  <condition>${n} :eq: 0UL</condition>
+  <connect-in port="f" place="cleanup"/><connect-out port="f2" place="removed"/>
+  <connect-number-of-tokens port="n" place="files"/>
+</transition>
+"""
+
+
+def test_a_shared_value_comes_to_its_place_when_no_token_has_it() -> None:
+    ports = OUT + '<out name="removed" type="string" place="removed"/>'
+    text = net(place("a", tokens=("1",)) + place("b") + SHARING, ports)
+    assert outputs(text) == {"b": ["1", "1", "1"], "removed": ['"file.txt"']}
+
+
+def test_a_task_holds_what_is_shared() -> None:
+    foreign = read(net(place("a", tokens=("1",)) + place("b") + SHARING, OUT))
+    use = foreign.net.transitions["use"]
+    foreign.net.transitions["use"] = msgspec.structs.replace(
+        use, is_inline=False, is_direct=False, outputs=(("y", False),)
+    )
+    engine = WorkflowEngine(foreign.net, dumps=pickle.dumps, loads=pickle.loads)
+    tasks = [engine.next() for _ in range(3)]
+    assert engine.next() is None
+    engine = WorkflowEngine.load(foreign.net, engine.dump(), dumps=pickle.dumps, loads=pickle.loads)
+    assert [engine.next() for _ in tasks] == tasks
+    for task_id in tasks:
+        assert task_id is not None
+        assert not engine.running.places["removed"].tokens
+        engine.extract(task_id)
+        engine.inject(task_id, ((pickle.dumps(1),),))
+        assert engine.next() is None
+    assert len(engine.running.places["removed"]) == 1
+
+
 INNER = """
 <defun>
   <in name="x" type="int" place="x"/><out name="y" type="int" place="y"/>
@@ -335,6 +393,10 @@ WRONG = {
     "a template without its types": (
         '<specialize name="s" use="twice"/>' + TEMPLATE,
         ["the template 'twice' needs a <type-map> for: T"],
+    ),
+    "a shared type without its place": (
+        place("a", "shared_gone"),
+        ["the type shared_gone needs a place 'gone' with shared_sink=\"true\" in this net"],
     ),
     "a struct in itself": (
         '<struct name="s"><field name="f" type="s"/></struct>' + place("a", "s"),
