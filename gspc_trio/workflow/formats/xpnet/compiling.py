@@ -35,9 +35,12 @@ from gspc_trio.workflow.formats.xpnet.tree import (
 )
 from gspc_trio.workflow.formats.xpnet.types import ANY, BOOL, ValueType, fits
 from gspc_trio.workflow.formats.xpnet.values import (
+    DEPTH_MAX,
+    NESTED_CLASSES,
     SAYING,
     Shared,
     XpnetValue,
+    inner_values,
     is_of,
     kind_of,
     make_map,
@@ -247,6 +250,8 @@ class _Compiling:
 
     def _fitting(self, code: ast.expr, found: ValueType, wanted: ValueType, line: int) -> ast.expr:
         """Return code for the same value so that it is of the wanted type, or that says that it is not."""
+        if wanted.kind == "any" and found.kind in _NESTED:
+            return _call("shallow", line, code)
         if wanted.kind == "any":
             wrapper = SAYING.get(found.kind)
             return code if wrapper is None else _call(wrapper.__name__, line, code)
@@ -267,6 +272,10 @@ class _Compiling:
         name = f"constant{len(self._constants)}"
         self._constants[name] = value
         return ast.Name(name, ast.Load())
+
+
+_NESTED = ("any", "list", "set", "map", "struct", "shared")
+"""Kinds of values that may have others in them."""
 
 
 def _unsure(kind: ValueType) -> bool:
@@ -321,6 +330,17 @@ def expected(value: XpnetValue, wanted: ValueType) -> XpnetValue:
     """Return a value that says its type by itself, and see that it is of this type."""
     if not is_of(value, wanted):
         raise Undefined(f"the value is of type {type_of(value)}, and {wanted} is needed")
+    return value
+
+
+def shallow(value: XpnetValue) -> XpnetValue:
+    """Return a value that is to be put into another one, and see that it is not nested too deep."""
+    waiting = [(value, 1)] if type(value) in NESTED_CLASSES else []
+    while waiting:
+        one, depth = waiting.pop()
+        if depth >= DEPTH_MAX:
+            raise Undefined(f"a value would be nested deeper than {DEPTH_MAX} levels")
+        waiting += [(inner, depth + 1) for inner in inner_values(one) if type(inner) in NESTED_CLASSES]
     return value
 
 
@@ -391,7 +411,7 @@ def _function(parameters: Iterable[str], body: list[ast.stmt], reached: Mapping[
 
 _REACHED = {
     **HELPERS,
-    **{one.__name__: one for one in (expected, field, poked, applied, applied_right_first)},
+    **{one.__name__: one for one in (expected, field, poked, shallow, applied, applied_right_first)},
     **{one.__name__: one for one in (make_map, make_set)},
     **{one.__name__: one for one in (Shared, *SAYING.values())},
 }

@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 
 from gspc_trio.workflow.formats.xpnet.types import ANY, ValueType
-from gspc_trio.workflow.formats.xpnet.values import XpnetValue, decimal_text, float32, kind_of
+from gspc_trio.workflow.formats.xpnet.values import Shared, XpnetValue, decimal_text, float32, kind_of
 
 _WHOLE_SUFFIXES = {"int": "", "long": "L", "uint": "U", "ulong": "UL", "bigint": "A"}
 _ESCAPED = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\\": "\\\\"}
 
 SHORT_CHARS = 80
 """So much of a value is in a message."""
+
+SHORT_BITS = 1000
+"""Longer numbers are not in messages."""
+
+SHORT_DEPTH = 8
+"""What is nested deeper is not in messages."""
 
 
 def show_value(value: XpnetValue, kind: ValueType = ANY) -> str:
@@ -64,10 +70,26 @@ def show_value(value: XpnetValue, kind: ValueType = ANY) -> str:
 def show_short(value: XpnetValue, kind: ValueType = ANY) -> str:
     """Return a value for a message: only the beginning of a long one, and never an error."""
     try:
-        text = show_value(value, kind)
+        text = show_value(_beginning(value, 0), kind)
     except Exception:  # a module of a user may have returned anything
-        text = repr(value)
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= SHORT_CHARS else text[: SHORT_CHARS - 3] + "..."
+
+
+def _beginning(value: XpnetValue, depth: int) -> XpnetValue:
+    """Return what a long value begins with: more of it would not be shown, and takes its time."""
+    if isinstance(value, int) and value.bit_length() > SHORT_BITS:
+        raise OverflowError  # its first digits depend on all others
+    if isinstance(value, str | bytes):
+        return value[:SHORT_CHARS]
+    if depth > SHORT_DEPTH:
+        return None
+    inner = depth + 1
+    if type(value) is dict:
+        return {name: _beginning(one, inner) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return type(value)(_beginning(one, inner) for one in value[:SHORT_CHARS])
+    return Shared(value.place, _beginning(value.value, inner)) if type(value) is Shared else value
 
 
 def plain_value(value: XpnetValue, kind: ValueType = ANY) -> object:

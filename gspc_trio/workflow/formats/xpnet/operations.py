@@ -145,7 +145,7 @@ OPERATIONS: Mapping[str, tuple[Overload, ...]] = {
         "stack_top": [Overload(("list",), "any", "filled(a, 'list')[-1]")],
         "stack_empty": [Overload(("list",), "bool", "not a")],
         "stack_size": [Overload(("list",), "ulong", "len(a)")],
-        "stack_join": _same(("list",), "a + b"),
+        "stack_join": _same(("list",), "lists_joined(a, b)"),
         "set_insert": [Overload(("set", "any"), "set", "set_insert(a, b)")],
         "set_erase": [Overload(("set", "any"), "set", "set_erase(a, b)")],
         "set_is_element": [Overload(("set", "any"), "bool", "position_in(a, b)[1]")],
@@ -263,6 +263,17 @@ def joined(a: str, b: str) -> str:
     return a + b
 
 
+ELEMENTS_MAX = 1 << 24
+"""Elements of the longest list that expressions make of two."""
+
+
+def lists_joined(a: tuple[XpnetValue, ...], b: tuple[XpnetValue, ...]) -> tuple[XpnetValue, ...]:
+    """Return two lists as one."""
+    if len(a) + len(b) > ELEMENTS_MAX:
+        raise Undefined(f"the list would be longer than {ELEMENTS_MAX} elements")
+    return a + b
+
+
 def nearest(number: float) -> float:
     """Return the nearest whole number; of two the one that is farther from zero."""
     whole_part = float(math.trunc(number))
@@ -351,7 +362,8 @@ HELPERS: Mapping[str, object] = {
     **{one.__name__: one for one in (abs, bool, float, len, max, min, order_key, float32, Bitset, SetValue)},
     **{one.__name__: one for one in (outside, whole, quotient, remainder, fractional_remainder, power)},
     **{
-        one.__name__: one for one in (whole_power, equal_fractions, joined, filled, bit, hexadecimal, bits_of)
+        one.__name__: one
+        for one in (whole_power, equal_fractions, joined, lists_joined, filled, bit, hexadecimal, bits_of)
     },
     **{one.__name__: one for one in (set_insert, set_erase, set_is_subset, map_assign, map_unassign)},
     **{one.__name__: one for one in (map_get_assignment, position_in, position_in_map)},

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import chain
 from struct import Struct as Layout
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from gspc_trio.workflow.formats.xpnet.types import (
     KINDS,
@@ -149,6 +150,20 @@ SAYING: dict[str, type] = {
     "char": Char,
 }
 """Kind -> class of values that say so by themselves, where the plain one says something else."""
+
+NESTED_CLASSES = frozenset({tuple, dict, SetValue, MapValue, Shared})
+"""Classes of values that have others in them."""
+
+
+def inner_values(value: XpnetValue) -> Iterable[XpnetValue]:
+    """Return the values that are directly in one of :data:`NESTED_CLASSES`."""
+    kind = type(value)
+    if kind is dict:
+        return cast("Iterable[XpnetValue]", value.values())
+    if kind is MapValue:
+        return chain.from_iterable(value)
+    return (value.value,) if kind is Shared else cast("Iterable[XpnetValue]", value)
+
 
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 

@@ -38,6 +38,7 @@ Value: TypeAlias = tuple[str, Any]
 """Kind and value; elements of lists are such pairs, too."""
 
 RANGES = {"int": (-(2**31), 2**31), "long": (-(2**63), 2**63), "uint": (0, 2**32), "ulong": (0, 2**64)}
+BITS_MAX = 1 << 20
 WHOLE = (*RANGES, "bigint")
 FRACTIONS = ("float", "double")
 SUFFIXES = {"int": "", "long": "L", "uint": "U", "ulong": "UL", "bigint": "A", "float": "f", "double": ""}
@@ -104,7 +105,7 @@ class Interpreter:
             return "bool", same[sign]
         if sign in ("/", "div", "mod") and b == 0:
             raise NoValue
-        if sign == "^" and (b < 0 or (abs(a) > 1 and b > 2000)):
+        if sign == "^" and (b < 0 or (abs(a) > 1 and (abs(a).bit_length() - 1) * b > BITS_MAX)):
             raise NoValue
         try:
             return number(kind, self.arithmetic(sign, a, b))
@@ -161,6 +162,8 @@ def number(kind: str, value: Any) -> Value:
         low, end = RANGES[kind]
         if not low <= value < end:
             raise NoValue
+    if kind == "bigint" and value.bit_length() > BITS_MAX:
+        raise NoValue
     if kind == "float":
         value = c_float(value).value
     if kind in FRACTIONS and not math.isfinite(value):

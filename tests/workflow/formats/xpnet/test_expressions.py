@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,6 +17,7 @@ from gspc_trio.workflow.formats.xpnet.compiling import (
 )
 from gspc_trio.workflow.formats.xpnet.types import (
     ANY,
+    BIGINT,
     BOOL,
     DOUBLE,
     FLOAT,
@@ -314,3 +317,36 @@ def test_values_of_a_known_type_are_plain() -> None:
     assert type(compile_value(parsed("1 + 1"), {}, INT)()) is int
     assert type(compile_value(parsed("1f + ${d}"), {"d": FLOAT}, FLOAT)(1.0)) is float
     assert type(compile_value(parsed("${d}"), {"d": DOUBLE}, ANY)(1.0)) is float
+
+
+def grown(function: Callable[[object], object], value: object) -> Iterator[object]:
+    """Yield what a function makes of a value, of that, and so on."""
+    for _ in range(1000):
+        value = function(value)
+        yield value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${v} := stack_push (List (), ${v})",
+        "${v} := Struct [a := ${v}]",
+        "${s.a} := ${v}; ${v} := ${s}",
+        "${v} := map_assign (Map [], 1, ${v})",
+        "${v} := Set {${v}}",
+    ],
+)
+def test_a_value_that_grows_inside_of_itself_is_stopped(text: str) -> None:
+    function = compile_results(parsed(text), {"v": ANY}, {"v": ANY})
+    values: list[object] = [0]
+    with pytest.raises(ExpressionError, match="nested deeper than 100 levels"):
+        values.extend(grown(lambda value: function(value)[0], 0))
+    assert pickle.loads(pickle.dumps(values[-1])) == values[-1]
+
+
+def test_what_doubles_each_time_is_stopped() -> None:
+    for text, begin in (("${v} + ${v}", "a"), ("stack_join (${v}, ${v})", (1,)), ("${v} * ${v}", 2)):
+        kind = {str: STRING, tuple: LIST, int: BIGINT}[type(begin)]
+        function = compile_value(parsed(text), {"v": kind}, kind)
+        with pytest.raises(ExpressionError, match=r"longer than|more than"):
+            deque(grown(function, begin), maxlen=1)

@@ -62,7 +62,7 @@ def test_a_text_of_another_type_is_told() -> None:
 def test_what_is_no_value_is_told_or_shown_as_it_is() -> None:
     with pytest.raises(BadXpnetValue, match="complex is no type of xpnet"):
         show_value(2j)
-    assert show_short(2j) == "2j"
+    assert show_short(2j) == "a value of type complex"
     assert show_short("x" * 1000, STRING) == '"' + "x" * 76 + "..."
 
 
