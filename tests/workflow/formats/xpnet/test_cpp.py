@@ -7,9 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gspc_trio.workflow.formats.in_tasks import native
-from gspc_trio.workflow.formats.in_tasks.native import CompileError, CppSource, NativeError, compiled
+from gspc_trio.workflow.formats.in_tasks.native import (
+    CompileError,
+    CppSource,
+    NativeError,
+    NativeFunction,
+    compiled,
+)
 from gspc_trio.workflow.formats.xpnet.cpp import CppBody, CppTask
 from gspc_trio.workflow.formats.xpnet.modules import ModuleError, parse_signature
 from gspc_trio.workflow.formats.xpnet.types import (
@@ -100,6 +107,8 @@ def test_values_of_all_types_come_there_and_back(cache: Path) -> None:
     with pytest.raises(ModuleError, match="'é' is no char of C"):
         task(*(zero | {"h": "é"}).values())
     assert len(list(cache.glob("*.o.so"))) == 1
+    elsewhere = NativeFunction(task.function.source, "/", "another kind of host", b"no library of this one")
+    assert replace(task, function=elsewhere)(*VALUES) == found
 
 
 @needs_compiler
