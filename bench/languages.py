@@ -9,15 +9,28 @@
                              transitions, 50,000 arcs, each with a name and a position
 ``pnml.states_per_s``        markings per second that ``check --states`` finds in a net of 50 places and 50
                              transitions, of which some 20 can fire at a time
+``stream.items_per_s``       items per second through one stage of a pipeline that takes them in order, with
+                             scheduler, host, worker and compute process
+``stream.growth_mib``        MiB that the process of a job grows by while 1,000,000 items of an iterator go
+                             through three stages and its results are read
+``stream.composed_ratio``    processor time of a farm, or of map and reduce, as a stage of a pipeline to that
+                             of the same alone, all processes together; the greater of the two
 """
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+import statistics
 import time
+from contextlib import suppress
+from pathlib import Path
 
-from figures import Figures, options_parser
+import trio
+from figures import Figures, descendants, options_parser
 
+from gspc_trio import farm, map_reduce, open_job, open_rts, pipeline
 from gspc_trio.workflow.formats.format import ReadOptions, Source, find_format
 from gspc_trio.workflow.formats.xpnet.compiling import compile_value
 from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
@@ -81,6 +94,69 @@ def pnml_states_per_s(markings: int) -> float:
     return found.markings / (time.perf_counter() - begun)
 
 
+def increment(number: int) -> int:
+    """Return the next number."""
+    return number + 1
+
+
+async def through_stages(items: int, stages: int) -> float:
+    """Return how many items of a list go through the stages of a pipeline per second."""
+    async with open_rts(cores=2) as rts:
+        begun = time.perf_counter()
+        async with open_job(pipeline(*[increment] * stages), rts=rts, values={"items": range(items)}) as job:
+            outputs = await job.wait_outputs()
+        took_s = time.perf_counter() - begun
+    assert outputs["results"] == list(range(stages, items + stages))
+    return items / took_s
+
+
+async def growth_mib(items: int) -> float:
+    """Return what this process grows by while items of an iterator go through three stages."""
+    async with open_rts(cores=2) as rts:
+        before, count = peak_mib(), 0
+        net = pipeline(increment, increment, increment)
+        async with open_job(net, rts=rts, values={"items": iter(range(items))}) as job:
+            async for value in job.results():
+                count += 1
+                assert value == count + 2
+        assert count == items
+        return peak_mib() - before
+
+
+def peak_mib() -> float:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def composed_ratio(items: int, runs: int) -> float:
+    """Return how much more processor time patterns take inside of a pipeline than alone."""
+    of_farm = [farm(increment, ordered=True), pipeline(farm(increment))]
+    of_reduction = [map_reduce(increment, sum, in_flight=1024), pipeline(map_reduce(increment, sum))]
+    ratios = []
+    async with open_rts(cores=2) as rts:
+        for nets in (of_farm, of_reduction):
+            took: list[list[float]] = [[], []]
+            for _ in range(runs):
+                for net, times in zip(nets, took, strict=True):
+                    before = tree_cpu_s()
+                    async with open_job(net, rts=rts, values={"items": range(items)}) as job:
+                        await job.wait()
+                    times.append(tree_cpu_s() - before)
+            alone, composed = map(statistics.median, took)
+            ratios.append(composed / alone)
+    return max(ratios)
+
+
+def tree_cpu_s() -> float:
+    """Return the processor time of this process, of all below it, and of those that have ended there."""
+    ticks = 0
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     """Measure, and print each figure."""
     options = options_parser(__doc__).parse_args()
@@ -90,6 +166,11 @@ def main() -> None:
     figures.add("pnml.read_s", pnml_read_s(SMALL_PLACES if options.small else PLACES), "s")
     markings = SMALL_MARKINGS if options.small else MARKINGS
     figures.add("pnml.states_per_s", pnml_states_per_s(markings), "/s")
+    items, many = (2_000, 5_000) if options.small else (200_000, 1_000_000)
+    figures.add("stream.items_per_s", trio.run(through_stages, items, 1), "items/s")
+    figures.add("stream.growth_mib", trio.run(growth_mib, many), "MiB")
+    composed = (200, 1) if options.small else (20_000, 5)
+    figures.add("stream.composed_ratio", trio.run(composed_ratio, *composed), "")
 
 
 if __name__ == "__main__":
