@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.cli.common import run_command
+from gspc_trio.cli.common import CommandError, run_command
 from gspc_trio.cli.launcher import app
+from gspc_trio.cli.top import _what_to_serve
 from gspc_trio.components.launcher.options import option_table
 
 
@@ -50,3 +51,11 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(
     assert words in error
     assert len(error.splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_study_is_served_to_a_browser_by_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    assert _what_to_serve(None, None, Path("out"), speed=1.0) == ["--study", str(tmp_path / "out")]
+    with pytest.raises(CommandError, match="there is no directory none: name the output_dir of a study"):
+        _what_to_serve(None, None, Path("none"), speed=1.0)
