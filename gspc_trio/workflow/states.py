@@ -7,7 +7,7 @@ the order in which tokens came, is left open here.
 from __future__ import annotations
 
 import pickle
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TypeAlias
@@ -101,6 +101,10 @@ def _is_colourless(net: Net, hidden: Collection[str]) -> bool:
     )
 
 
+_Effect: TypeAlias = tuple[int, int, int, int]
+"""Of a transition its number, what it takes, the difference that it makes, and that in number of tokens."""
+
+
 class _PlainExploration:
     """Of a net whose tokens are alike.
 
@@ -111,6 +115,7 @@ class _PlainExploration:
     def __init__(self, net: Net, hidden: Collection[str]) -> None:
         self.net, self.hidden = net, hidden
         self.places = list(net.places)
+        self.numbers = {name: number for number, name in enumerate(self.places)}
         self.initial = {name: len(place.initial) for name, place in net.places.items()}
         self.taken: list[dict[str, int]] = []
         self.made: list[dict[str, int]] = []
@@ -129,7 +134,7 @@ class _PlainExploration:
         return found
 
     def _packed(self, counts: Mapping[str, int], bits: int) -> int:
-        return sum(counts.get(name, 0) << (bits * number) for number, name in enumerate(self.places))
+        return sum(count << (bits * self.numbers[name]) for name, count in counts.items() if count)
 
     def _unpacked(self, marking: int, bits: int) -> dict[str, int]:
         mask = (1 << bits) - 1
@@ -138,42 +143,72 @@ class _PlainExploration:
     def _explore(self, markings_max: int, bits: int) -> States | None:
         """Explore with fields of so many bits; return None if they are too small."""
         guards = sum(1 << (bits * number + bits - 1) for number in range(len(self.places)))
-        effects: list[
-            tuple[int, int, int]
-        ] = []  # what it takes, the difference it makes, and in number of tokens
-        for taken, made in zip(self.taken, self.made, strict=True):
-            less = self._packed(taken, bits)
-            effects.append((less, self._packed(made, bits) - less, self._count(made) - self._count(taken)))
-        first = self._packed(self.initial, bits)
-        order, tokens, seen = [first], [self._count(self.initial)], {first}
-        unfired = set(effects)
-        edges, complete = 0, True
-        dead: list[int] = []
-        for number, marking in enumerate(order):  # it grows
-            guarded = marking | guards
-            enabled = [effect for effect in effects if (guarded - effect[0]) & guards == guards]
-            if not enabled:
-                dead.append(marking)
-                continue
+        effects = self._effects(bits)
+        touched = self._touched(effects)
+        first, there = self._packed(self.initial, bits), self._count(self.initial)
+        guarded = first | guards
+        enabled = [effect for effect in effects if (guarded - effect[1]) & guards == guards]
+        pending, seen = deque([(first, enabled, there)]), {first}
+        unfired = set(range(len(effects)))
+        edges, complete, most_tokens = 0, True, there
+        most = _Most(bits, guards)
+        most.note(first)
+        dead, examples = 0, list[dict[str, int]]()
+        while pending:
+            marking, enabled, there = pending.popleft()
             edges += len(enabled)
             if unfired:
-                unfired.difference_update(enabled)
-            for _, difference, more in enabled:
+                unfired.difference_update([number for number, _, _, _ in enabled])
+            if not enabled:
+                dead += 1
+                if dead <= EXAMPLES_MAX:
+                    examples.append(self._told(self._unpacked(marking, bits)))
+            for number, _, difference, more in enabled:
                 following = marking + difference
-                if following not in seen:
-                    if len(order) >= markings_max:
-                        complete = False
-                    elif following & guards:
-                        return None
-                    else:
-                        seen.add(following)
-                        order.append(following)
-                        tokens.append(tokens[number] + more)
-        names = zip(self.net.transitions, effects, strict=True)
-        never = tuple(name for name, effect in names if effect in unfired)
-        examples = tuple(self._told(self._unpacked(marking, bits)) for marking in dead[:EXAMPLES_MAX])
-        most = self._most(order, bits, guards)
-        return States(len(order), edges, complete, most, max(tokens), len(dead), examples, never)
+                if following in seen:
+                    continue
+                if len(seen) >= markings_max:
+                    complete = False
+                    continue
+                if following & guards:
+                    return None
+                seen.add(following)
+                most.note(following)
+                most_tokens = max(most_tokens, there + more)
+                guarded = following | guards
+                others, numbers = touched[number]
+                now = [effect for effect in enabled if effect[0] not in numbers]
+                now += [effect for effect in others if (guarded - effect[1]) & guards == guards]
+                now.sort()
+                pending.append((following, now, there + more))
+        never = tuple(name for number, name in enumerate(self.net.transitions) if number in unfired)
+        on_place = {
+            name: most.highest.get(number, 0)
+            for number, name in enumerate(self.places)
+            if name not in self.hidden
+        }
+        return States(len(seen), edges, complete, on_place, most_tokens, dead, tuple(examples), never)
+
+    def _effects(self, bits: int) -> list[_Effect]:
+        effects = []
+        for number, (taken, made) in enumerate(zip(self.taken, self.made, strict=True)):
+            less = self._packed(taken, bits)
+            more = self._count(made) - self._count(taken)
+            effects.append((number, less, self._packed(made, bits) - less, more))
+        return effects
+
+    def _touched(self, effects: Sequence[_Effect]) -> list[tuple[list[_Effect], frozenset[int]]]:
+        """Return for each transition those that may be able to fire only before or only after it does."""
+        takers: dict[str, list[int]] = {}
+        for number, taken in enumerate(self.taken):
+            for name in taken:
+                takers.setdefault(name, []).append(number)
+        touched = []
+        for taken, made in zip(self.taken, self.made, strict=True):
+            changed = [name for name in {**taken, **made} if taken.get(name, 0) != made.get(name, 0)]
+            numbers = frozenset(number for name in changed for number in takers.get(name, ()))
+            touched.append(([effects[number] for number in sorted(numbers)], numbers))
+        return touched
 
     def _count(self, counts: Mapping[str, int]) -> int:
         return sum(count for name, count in counts.items() if name not in self.hidden)
@@ -181,16 +216,34 @@ class _PlainExploration:
     def _told(self, counts: Mapping[str, int]) -> dict[str, int]:
         return {name: count for name, count in counts.items() if count and name not in self.hidden}
 
-    def _most(self, order: Sequence[int], bits: int, guards: int) -> dict[str, int]:
-        """Return the most tokens on each place."""
-        highest = dict.fromkeys(self.places, 0)
-        packed = guards
-        for marking in order:
-            if (packed - marking) & guards != guards:
-                for name, count in self._unpacked(marking, bits).items():
-                    highest[name] = max(highest[name], count)
-                packed = self._packed(highest, bits) | guards
-        return {name: count for name, count in highest.items() if name not in self.hidden}
+
+class _Most:
+    """The most tokens that each place has had.
+
+    Attributes:
+        highest: number of a place -> number of tokens.
+
+    Args:
+        bits: of the field of a place in a marking.
+        guards: the highest bit of each field.
+    """
+
+    def __init__(self, bits: int, guards: int) -> None:
+        self.highest: dict[int, int] = {}
+        self._bits, self._guards = bits, guards
+        self._packed = guards
+
+    def note(self, marking: int) -> None:
+        """Look at one more marking."""
+        more = self._guards & ~(self._packed - marking)
+        while more:
+            lowest = more & -more
+            place = lowest.bit_length() // self._bits - 1
+            shift = place * self._bits
+            count = (marking >> shift) & ((1 << self._bits) - 1)
+            self._packed += (count - self.highest.get(place, 0)) << shift
+            self.highest[place] = count
+            more ^= lowest
 
 
 Tokens: TypeAlias = tuple[int, ...]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.net import Net, Transition
+from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
 
 ADVICE = (
@@ -58,18 +58,22 @@ def could_fire_for_ever(net: Net) -> frozenset[str]:
     on what it makes. What remains lives on its own tokens: only conditions can stop it.
     """
     left = {name: transition for name, transition in net.transitions.items() if transition.is_inline}
-    refilled = {place.name for place in net.places.values() if place.successor is not None}
-    while True:
-        filled = refilled.union(arc.place for transition in left.values() for arc in transition.output_arcs)
-        ending = [name for name, transition in left.items() if not _lives_on(transition, filled)]
-        if not ending:
-            return frozenset(left)
-        for name in ending:
-            del left[name]
-
-
-def _lives_on(transition: Transition, filled: set[str]) -> bool:
-    return all(arc.place in filled for arc in transition.inputs if arc.consumed)
+    takers: dict[str, list[str]] = {}
+    for name, transition in left.items():
+        for arc in transition.inputs:
+            if arc.consumed:
+                takers.setdefault(arc.place, []).append(name)
+    fillers = Counter(arc.place for transition in left.values() for arc in transition.output_arcs)
+    empty = [name for name in takers if not fillers[name] and net.places[name].successor is None]
+    while empty:
+        for name in takers[empty.pop()]:
+            ending = left.pop(name, None)
+            for made in () if ending is None else ending.output_arcs:
+                fillers[made.place] -= 1
+                is_empty = not fillers[made.place] and net.places[made.place].successor is None
+                if is_empty and made.place in takers:
+                    empty.append(made.place)
+    return frozenset(left)
 
 
 def _users(net: Net) -> dict[str, list[str]]:

@@ -82,3 +82,14 @@ async def test_what_is_wrong_with_a_python_file_is_a_problem_too(
     assert await check(path, json=True) == 1
     (problem,) = json.loads(capfd.readouterr().out)["problems"]
     assert problem["message"] == "workflow() returned 3; a Net or a Workflow is wanted"
+
+
+async def test_a_file_that_is_too_large_is_not_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.pnml"
+    with path.open("wb") as file:
+        file.truncate(100_000_000)
+    assert await check(path) == 1
+    message = "has 100,000,000 bytes; workflow files of at most 67,108,864 are read"
+    assert capfd.readouterr().err == f"{path}: {path} {message}\n"
