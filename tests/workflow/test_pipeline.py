@@ -1,4 +1,4 @@
-"""Pipelines: items go from stage to stage in order, and wait where there is room for them."""
+"""Pipelines (ASP-2): items go from stage to stage in order, and wait where there is room for them."""
 
 from __future__ import annotations
 
