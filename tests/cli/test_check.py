@@ -91,5 +91,5 @@ async def test_a_file_that_is_too_large_is_not_read(
     with path.open("wb") as file:
         file.truncate(100_000_000)
     assert await check(path) == 1
-    message = "has 100,000,000 bytes; workflow files of at most 67,108,864 are read"
-    assert capfd.readouterr().err == f"{path}: {path} {message}\n"
+    message = "it has 100,000,000 bytes; workflow files of at most 67,108,864 are read"
+    assert capfd.readouterr().err == f"{path}: {message}\n"

@@ -190,7 +190,7 @@ def read_foreign(
     size_bytes = path.stat().st_size
     if size_bytes > SOURCE_BYTES_MAX:
         raise WorkflowFileError(
-            f"{path} has {size_bytes:,} bytes; workflow files of at most {SOURCE_BYTES_MAX:,} are read"
+            f"{path}: it has {size_bytes:,} bytes; workflow files of at most {SOURCE_BYTES_MAX:,} are read"
         )
     tasks, modules = (None, {}) if not reading.tasks else _functions(Path(reading.tasks), "file of tasks")
     beside = _file_of_modules(path, chosen, reading)
