@@ -5,6 +5,9 @@
 ``xpnet.expressions_per_s``  evaluations per second of one core: ``${n} := ${n} + 1L; ${n} :lt: ${max}``
                              on two bindings of type long, which is one call that adds with a check for
                              overflow, assigns and compares
+``xpnet.firings_per_s``      firings per second of one core, of transitions that are expressions, as a job
+                             runs them: the net of examples/xpnet/count.xpnet, whose two transitions have
+                             conditions on two places
 ``pnml.read_s``              seconds until a file of PNML is a net that can run: 10,000 places, 10,000
                              transitions, 50,000 arcs, each with a name and a position
 ``pnml.states_per_s``        markings per second that ``check --states`` finds in a net of 50 places and 50
@@ -31,6 +34,10 @@ import trio
 from figures import Figures, descendants, options_parser
 
 from gspc_trio import farm, map_reduce, open_job, open_rts, pipeline
+from gspc_trio.components.job.machine import Begin, JobEnded, JobMachine, Look
+from gspc_trio.policies.scheduling import USUAL
+from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.formats.format import ReadOptions, Source, find_format
 from gspc_trio.workflow.formats.xpnet.compiling import compile_value
 from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
@@ -40,6 +47,8 @@ from gspc_trio.workflow.states import explore
 
 EXPRESSION = "${n} := ${n} + 1L; ${n} :lt: ${max}"
 EVALUATIONS, SMALL_EVALUATIONS = 3_000_000, 3_000
+FIRINGS, SMALL_FIRINGS = 400_000, 500
+COUNT_NET = Path(__file__).parents[1] / "examples" / "xpnet" / "count.xpnet"
 PLACES, SMALL_PLACES = 10_000, 50
 ARCS_PER_PLACE = 5
 MARKINGS, SMALL_MARKINGS = 100_000, 500
@@ -54,6 +63,21 @@ def expressions_per_s(evaluations: int) -> float:
     for number in range(evaluations):
         function(number, evaluations)
     return evaluations / (time.perf_counter() - begun)
+
+
+def firings_per_s(firings: int) -> float:
+    """Return how often expressions fire per second in a job."""
+    data = COUNT_NET.read_bytes().replace(b"1000L", f"{firings}L".encode())
+    workflow = find_format("xpnet").read(Source("count.xpnet", data), ReadOptions()).workflow(["n=0L"])
+    engine = WorkflowEngine(workflow.net, workflow.values, dumps=dumps, loads=loads, join=join)
+    job = JobMachine("j1", "count", engine, USUAL.scheduler("j1"), clock=time.monotonic)
+    begun = time.process_time()
+    actions = job.handle(Begin(), time.monotonic())
+    while job.ended is None:
+        actions = job.handle(Look(), time.monotonic())
+    assert isinstance(actions[-1], JobEnded)
+    assert engine.outputs() == {"result": [firings]}
+    return engine.inline_fired / (time.process_time() - begun)
 
 
 def pnml(places: int) -> bytes:
@@ -163,6 +187,8 @@ def main() -> None:
     figures = Figures(options.json)
     evaluations = SMALL_EVALUATIONS if options.small else EVALUATIONS
     figures.add("xpnet.expressions_per_s", expressions_per_s(evaluations), "/s")
+    firings = SMALL_FIRINGS if options.small else FIRINGS
+    figures.add("xpnet.firings_per_s", firings_per_s(firings), "/s")
     figures.add("pnml.read_s", pnml_read_s(SMALL_PLACES if options.small else PLACES), "s")
     markings = SMALL_MARKINGS if options.small else MARKINGS
     figures.add("pnml.states_per_s", pnml_states_per_s(markings), "/s")
