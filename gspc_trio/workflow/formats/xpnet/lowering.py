@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.workflow.arcs import ANSWERS, InputArc, OutputArc, Place
@@ -25,7 +25,9 @@ from gspc_trio.workflow.formats.xpnet.description import (
     Connection,
     Defun,
     Module,
+    Modules,
     NetBody,
+    NetPlace,
     NetTransition,
     Text,
 )
@@ -59,6 +61,8 @@ def lowered(name: str, main: Defun, problems: Sequence[Problem], languages: Modu
         FormatError: all that is wrong.
     """
     lowering = Lowering(Building(name), languages)
+    if main.body is not None and not isinstance(main.body, NetBody):
+        main = _in_a_net(name, main)
     if isinstance(main.body, NetBody):
         lowering.whole(main, main.body)
     lowering.building.check_sinks()
@@ -111,8 +115,15 @@ class Lowering:
             self._expression(transition, body, joints, places, path)
         elif isinstance(body, Module):
             self._task(transition, body, joints, places, path)
-        else:
-            self.report(transition.spot.problem("modules for several targets cannot be run yet"))
+        elif isinstance(body, Modules) and len(body.modules) == 1:
+            self._task(transition, body.modules[0], joints, places, path)
+        elif isinstance(body, Modules):
+            targets = ", ".join(body.targets)
+            self.report(
+                body.spot.problem(
+                    f"there is a module for each of {targets}; only one can be run: keep that one"
+                )
+            )
 
     def _can_fire(self, transition: NetTransition, joints: Joints, is_net: bool = False) -> bool:
         """Return whether a transition gets what it needs to fire; note or report why not."""
@@ -154,6 +165,12 @@ class Lowering:
                     "a <place-map> needs a net that is unfolded, and a priority forbids that: remove one"
                 )
             )
+        if (not transition.inline and not transition.place_maps) or transition.priority is not None:
+            self.building.note(
+                transition.spot.problem(
+                    f"the net of transition {transition.name!r} is unfolded: all its firings share its places"
+                )
+            )
         mapped = self._mapped(transition, body, places)
         path = (*path, transition.name)
         inner = add_places(self.building, body, path, mapped, {})
@@ -170,9 +187,16 @@ class Lowering:
                 if arc.name in ports["in"]
             ]
             condition = self._condition(transition, joints, arcs)
-            self.building.add_transition(
-                Transition(f"{name} (in)", None, arcs, (), (), tuple(taken), condition, is_inline=True), path
+            taking = Transition(
+                name=f"{name} (in)",
+                run=None,
+                inputs=arcs,
+                output_arcs=tuple(taken),
+                condition=condition,
+                priority=transition.priority or 0,
+                is_inline=True,
             )
+            self.building.add_transition(taking, path)
         used = [one for one in joints.outputs if one.port in ports["out"]]
         if used:
             names = list(dict.fromkeys(one.port for one in (*used, *joints.eureka, *joints.responses)))
@@ -404,6 +428,24 @@ def _eureka(joints: Joints, results: Sequence[str]) -> int:
     """Return which of the results names groups of tasks that end; -1 if none does."""
     named = [one.port for one in joints.eureka if one.port in results]
     return results.index(named[0]) if named else -1
+
+
+def _in_a_net(name: str, main: Defun) -> Defun:
+    """Return a function with a net whose only transition is a function that is none itself."""
+    spot = main.spot
+    ports = {port.name: structs.replace(port, place=port.name) for port in main.ports.values()}
+    places = {
+        port.name: NetPlace(port.name, port.type, (), False, False, False, False, port.spot)
+        for port in main.ports.values()
+    }
+    connections = tuple(
+        Connection(port.direction, port.name, port.name, port.spot) for port in main.ports.values()
+    )
+    transition = NetTransition(
+        main.name or name, main, connections, (), (), None, False, (), frozenset(), {}, spot
+    )
+    body = NetBody(places, {transition.name: transition}, main.structs, main.types, spot)
+    return Defun(main.name, ports, body, (), (), main.structs, (), (), main.properties, main.types, spot)
 
 
 class OutputPort(Struct, frozen=True):

@@ -418,6 +418,19 @@ def test_all_problems_are_said_at_once() -> None:
     assert len(problems(net(body, OUT))) == 4
 
 
+def test_a_workflow_that_is_no_net() -> None:
+    text = """<defun name="add">
+    <in name="a" type="int"/><in name="b" type="int"/><out name="sum" type="int"/>
+    <expression>${sum} := ${a} + ${b}</expression></defun>"""
+    assert outputs(text, "a=1", "b=2", "a=3", "b=4") == {"sum": ["3", "7"]}
+
+
+def test_a_subnet_that_shares_its_places_is_noted() -> None:
+    body = place("a") + place("b") + subnet("")
+    notes = [note.message for note in read(net(body, OUT)).notes]
+    assert notes == ["the net of transition 'sub' is unfolded: all its firings share its places"]
+
+
 def test_files_that_include_each_other() -> None:
     text = '<defun><net><transition name="t"><include-function href="a.xpnet"/></transition></net></defun>'
     found = problems(text, {"a.xpnet": text})
