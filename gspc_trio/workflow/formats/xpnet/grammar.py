@@ -171,6 +171,7 @@ _SHARED = "shared_"
 _NUMBER = re.compile(r"(\d*)(\.\d*)?([eE][+-]?\d+)?([A-Za-z]*)")
 BIGINT_DIGITS_MAX = BIGINT_BITS_MAX * 30103 // 100000
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
+_IN_COMMENT = re.compile(r"/\*|\*/")
 _SCANNED = re.compile(r"""/\*|\*/|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|["'(\[{)\]}]""", re.DOTALL)
 
 
@@ -221,9 +222,9 @@ def _without_comments(text: str) -> str:
     pieces: list[str] = []
     comments: list[int] = []
     opened: list[int] = []
-    done = 0
-    for match in _SCANNED.finditer(text):
-        found = match[0]
+    at = done = 0
+    while match := (_IN_COMMENT if comments else _SCANNED).search(text, at):
+        found, at = match[0], match.end()
         if found == "/*":
             if not comments:
                 pieces.append(text[done : match.start()])
@@ -236,8 +237,6 @@ def _without_comments(text: str) -> str:
             if not comments:
                 pieces.append(re.sub(r"[^\n]", " ", text[done : match.end()]))
                 done = match.end()
-        elif comments:
-            continue
         elif found in ("'", '"'):
             raise _Misread(match.start(), f"{found} begins a {_QUOTED[found]}, which does not end")
         elif found in _CLOSED_BY:

@@ -86,6 +86,7 @@ POINT = struct_type("point", [("x", FLOAT), ("y", INT)])
         ("add(1, 2) + sub(5, 3) + mul(2, 2)", "9"),
         ("pow(2.0, 3.0)", "8.0"),
         ("/* a /* nested */ comment */ 1 /* ; 2 */", "1"),
+        ("""/* don't "quote" */ 1 /* " */ + 2 /* ' */""", "3"),
         ('"no /* comment"', '"no /* comment"'),
         # Stacks
         ("stack_push (List (1), 2L)", "List (1, 2L)"),
