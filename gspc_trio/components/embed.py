@@ -43,7 +43,7 @@ from gspc_trio.protocol.listening import BadSetting, check_bytes
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, Transformation, input_values, terminate
-from gspc_trio.workflow.tokens import Plain
+from gspc_trio.workflow.tokens import Plain, Values
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.journal import Journal
@@ -253,7 +253,7 @@ async def open_job(
     net: Net,
     *,
     rts: RunTimeSystem,
-    values: Mapping[str, Iterable[object]] | None = None,
+    values: Mapping[str, Values] | None = None,
     settings: JobSettings | None = None,
     transformations: Sequence[Transformation] = (terminate,),
     records_path: Path | None = None,

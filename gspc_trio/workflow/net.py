@@ -46,7 +46,7 @@ from gspc_trio.workflow.calls import (
 )
 from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number
 from gspc_trio.workflow.stage import ports_last, stage_of
-from gspc_trio.workflow.tokens import Feed, FindReferences
+from gspc_trio.workflow.tokens import Feed, FindReferences, Values
 
 INLINE_FIRINGS_MAX = 5_000_000
 """How often inline transitions may fire without anything else between, before they are an endless loop: some
@@ -453,7 +453,7 @@ def token_values(name: str, values: Iterable[object]) -> Sequence[object]:
 
 
 def input_values(
-    net: Net, values: Mapping[str, Iterable[object]], *, complete: bool = True
+    net: Net, values: Mapping[str, Values], *, complete: bool = True
 ) -> dict[str, Sequence[object]]:
     """Return the tokens of each input port that ``values`` names.
 
@@ -478,12 +478,14 @@ def input_values(
     return {name: _port_values(net.places[name], tokens) for name, tokens in values.items()}
 
 
-def _port_values(place: Place, values: Iterable[object]) -> Sequence[object]:
+def _port_values(place: Place, values: Values) -> Sequence[object]:
     """Return the values of an input port: an iterator stays one where it can be read later."""
     if place.read_ahead and isinstance(values, Iterator | AsyncIterator):
         return Feed(values)
     if isinstance(values, Feed):
         return values
+    if isinstance(values, AsyncIterator):
+        raise WorkflowError(f"place {place.name!r} takes no asynchronous iterator: give it read_ahead=")
     return token_values(place.name, values)
 
 

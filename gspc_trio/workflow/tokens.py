@@ -14,6 +14,9 @@ Value: TypeAlias = Any
 
 Where a value is only passed on, its type is ``object``."""
 
+Values: TypeAlias = Iterable[object] | AsyncIterator[object]
+"""Values of the tokens of an input port: a list, or an iterator that is read while the workflow runs."""
+
 Outputs: TypeAlias = Mapping[str, list[Value]]
 """Output port -> values of its tokens."""
 

@@ -82,7 +82,7 @@ def test_windows_begin_so_many_items_apart_also_behind_a_stage(
     assert results(net, items, random) == [len(one) for one in windows(changed, window, step, partial)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ITEMS, st.integers(1, 4), st.integers(1, 3), RANDOM, st.booleans())
 def test_farms_and_filters_in_a_pipeline_keep_the_order_of_items(
     items: list[int], buffer: int, in_flight: int, random: Random, reload: bool
@@ -138,7 +138,7 @@ def by_rest(number: int) -> Any:
     return (number % 3, number) if number % 2 else [(number % 3, number), ("even", number)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ITEMS, st.integers(2, 4), RANDOM, st.booleans())
 def test_a_stream_is_mapped_and_reduced_when_it_has_ended(
     items: list[int], fan_in: int, random: Random, reload: bool
@@ -149,7 +149,7 @@ def test_a_stream_is_mapped_and_reduced_when_it_has_ended(
     assert results(net, items, random, reload=reload) == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ITEMS, RANDOM, st.booleans())
 def test_one_task_reduces_the_values_of_each_key_in_the_order_of_their_items(
     items: list[int], random: Random, reload: bool
@@ -194,7 +194,7 @@ def split_and_joined(items: list[Any], split: str, join: str, models: Sequence[A
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     ITEMS,
     st.sampled_from(["duplicate", "round_robin"]),
