@@ -151,6 +151,7 @@ class World:
             **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
             MARK: self.mark,
             "XDG_RUNTIME_DIR": str(folder / "runtime"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
             "TMPDIR": str(folder / "tmp"),
         }
         for name in ("runtime", "tmp"):

@@ -34,7 +34,6 @@ NET = """<defun name="successors">
 def test_a_module_in_cpp_runs_and_a_crash_is_a_lost_task_with_its_name(
     world: World,
 ) -> None:
-    world.environment["XDG_CACHE_HOME"] = str(world.folder / "cache")
     path = world.folder / "numbers.xpnet"
     path.write_text(NET)
     command = ("jobserver", "run", str(path), "--keep-going", "--set", "n=13L", "--set", "n=1L")
