@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 
 from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.formats.format import FormatError
 from gspc_trio.workflow.tokens import Asker
 from tests.workflow.formats.xpnet.nets import net, outputs, place, problems, read
 
@@ -454,3 +457,29 @@ def test_notes_say_what_never_fires() -> None:
 @pytest.mark.parametrize(("file", "settings", "wanted"), [("count.xpnet", ["n=0L"], {"result": ["1000L"]})])
 def test_examples(file: str, settings: list[str], wanted: dict[str, list[str]]) -> None:
     assert outputs((EXAMPLES / file).read_text(), *settings) == wanted
+
+
+def test_tasks_of_a_search_belong_to_a_group() -> None:
+    found = read((EXAMPLES / "search.xpnet").read_text()).net.transitions
+    assert found["search"].group is not None
+    assert not found["search"].is_inline
+    assert found["end"].outputs[found["end"].ends_groups] == ("groups", False)
+
+
+def test_a_file_that_is_changed_somewhere_is_read_or_refused() -> None:
+    texts = [path.read_text() for path in EXAMPLES.glob("*.xpnet")]
+    texts += [net(place("a") + place("b") + subnet() + TEMPLATE + SPECIALIZED + ASKED + SHARING, PAIR)]
+    pieces = re.compile(r"[\w${}:=.]+|<[^>]*>")
+    choices = random.Random(18)
+    refused = 0
+    for _ in range(200):
+        text = choices.choice(texts)
+        for _ in range(choices.randrange(1, 4)):
+            places = list(pieces.finditer(text))
+            here, other = choices.choice(places), choices.choice(places)
+            text = text[: here.start()] + choices.choice(["", other[0], here[0] * 2]) + text[here.end() :]
+        try:
+            read(text).net.check()
+        except FormatError:
+            refused += 1
+    assert refused > 50
