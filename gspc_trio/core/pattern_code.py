@@ -6,12 +6,19 @@ Compute processes import it, and are many: it needs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from operator import itemgetter
 from typing import TypeAlias
 
 Rank: TypeAlias = tuple[int, int]
 """From which item a pair comes, and which one of its pairs it is."""
+
+
+def _name_item(error: Exception, item: object) -> None:
+    """Say with which one of the items of a task its function has raised."""
+    with suppress(Exception):  # of the item's own code
+        error.add_note(f"the item was {item!r:.200}")
 
 
 class EachItem:
@@ -25,7 +32,14 @@ class EachItem:
         self.__wrapped__ = function
 
     def __call__(self, items: Sequence[object]) -> list[object]:
-        return [self.__wrapped__(item) for item in items]
+        function, results, item = self.__wrapped__, [], None
+        try:
+            for item in items:
+                results.append(function(item))
+        except Exception as error:
+            _name_item(error, item)
+            raise
+        return results
 
 
 class EachWithState:
@@ -43,7 +57,11 @@ class EachWithState:
     def __call__(self, items: Sequence[object], state: object) -> dict[str, object]:
         results = []
         for item in items:
-            returned = self.__wrapped__(item, state)
+            try:
+                returned = self.__wrapped__(item, state)
+            except Exception as error:
+                _name_item(error, item)
+                raise
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise TypeError(
                     f"{self._name} has a state, so it has to return (result, state), not {returned!r:.200}"

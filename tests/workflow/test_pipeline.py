@@ -89,6 +89,12 @@ def test_a_stage_with_a_state_that_forgets_it_is_told() -> None:
         run(pipeline(stage(max, state=0)), {"items": [2]})
 
 
+def test_of_several_items_in_a_task_the_one_is_named_that_fails() -> None:
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        run(pipeline(int), {"items": ["1", "two", "3"]})
+    assert caught.value.__notes__ == ["the item was 'two'"]
+
+
 async def later(_item: int) -> None:
     """No task can run it."""
 
