@@ -259,7 +259,9 @@ def serve(connection: socket.socket) -> tuple[str, ...]:
                 asker.close()
             else:
                 asked, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 3)
-                if not asked:
+                if not asked:  # the tests have ended; killed ones have left what they had started
+                    for pid, _ in running.values():
+                        os.kill(pid, signal.SIGTERM)
                     sys.exit()
                 args, cwd, env = json.loads(asked)
                 if args[1] == "-m" and args[2] not in sys.modules:

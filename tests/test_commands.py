@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
-from tests.commands import Forked, can_fork, run_program
+from tests.commands import ROOT, Forked, can_fork, run_program
+from tests.support import until_ended
 
 pytestmark = pytest.mark.process
 
@@ -61,6 +63,27 @@ def test_a_fork_is_waited_for_and_killed(tmp_path: Path):
     assert process.communicate(HANG_S) == ("", "")
     assert (process.wait(), process.poll(), process.returncode) == (-signal.SIGKILL,) * 3
     process.kill()  # nobody: it has ended
+
+
+OUTER = """
+import sys
+from tests.commands import Forked
+
+process = Forked((sys.executable, "waits.py"), cwd=sys.argv[1], env={})
+process.stdout.readline()
+print(process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_forks_end_when_the_tests_that_wanted_them_are_killed(tmp_path: Path):
+    (tmp_path / "waits.py").write_text("import signal\nprint('there', flush=True)\nsignal.pause()\n")
+    command = [sys.executable, "-c", OUTER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tests:
+        assert tests.stdout is not None
+        pid = int(tests.stdout.readline())
+        tests.kill()
+    trio.run(until_ended, pid)
 
 
 def test_what_python_itself_is_told_needs_a_process_of_its_own():
