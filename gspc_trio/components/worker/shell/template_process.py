@@ -16,7 +16,7 @@ TEMPLATE = "gspc_trio.compute.template"
 """A module that runs as a program of its own: not imported here, its process stays small."""
 
 LIBRARIES = (
-    "gspc_trio.workflow.patterns.farm",
+    "gspc_trio.workflow.patterns.map_reduce",
     "gspc_trio.workflow.definition",
     "gspc_trio.core.held",
     "pickle",
