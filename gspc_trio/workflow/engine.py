@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
@@ -65,7 +66,7 @@ class WorkflowEngine(NetState):
             anything to do.
         firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
         inline_fired: how often inline transitions have fired since this object was made.
-        notes_flow: note of each token which tasks have made it, for :meth:`flow`.
+        notes_flow: whether it is noted which tasks have made each token (:meth:`note_flow`).
         discarded: extracted tasks of groups that have ended: to be cancelled, and taken off this list.
 
     Raises:
@@ -270,8 +271,14 @@ class WorkflowEngine(NetState):
             self._distances[description.name],
         )
 
+    def note_flow(self) -> None:
+        """Note of each token from now on which tasks have made it, for :meth:`flow`."""
+        self.notes_flow = True
+        for transition in self.running.transitions.values():
+            transition.on_result = partial(note_result, transition)
+
     def flow(self, task_id: TaskId) -> Flow:
-        """Return what a task under way takes, and from which others if ``notes_flow`` was set before."""
+        """Return what a task under way takes, and from which others if that is noted."""
         activity = self.activities[task_id]
         binding, stage = activity.binding, activity.transition.description.stage
         parents = parents_of(activity.transition, binding)
@@ -327,15 +334,12 @@ class WorkflowEngine(NetState):
                     f"task {task_id} ({description.name}) has {len(tokens)} values for one token"
                 )
         if (order := activity.transition.order) is None:
-            activity.transition.produce_encoded(activity.binding, values)
+            activity.transition.produce_result(task_id, activity.binding, values)
         else:
             order.ended(task_id, activity.binding, values)
         activity.transition.release(activity.binding)
         if self.running.references is not None:
             self._settle(activity.transition, was_held=activity.binding)
-        if self.notes_flow:
-            counts = [len(tokens) for tokens in values]
-            note_result(activity.transition, activity.binding, counts, task_id)
         self._endless.reset()
         self._change(activity, TaskState.FINISHED)
         del self.activities[task_id]

@@ -41,15 +41,16 @@ def parents_of(transition: RunningTransition, binding: Binding) -> Makers:
 
 
 def note_result(
-    transition: RunningTransition, binding: Binding, counts: Sequence[int], maker: TaskId
+    transition: RunningTransition, maker: TaskId, binding: Binding, outputs: Sequence[Sequence[object]]
 ) -> None:
     """Note of the tokens that a task has just put onto places that it has made them.
 
     Args:
         transition, binding: of the task.
-        counts: number of tokens of each output.
         maker: the task.
+        outputs: the tokens of each output.
     """
+    counts = [len(tokens) for tokens in outputs]
     for token, _ in _newest(transition, binding, counts):
         token.makers = (maker,)
 
@@ -98,7 +99,7 @@ def _newest(
                 yield token, None
             continue
         forwarded = binding[target.forwarded]
-        parts = forwarded.value.tokens if type(forwarded.value) is Batch else (forwarded,)
+        parts = forwarded.value.tokens[target.first :] if type(forwarded.value) is Batch else (forwarded,)
         if target.part >= 0 and len(parts) > target.part:
             forwarded = parts[target.part]
         for copied in reversed(parts) if target.each else (forwarded,):

@@ -24,7 +24,7 @@ class Order:
 
     __slots__ = ("_held", "_produce", "_turns")
 
-    def __init__(self, produce: Callable[[Binding, Encoded], None]) -> None:
+    def __init__(self, produce: Callable[[TaskId, Binding, Encoded], None]) -> None:
         self._produce = produce
         self._turns: deque[TaskId] = deque()
         self._held: dict[TaskId, tuple[Binding, Encoded]] = {}
@@ -45,9 +45,10 @@ class Order:
             held[task_id] = (binding, values)
             return
         turns.popleft()
-        self._produce(binding, values)
+        self._produce(task_id, binding, values)
         while turns and turns[0] in held:
-            self._produce(*held.pop(turns.popleft()))
+            following = turns.popleft()
+            self._produce(following, *held.pop(following))
 
     def load(self, unended: Iterable[TaskId], held: Mapping[TaskId, tuple[Binding, Encoded]]) -> None:
         """Go on with these tasks, and with these results that wait."""

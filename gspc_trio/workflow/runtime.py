@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.core.frames import user_stack
+from gspc_trio.core.ids import TaskId
 from gspc_trio.workflow.arcs import ANSWERS, OutputArc, Place, WorkflowError
 from gspc_trio.workflow.flight import Flight
 from gspc_trio.workflow.marking import (
@@ -25,7 +26,7 @@ from gspc_trio.workflow.marking import (
     WatchedPlace,
 )
 from gspc_trio.workflow.net import Net, Transition
-from gspc_trio.workflow.order import Order
+from gspc_trio.workflow.order import Encoded, Order
 from gspc_trio.workflow.search import (
     BatchSearch,
     Binding,
@@ -103,6 +104,7 @@ class RunningTransition:
         "is_ready",
         "is_suspect",
         "on_groups",
+        "on_result",
         "order",
         "search",
         "targets",
@@ -146,7 +148,8 @@ class RunningTransition:
         watching = self.search.inner if isinstance(self.search, DrawnSearch) else self.search
         most = description.in_flight
         self.flight = Flight(most) if most is not None else None
-        self.order = Order(self.produce_encoded) if description.ordered else None
+        self.on_result: Callable[[TaskId, Binding, Encoded], None] | None = None
+        self.order = Order(self.produce_result) if description.ordered else None
         self._find = self.search.find if most is None else self._find_in_flight
         for index, bound in enumerate(self.bounds):
             if isinstance(watching, FilterSearch | JoinSearch | BatchSearch):
@@ -318,6 +321,12 @@ class RunningTransition:
                 put = target.place.put
                 for value in outputs[target.output]:
                     put(Token(value))
+
+    def produce_result(self, task_id: TaskId, binding: Binding, outputs: Encoded) -> None:
+        """Put the result of a task onto the places behind it."""
+        self.produce_encoded(binding, outputs)
+        if self.on_result is not None:
+            self.on_result(task_id, binding, outputs)
 
     def produce_encoded(self, binding: Binding, outputs: tuple[tuple[bytes, ...], ...]) -> None:
         """Put encoded values, and what is forwarded, onto the places behind it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio import farm, map_reduce
+from gspc_trio import farm, map_reduce, pipeline
+from gspc_trio.core.task import Task
 from gspc_trio.workflow.arcs import each, forward, take
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -14,7 +15,7 @@ from tests.workflow.support import compute, engine_for, next_task
 def parents(net: Net, **values: Any) -> dict[int, tuple[str, tuple[int, ...]]]:
     """Run a net; task -> its transition, and the tasks from which it takes something."""
     engine: WorkflowEngine = engine_for(net, **values)
-    engine.notes_flow = True
+    engine.note_flow()
     found = {}
     while (task_id := next_task(engine)) is not None:
         task = engine.extract(task_id)
@@ -67,3 +68,19 @@ def test_the_results_of_a_map_are_the_parents_of_its_reductions() -> None:
 
 def test_tasks_of_an_ordered_farm_depend_on_none() -> None:
     assert set(parents(farm(negative, ordered=True), items=[1, 2, 3]).values()) == {("negative", ())}
+
+
+def test_results_in_order_have_the_makers_they_had_out_of_order() -> None:
+    engine = engine_for(pipeline(farm(negative), farm(negative)), items=[1, 2, 3])
+    engine.note_flow()
+    waiting: list[Task] = []
+    found: dict[int, tuple[int, ...]] = {}
+    while True:
+        while (task_id := next_task(engine)) is not None:
+            waiting.append(engine.extract(task_id))
+            found[task_id] = engine.flow(task_id).parents
+        if not waiting:
+            break
+        task = waiting.pop()  # the last first
+        engine.inject(task.task_id, compute(engine, task))
+    assert found == {1: (), 2: (), 3: (), 4: (1,), 5: (2,), 6: (3,)}

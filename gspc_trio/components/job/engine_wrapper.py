@@ -109,7 +109,9 @@ class EngineWrapper:
 class KnowsFlow(Protocol):
     """A workflow engine that says from which tasks others take what they take."""
 
-    notes_flow: bool
+    def note_flow(self) -> None:
+        """Note from now on which tasks have made each token."""
+        ...
 
     def flow(self, task_id: TaskId) -> Flow:
         """Return what a task under way takes, and from which others."""
@@ -132,7 +134,7 @@ class FlowEngine(EngineWrapper):
         self.cancelled: Callable[[TaskId], tuple[FailedThrough, ...] | None] = engine.cancelled
         self.take_over: Callable[[TaskId], Task | None] = engine.take_over
         self._knows = knows
-        knows.notes_flow = True
+        knows.note_flow()
         self._write: Callable[[TaskFlow], None] | None = None
 
     def begin(self, job: JobId, clock: Callable[[], float], write: Callable[[TaskFlow], None]) -> None:
