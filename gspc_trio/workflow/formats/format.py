@@ -212,12 +212,20 @@ class ForeignWorkflow(ABC):
         """
         values: dict[str, list[object]] = {}
         for port, text in split_pairs(settings):
-            if port not in self.net.inputs:
-                known = ", ".join(self.net.inputs) or "none"
-                meant = did_you_mean(port, self.net.inputs)
-                raise SettingError(f"there is no input port {port!r}; the input ports are: {known}{meant}")
+            self.check_input(port)
             values.setdefault(port, []).append(self.parse_value(port, text))
         return Workflow(self.net, values, self.report, notation=self)
+
+    def check_input(self, port: str) -> None:
+        """Refuse what is no input port.
+
+        Raises:
+            SettingError: it is none.
+        """
+        if port not in self.net.inputs:
+            known = ", ".join(self.net.inputs) or "none"
+            meant = did_you_mean(port, self.net.inputs)
+            raise SettingError(f"there is no input port {port!r}; the input ports are: {known}{meant}")
 
     @abstractmethod
     def parse_value(self, port: str, text: str, /) -> object:

@@ -272,12 +272,14 @@ def _functions(path: Path, what: str) -> tuple[dict[str, Function], dict[str, tu
 def _import_alone(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         raise WorkflowFileError(f"there is no {what} {path}")
-    if path.suffix != ".py" or not path.stem.isidentifier():
-        raise WorkflowFileError(
-            f"{path} is not a {what}: a Python file is wanted, with letters, digits and _ in its name"
-        )
-    with _first_on_search_path(path.resolve().parent):
-        return _import(path.resolve())
+    file = path.resolve()
+    for one in (path, file):  # a link and what it leads to
+        if one.suffix != ".py" or not one.stem.isidentifier():
+            raise WorkflowFileError(
+                f"{one} is not a {what}: a Python file is wanted, with letters, digits and _ in its name"
+            )
+    with _first_on_search_path(file.parent):
+        return _import(file)
 
 
 def _load_python(path: Path, settings: Sequence[str]) -> LoadedWorkflow:

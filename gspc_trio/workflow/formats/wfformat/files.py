@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from gspc_trio.records.facts import Record
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.formats.format import (
     ForeignWorkflow,
     Format,
@@ -14,6 +15,7 @@ from gspc_trio.workflow.formats.format import (
     Surroundings,
     Written,
 )
+from gspc_trio.workflow.net import Net
 
 
 class WfFormat(Format):
@@ -26,6 +28,12 @@ class WfFormat(Format):
     def recognises(self, head: bytes) -> bool:
         """See Format."""
         return head.lstrip().startswith(b"{") and b'"schemaVersion"' in head
+
+    def write(self, net: Net, _foreign: ForeignWorkflow | None, /) -> Written:
+        """Refuse: only a run has times."""
+        raise WorkflowError(
+            f"wfformat tells of a run: run {net.name!r} with --records run.jsonl, and convert run.jsonl"
+        )
 
     def of_records(self, records: Iterable[Record], surroundings: Surroundings, /) -> Written:
         """See Format."""

@@ -136,10 +136,9 @@ class _Reader:
         if self.problems or version not in VERSIONS:
             if not self.problems:
                 read, tool = " and ".join(VERSIONS), "the migration tool of WfFormat"
-                self._note(
-                    ("schemaVersion",),
-                    f"this is WfFormat {_shown(version)}; {read} are read: bring it there with {tool}",
-                )
+                older = f"this is WfFormat {_shown(version)}; {read} are read: bring it there with {tool}"
+                message = f"there is no schemaVersion; {read} are read" if version is None else older
+                self._note(("schemaVersion",), message)
             return Trace("", {}, {})
         workflow = self._object(("workflow",), top.get("workflow"))
         specification = self._object(_TASKS[:-1], workflow.get("specification", None if workflow else {}))

@@ -65,28 +65,26 @@ class XpnetWorkflow(ForeignWorkflow):
         """Return the value of an expression without names, for a port.
 
         Raises:
-            SettingError: it is badly written, or of another type than the port.
+            SettingError: there is no such port, or the text is badly written, or of another type than it.
         """
         from gspc_trio.workflow.formats.xpnet.compiling import ExpressionError, compile_value
         from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
         from gspc_trio.workflow.formats.xpnet.tree import TextStart
 
+        self.check_input(port)
         kind = self._types[port]
+        why = ""
         texts = [text]
         if port in self._answers:  # who asks writes the value alone
             texts.append(f'Struct [value := {text}, response_id := ""]')
-        for number, one in enumerate(texts, 1):
+        for one in texts:
             try:
                 return compile_value(parse_expression(one, TextStart(port)), {}, kind)()
             except FormatError as error:
-                if number == len(texts):
-                    why = error.problems[0].message
-                    raise SettingError(
-                        f"the port {port!r} is {kind}, and {text!r} is no value of it: {why}"
-                    ) from None
+                why = why or error.problems[0].message
             except ExpressionError as error:
                 raise SettingError(f"the value {text!r} of the port {port!r}: {error.reason}") from None
-        raise AssertionError("there is one text at least")
+        raise SettingError(f"the port {port!r} is {kind}, and {text!r} is no value of it: {why}")
 
     def show_value(self, port: str, value: object, /) -> str:
         """Return a value of a port as xpnet writes it."""

@@ -60,3 +60,10 @@ def test_modules_are_not_for_workflow_files_in_python(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(WorkflowFileError, match=r"--no-compile is not for .*flow_without_modules.py"):
         load_workflow_file(path, [], Reading(no_compile=True))
+
+
+def test_a_link_to_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"x")
+    (tmp_path / "link.py").symlink_to(tmp_path / "data.bin")
+    with pytest.raises(WorkflowFileError, match=r"data\.bin is not a workflow file: a Python file is wanted"):
+        load_workflow_file(tmp_path / "link.py", [])

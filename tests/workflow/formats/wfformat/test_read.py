@@ -109,6 +109,7 @@ def test_all_that_is_wrong_is_said_with_its_place() -> None:
             "w.json:1:19: this is WfFormat '1.4'; 1.5 and 1.6 are read: bring it there with the migration "
             "tool of WfFormat",
         ),
+        ('{"a": 1}', "w.json:1:1: there is no schemaVersion; 1.5 and 1.6 are read"),
         ('{"schemaVersion": "1.5"}', "w.json:1:1: workflow is missing: an object is wanted"),
         (wfformat([]), "w.json:1:79: there are no tasks"),
     ],

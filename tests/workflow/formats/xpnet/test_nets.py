@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gspc_trio.workflow.definition import SettingError
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.formats.format import FormatError
 from gspc_trio.workflow.tokens import Asker
@@ -166,6 +167,10 @@ def test_a_response_goes_to_who_has_asked() -> None:
     engine = WorkflowEngine(foreign.net, foreign.workflow().values, dumps=pickle.dumps, loads=pickle.loads)
     assert engine.next() is None
     assert engine.ports.waits
+    with pytest.raises(SettingError, match="there is no input port 'question'; the input"):
+        foreign.parse_value("question", "21")
+    with pytest.raises(SettingError, match=r"of type struct \{value: int\}, and struct question is needed"):
+        foreign.parse_value("questions", "Struct [value := 21]")
     asked = foreign.parse_value("questions", "21")
     assert foreign.show_value("questions", asked) == 'Struct [value := 21, response_id := ""]'
     answers: list[Any] = []
