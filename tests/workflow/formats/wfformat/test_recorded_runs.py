@@ -38,7 +38,7 @@ async def test_a_recorded_run_of_a_trace_has_its_graph(tmp_path: Path) -> None:
             async with open_job(net, rts=rts, records_path=records) as job:
                 await job.wait()
             recorded = trace_of_records(
-                map(decode_record, records.open()), Surroundings(lambda _: None, iso_time)
+                map(decode_record, records.read_text().splitlines()), Surroundings(lambda _: None, iso_time)
             )
             again = read_trace(Source("again.json", write_trace(recorded.trace).encode()))
             assert graph(again) == graph(trace)
