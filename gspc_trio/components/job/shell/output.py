@@ -266,6 +266,7 @@ async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[Flush
         show: shows lines; called in a thread.
     """
     number = job.printed.number
+    over = trio.Event()
     turn = trio.Lock()  # or lines that were taken later might be shown first
     job.want_output(math.inf)
 
@@ -278,9 +279,10 @@ async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[Flush
         return bool(lines)
 
     async def keep_showing() -> None:
-        while True:
+        while not over.is_set():
             await show_new()
-            await trio.sleep(SHOW_INTERVAL_S)
+            with trio.move_on_after(SHOW_INTERVAL_S):
+                await over.wait()
 
     async def flush() -> None:
         with trio.move_on_after(FLUSH_TIMEOUT_S):
@@ -291,7 +293,8 @@ async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[Flush
         async with open_scope() as nursery:
             nursery.start_soon(keep_showing)
             yield flush
-            nursery.cancel_scope.cancel()
+            over.set()  # what is being shown is shown to its end, unless that takes too long
+            nursery.cancel_scope.deadline = trio.current_time() + FLUSH_TIMEOUT_S
     finally:
         with trio.CancelScope(shield=True):
             await flush()

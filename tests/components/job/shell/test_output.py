@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import trio
+import trio.testing
 
 from gspc_trio import JobSettings, Net, open_job, open_rts
 from gspc_trio.components.job.messages import GetOutput
@@ -49,6 +51,31 @@ async def test_a_task_is_heard_while_it_runs(tmp_path: Path) -> None:
                 await job.wait()
     assert texts(shown[2:]) == {("end", False)}
     assert job.output(1) == ("begin\nend\n", "careful\n")
+
+
+async def test_what_is_being_shown_when_the_block_ends_is_shown_to_its_end(tmp_path: Path) -> None:
+    shown: list[OutputLine] = []
+    begun, ending, go = trio.Event(), threading.Event(), tmp_path / "go"
+    token = trio.lowlevel.current_trio_token()
+
+    def show(lines: Sequence[OutputLine], _: int) -> None:  # in a thread
+        token.run_sync_soon(begun.set)
+        ending.wait(HANG_S)
+        shown.extend(lines)
+
+    async def end_soon() -> None:
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        ending.set()
+
+    go.touch()
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts, open_job(one_task(), rts=rts, values={"in": [str(go)]}) as job:
+            async with trio.open_nursery() as nursery:
+                async with show_output(job, show):
+                    await begun.wait()
+                    await job.wait()
+                    nursery.start_soon(end_soon)
+                assert texts(shown) == {("begin", False), ("careful", True), ("end", False)}
 
 
 async def test_what_an_attempt_has_printed_that_ended_its_process_is_kept(tmp_path: Path) -> None:
