@@ -191,6 +191,8 @@ async def run(
     options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal, how)
+        if rts is None and not top:
+            _tell_unreachable(loaded)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             job = _job_settings(options, loaded, caching, iml)
             return await _run_loaded(
@@ -376,6 +378,15 @@ async def _run_loaded(
     if json_file is None and detached is None:
         _report(loaded, result, kept if is_kept else None, journal)
     return 0 if is_kept else 1
+
+
+def _tell_unreachable(loaded: LoadedWorkflow) -> None:
+    """Say that nobody can put tokens into a job whose run-time system is its own."""
+    ports = ", ".join(place.name for place in loaded.workflow.net.places.values() if place.is_open)
+    if ports:
+        told = f"it waits for tokens at {ports}, and nobody can reach it"
+        reach = "start a run-time system (gspc-rts start) and run it there (--rts) to put or close them"
+        print(f"gspc-jobserver: {told}: {reach}", file=sys.stderr)
 
 
 def _check_records(file: Path) -> None:

@@ -88,22 +88,27 @@ class _Reader:
         if not isinstance(listed, list) or not listed:
             self.problems.append(self._source.problem("there are no tasks: begin each one with [[task]]"))
             return None
-        tasks = [found for number, one in enumerate(listed) if (found := self._task(number, one)) is not None]
-        if self.problems:
+        tasks = {number: found for number, one in enumerate(listed) if (found := self._task(number, one))}
+        for number, one in tasks.items():
+            for parent in one.dependencies:
+                if parent not in self._ids:
+                    meant = did_you_mean(parent, self._ids)
+                    self._wrong(number, "dependencies", f"there is no task {parent!r}{meant}")
+        if len(tasks) < len(listed) or len(self._ids) < len(listed):
             return None
         name = told.get("name", "tasks")
         try:
-            return pool(tasks, name if isinstance(name, str) else "tasks")
+            return pool(tasks.values(), name if isinstance(name, str) else "tasks")
         except WorkflowError as error:
-            named = [number for number, one in enumerate(tasks) if repr(one.task_id) in str(error)]
-            self._wrong(named[0] if named else 0, "id", str(error))
+            if not self.problems:  # else it is one of these, or comes of them
+                named = [number for number, one in tasks.items() if repr(one.task_id) in str(error)]
+                self._wrong(named[0] if named else 0, "id", str(error))
             return None
 
     def _task(self, number: int, told: object) -> PoolTaskDescription | None:
         if not isinstance(told, dict):
             self._wrong(number, "", "a task is written [[task]], with keys below")
             return None
-        before = len(self.problems)
         for key in told:
             if key not in KEYS:
                 known = ", ".join(KEYS)
@@ -118,18 +123,26 @@ class _Reader:
         arguments = told.get("arguments", [])
         if not isinstance(arguments, list):
             self._wrong(number, "arguments", f"arguments is a list, not {arguments!r}")
+            arguments = []
         dependencies = told.get("dependencies", [])
         if not isinstance(dependencies, list) or not all(isinstance(one, str) for one in dependencies):
             self._wrong(number, "dependencies", f"dependencies is a list of ids, not {dependencies!r}")
-        if len(self.problems) > before or code is None:
-            return None
+            dependencies = []
         settings = cast("TaskSettings", {key: told[key] for key in SETTINGS if key in told})
         try:
             return task(
-                inputs, output, code, arguments, told.get("threads", 1), dependencies, id=task_id, **settings
+                inputs,
+                output,
+                code or abs,  # any function: what else is wrong is told, too
+                arguments,
+                told.get("threads", 1),
+                dependencies,
+                id=task_id,
+                **settings,
             )
         except (WorkflowError, ValueError, TypeError) as error:
-            self._wrong(number, "", str(error))
+            if task_id:  # else that is told
+                self._wrong(number, "", str(error))
             return None
 
     def _code(self, number: int, told: Mapping[str, object]) -> Run | None:

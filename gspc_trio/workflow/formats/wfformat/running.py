@@ -61,7 +61,8 @@ class TraceWorkflow(ForeignWorkflow):
         ended, last = len(outputs[ENDED]), self._last_tasks
         seconds = sum(task.runtime_s for task in self.trace.tasks.values())
         if ended == last:
-            tasks = f"{len(self.trace.tasks)} tasks of {seconds:g} recorded seconds"
+            count = len(self.trace.tasks)
+            tasks = f"{count} task{'s' * (count != 1)} of {seconds:g} recorded seconds"
             yield f"{self.trace.name}: {tasks} have ended"
         else:
             yield f"{self.trace.name}: {ended} of {last} tasks for which no other waits have ended"
