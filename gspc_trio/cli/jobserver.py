@@ -191,8 +191,6 @@ async def run(
     options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal, how)
-        if rts is None and not top:
-            _tell_unreachable(loaded)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             job = _job_settings(options, loaded, caching, iml)
             return await _run_loaded(
@@ -326,7 +324,7 @@ async def _run_loaded(
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:
         check_results_file(kept)
-    make_files(loaded)
+    _prepare(loaded, is_alone=rts is None and not top)
     rts_file = _running(rts, cores, sites)
     failure = None
     quiet = json_file is not None or detached is not None
@@ -380,10 +378,11 @@ async def _run_loaded(
     return 0 if is_kept else 1
 
 
-def _tell_unreachable(loaded: LoadedWorkflow) -> None:
-    """Say that nobody can put tokens into a job whose run-time system is its own."""
+def _prepare(loaded: LoadedWorkflow, *, is_alone: bool) -> None:
+    """Make the files that a workflow needs; say if nobody can put tokens where it waits for some."""
+    make_files(loaded)
     ports = ", ".join(place.name for place in loaded.workflow.net.places.values() if place.is_open)
-    if ports:
+    if ports and is_alone:
         told = f"it waits for tokens at {ports}, and nobody can reach it"
         reach = "start a run-time system (gspc-rts start) and run it there (--rts) to put or close them"
         print(f"gspc-jobserver: {told}: {reach}", file=sys.stderr)
