@@ -545,6 +545,7 @@ class WorkflowEngine(NetState):
         counts[TaskState.FINISHED] = engine.last_task_id - len(activities)
         for task_id, activity in sorted(activities.items()):
             counts[activity.state] += 1
+            activity.transition.fired += 1
             if activity.transition.description.group is not None:
                 engine._groups.add(task_id, activity.transition.group_of(activity.binding))
             if activity.state is TaskState.READY:

@@ -142,6 +142,7 @@ def test_a_dump_keeps_failed_tasks_and_makes_extracted_ones_ready() -> None:
     engine.inject(2, (data(2),))
     loaded = reloaded(engine)
     assert loaded.counts() == {"ready": 2, "submitted": 0, "finished": 1, "failed": 1, "cancelled": 0}
+    assert [(told.done, told.fired) for told in loaded.describe().transitions] == [(0, 3)]  # since then
     assert [loaded.next() for _ in range(4)] == [3, 4, 5, None]
     assert loaded.extract(3).arguments == data(2)
     assert loaded.outputs() == {"doubles": [2]}
