@@ -47,6 +47,7 @@ class SitesAgainstModel(RuleBasedStateMachine):
         self.paused: set[str] = set()
         self.alive: dict[str, str] = {}
         self.up: set[str] = set()
+        self.cancelled: set[str] = set()
         self.wanted = 0
         self.asked_at: dict[str, float] = {}
 
@@ -70,6 +71,7 @@ class SitesAgainstModel(RuleBasedStateMachine):
                 assert action.block_id in self.alive
                 if isinstance(action, CancelBlock):
                     self.up.discard(action.block_id)  # its hosts get nothing any more
+                    self.cancelled.add(action.block_id)
             elif isinstance(action, SiteChanged):
                 (self.paused.add if action.state == "paused" else self.paused.discard)(action.site)
             elif isinstance(action, SiteOffers):
@@ -105,7 +107,8 @@ class SitesAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def node_up(self, data: st.DataObject) -> None:
         block = data.draw(st.sampled_from(sorted(self.alive)))
-        self.up.add(block)
+        if block not in self.cancelled:
+            self.up.add(block)
         self.do(NodeServes(block, 0, f"r{block}"))
         if data.draw(st.booleans()):
             self.do(BlockUsed(block))
