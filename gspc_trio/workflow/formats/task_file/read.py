@@ -151,8 +151,12 @@ class _Reader:
             self._wrong(number, "id", 'a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]')
             return None
         if "program" in told:
+            words = told["program"]
+            if not isinstance(words, str | list):
+                self._wrong(number, "program", f"program is a list of words, not {words!r}")
+                return None
             try:
-                return Program(told["program"])  # type: ignore[arg-type]
+                return Program(words)
             except (TypeError, ValueError) as error:
                 self._wrong(number, "program", str(error))
                 return None

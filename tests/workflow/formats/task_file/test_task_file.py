@@ -110,6 +110,7 @@ location = "n1"
         ("", "t.toml: there are no tasks: begin each one with [[task]]"),
         ("[[task]\n", "t.toml:1:7: this is no TOML: Expected ']]' at the end of an array declaration"),
         ("task = 3", "t.toml: there are no tasks: begin each one with [[task]]"),
+        ('[[task]]\nid="a"\nprogram=3\n', "t.toml:3: program is a list of words, not 3"),
         ("task = [3]", "t.toml: a task is written [[task]], with keys below"),
         (
             '[[task]]\nid="a"\ncode="steps.py:double"\ndependencies=["a"]\n',
