@@ -236,7 +236,7 @@ def read_net(
 
     Args:
         path: of the file.
-        settings: as ``run`` takes them; input ports of foreign workflows may lack values.
+        settings: as ``run`` takes them; input ports may lack values.
         reading: how it is to be read.
         explored: it may be one that never ends.
 
@@ -248,7 +248,7 @@ def read_net(
     try:
         with interruptible():
             if chosen is None:
-                return filled_net(load_workflow_file(path, settings, reading).workflow), None
+                return filled_net(load_workflow_file(path, settings, reading, explored=True).workflow), None
             foreign, _, _ = read_foreign(path, chosen, reading, explored=explored)
             if settings:
                 return filled_net(foreign.workflow(settings)), foreign
@@ -283,24 +283,43 @@ def checked(
     numbers = counted("place", places), counted("transition", net.transitions)
     lines = [f"{path}: a net with {' and '.join(numbers)}"]
     lines += [] if foreign is None else map(str, foreign.notes)
+    wanting = wanting_ports(net)
+    if wanting:
+        told["wanting"] = wanting
+        lines.append(f"{path}: {_said_of_ports(wanting, foreign is None)}")
     if markings_max is not None:
-        found = _explored(net, markings_max, hidden)
+        found = _explored(net, markings_max, hidden, foreign is None)
         told["states"] = to_plain(found)
         lines += describe_states(found)
     return told, lines, []
 
 
-def _explored(net: Net, markings_max: int, hidden: Collection[str]) -> States:
-    for place in net.places.values():
-        if place.is_input and not (place.is_optional or place.initial):
-            raise UsageError(
-                f"--states: the input port {place.name!r} has no tokens: give --set {place.name}=VALUE"
-            )
+def _explored(net: Net, markings_max: int, hidden: Collection[str], is_python: bool) -> States:
+    wanting = wanting_ports(net)
+    if wanting:
+        raise UsageError(f"--states: {_said_of_ports(wanting, is_python)}")
     try:
         with interruptible():
             return explore(net, markings_max, hidden)
     except WorkflowError as error:
         raise UsageError(f"--states: {error}") from error
+
+
+def wanting_ports(net: Net) -> list[str]:
+    """Return the input ports that have to get values before the net can run."""
+    return [
+        place.name
+        for place in net.places.values()
+        if place.is_input and not (place.is_optional or place.initial)
+    ]
+
+
+def _said_of_ports(names: list[str], is_python: bool) -> str:
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN_MAX]))
+    more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+    what = f"the input port {shown} wants" if len(names) == 1 else f"the input ports {shown}{more} want"
+    how = "return Workflow(net, {PORT: VALUES})" if is_python else "say --set PORT=VALUE"
+    return f"{what} values before it runs: {how}"
 
 
 def counted(what: str, things: Sized) -> str:

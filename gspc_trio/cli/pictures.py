@@ -29,6 +29,7 @@ from gspc_trio.workflow.formats.format import (
     Surroundings,
     Written,
     find_format,
+    gathered,
     known_formats,
 )
 from gspc_trio.workflow.formats.python_file import python_of
@@ -69,10 +70,11 @@ def convert(
     if output.exists() and output.samefile(workflow):
         raise UsageError(f"{output} is the workflow file itself")
     written = _written(workflow, settings or [], reading_of(reading), _target(output, to))
-    for line in written.lost[:PROBLEMS_SHOWN_MAX]:
+    lost = gathered(written.lost)
+    for line in lost[:PROBLEMS_SHOWN_MAX]:
         print(f"{workflow}: {line}", file=sys.stderr)
-    if len(written.lost) > PROBLEMS_SHOWN_MAX:
-        print(f"{workflow}: and {len(written.lost) - PROBLEMS_SHOWN_MAX} more", file=sys.stderr)
+    if len(lost) > PROBLEMS_SHOWN_MAX:
+        print(f"{workflow}: and {len(lost) - PROBLEMS_SHOWN_MAX} more", file=sys.stderr)
     if written.lost and not lossy:
         raise CommandError(f"{output} cannot say this of {workflow}; --lossy writes it all the same")
     output.write_bytes(written.data)

@@ -50,6 +50,7 @@ class Workflow:
         transformations: applied to the net in order before it runs, see :func:`transformation`.
         dump: of a job of this workflow; its state is what it starts with, in place of the values.
         notation: how clients write values of tokens that they put; None: as JSON, or else as text.
+        may_lack_values: whether input ports may lack values: it is only looked at, and does not run.
 
     Raises:
         WorkflowError: the values do not fit the net, or the net makes no sense.
@@ -62,12 +63,14 @@ class Workflow:
     transformations: Sequence[Transformation] = ()
     dump: Mapping[str, Plain] | None = None
     notation: Notation | None = None
+    may_lack_values: bool = False
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.net, Net):
             raise WorkflowError(f"a workflow needs a Net, not {self.net!r}")
         self.net.check()
-        object.__setattr__(self, "values", input_values(self.net, self.values))
+        given = input_values(self.net, self.values, complete=not self.may_lack_values)
+        object.__setattr__(self, "values", given)
 
 
 def rpc(function: FunctionT) -> FunctionT:
@@ -143,7 +146,10 @@ def takes_job(function: Offered) -> bool:
 
 
 def build_workflow(
-    function: Callable[..., object], settings: Sequence[str] | Mapping[str, str] = ()
+    function: Callable[..., object],
+    settings: Sequence[str] | Mapping[str, str] = (),
+    *,
+    may_lack_values: bool = False,
 ) -> Workflow:
     """Call the function of a workflow file with settings and return the workflow.
 
@@ -152,6 +158,7 @@ def build_workflow(
             annotated (str, int, float, bool, Path, Literal, each also optional; without annotation like
             their default).
         settings: texts ``name=value``, or a mapping name -> text.
+        may_lack_values: whether input ports of a net that it returns may lack values, see Workflow.
 
     Raises:
         SettingError: a setting is unknown, missing, badly written or has a bad value.
@@ -160,7 +167,7 @@ def build_workflow(
     given = settings if isinstance(settings, Mapping) else split_settings(settings)
     built = function(**convert_settings(function, given))
     if isinstance(built, Net):
-        return Workflow(built)
+        return Workflow(built, may_lack_values=may_lack_values)
     if isinstance(built, Workflow):
         return built
     raise WorkflowError(f"{function.__name__}() returned {built!r}; a Net or a Workflow is wanted")

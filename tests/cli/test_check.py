@@ -36,6 +36,32 @@ async def test_what_is_wrong_with_a_file(tmp_path: Path, capfd: pytest.CaptureFi
     assert [problem["message"] for problem in told["problems"]] == messages
 
 
+async def test_ports_that_want_values_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, net = tmp_path / "pattern_to_be_checked.py", tmp_path / "net.xpnet"
+    path.write_text("from gspc_trio import farm\n\n\ndef workflow():\n    return farm(abs)\n")
+    net.write_text(
+        '<defun name="f"><in name="n" type="int"/><in name="m" type="int"/><out name="r" type="int"/>'
+        "<expression>${r} := ${n} + ${m}</expression></defun>"
+    )
+    assert await check(path, json=True) == 0
+    assert json.loads(capfd.readouterr().out)["wanting"] == ["items"]
+    assert await check(net) == 0
+    wants = f"{net}: the input ports 'n', 'm' want values before it runs: say --set PORT=VALUE\n"
+    assert capfd.readouterr().out == f"{net}: a net with 3 places and 1 transition\n{wants}"
+    wants = "--states: the input port 'items' wants values before it runs: return Workflow"
+    with pytest.raises(UsageError, match=wants):
+        await check(path, states=3)
+
+
+async def test_a_file_with_zeros_is_told_with_its_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "zeros_to_be_checked.py"
+    path.write_text("x = 1\n\0\n")
+    assert await check(path) == 1
+    assert ", line 2: SyntaxError: source code string" in capfd.readouterr().err
+
+
 SOURCE = """<pnml><net id="n"><place id="p"/><transition id="t"/><transition id="u"/>
 <arc id="a" source="t" target="p"/><arc id="b" source="p" target="u"/></net></pnml>
 """

@@ -6,6 +6,7 @@ called without arguments and returns a :class:`Format`.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -117,6 +118,22 @@ class Source(Struct, frozen=True):
     def problem(self, message: str, line: int = 0, column: int = 0) -> Problem:
         """Return a problem of this file."""
         return Problem(self.path, line, column, message)
+
+    def text(self) -> str:
+        """Return what is in it, a text in UTF-8.
+
+        Raises:
+            FormatError: it is none; says where.
+        """
+        try:
+            return self.data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            data = error.object  # a mark at the beginning of the file is no part of it
+            line = data.count(b"\n", 0, error.start) + 1
+            before = data[data.rfind(b"\n", 0, error.start) + 1 : error.start]
+            column = len(before.decode(errors="replace")) + 1
+            message = f"this is no text in UTF-8: there is the byte 0x{data[error.start]:02x}"
+            raise FormatError([self.problem(message, line, column)]) from error
 
 
 _NOT_SAID = ("explored", "modules_file", "compile")
@@ -264,11 +281,43 @@ class Written(Struct, frozen=True):
 
     Attributes:
         data: what is in the file.
-        lost: what the format cannot say of the workflow, a line each.
+        lost: what the format cannot say of the workflow, a line each. Lines such as ``place 'p': its tokens``
+            that say the same of several are told as one, see :func:`gathered`.
     """
 
     data: bytes
     lost: tuple[str, ...] = ()
+
+
+_OF_ONE = re.compile(r"""(\w+) ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"): (.*)""", re.DOTALL)
+"""A line of :attr:`Written.lost` that is about one thing: what it is, its name, what is lost."""
+
+NAMES_SHOWN_MAX = 3
+"""Of things that lose the same so many are named."""
+
+
+def gathered(lost: Iterable[str]) -> list[str]:
+    """Return what is lost, in one line where the same is lost of several things.
+
+    Args:
+        lost: lines of :attr:`Written.lost`.
+    """
+    lines: dict[tuple[str, str], list[str]] = {}
+    for line in lost:
+        match = _OF_ONE.fullmatch(line)
+        key, name = ((match[1], match[3]), match[2]) if match else (("", line), "")
+        lines.setdefault(key, []).append(name)
+    return [_told(what, message, names) for (what, message), names in lines.items()]
+
+
+def _told(what: str, message: str, names: Sequence[str]) -> str:
+    if not what:
+        return message
+    if len(names) == 1:
+        return f"{what} {names[0]}: {message}"
+    more = len(names) - NAMES_SHOWN_MAX
+    shown = ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(names)} {what}s: {message} ({shown})"
 
 
 class Surroundings(Struct, frozen=True):

@@ -14,6 +14,7 @@ from gspc_trio.workflow.formats.format import (
     check_options,
     find_format,
     format_names,
+    gathered,
     recognise,
 )
 from gspc_trio.workflow.net import Net
@@ -31,6 +32,26 @@ class Haze(Format):
     def read(self, source, options):
         raise NotImplementedError
 """
+
+
+def test_what_several_lose_is_told_in_one_line() -> None:
+    lost = [f"transition 't{number}': its condition" for number in range(5)]
+    lost.insert(1, 'place "it\'s": its tokens')
+    lost.append("place 'b': its tokens")
+    lost.append("place 'c': its name: x")
+    lost.append("something else")
+    assert gathered(lost) == [
+        "5 transitions: its condition ('t0', 't1', 't2' and 2 more)",
+        "2 places: its tokens (\"it's\", 'b')",
+        "place 'c': its name: x",
+        "something else",
+    ]
+
+
+def test_what_is_no_text_is_told_with_its_place() -> None:
+    assert Source("f", b"\xef\xbb\xbf\xc3\xa4\n").text() == "ä\n"
+    with pytest.raises(FormatError, match="^f:2:2: this is no text in UTF-8: there is the byte 0xe9$"):
+        Source("f", b"\xef\xbb\xbfa\n\xc3\xa4\xe9").text()
 
 
 def test_problems_are_told_in_order_and_each_once() -> None:

@@ -77,7 +77,7 @@ def test_settings_add_tokens() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("raedy=1", "there is no place 'raedy' (did you mean 'ready'?)"),
+        ("raedy=1", "there is no place 'raedy'; the places are: buffer, p3, ready (did you mean 'ready'?)"),
         ("ready=x", "ready=x: a number of tokens from 0 to 10,000,000 is needed, such as ready=1"),
         ("ready=²", "a number of tokens"),
     ],

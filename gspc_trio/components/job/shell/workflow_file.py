@@ -110,7 +110,9 @@ class LoadedWorkflow(Struct, frozen=True):
     foreign: ForeignWorkflow | None = None
 
 
-def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF) -> LoadedWorkflow:
+def load_workflow_file(
+    path: Path, settings: Sequence[str], reading: Reading = FROM_ITSELF, *, explored: bool = False
+) -> LoadedWorkflow:
     """Return the workflow in a file of any format.
 
     Args:
@@ -118,6 +120,7 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
         settings: texts ``name=value``: parameters of the function of a Python file, tokens of input ports of
             others.
         reading: how it is to be read.
+        explored: it is not to be run: input ports of a net in Python may lack values.
 
     Raises:
         WorkflowFileError: there is no such file, nobody knows its format, or its code cannot be used.
@@ -132,7 +135,7 @@ def load_workflow_file(path: Path, settings: Sequence[str], reading: Reading = F
             raise WorkflowFileError(
                 f"--{name.replace('_', '-')} is not for {path}: that is a workflow file in Python"
             )
-        loaded = _load_python(path, settings)
+        loaded = _load_python(path, settings, explored)
     else:
         foreign, modules, fingerprint = read_foreign(path, chosen, reading)
         workflow = foreign.workflow(settings)
@@ -282,7 +285,7 @@ def _import_alone(path: Path, what: str) -> ModuleType:
         return _import(file)
 
 
-def _load_python(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
+def _load_python(path: Path, settings: Sequence[str], explored: bool) -> LoadedWorkflow:
     """Import a workflow file in Python and build the workflow it offers.
 
     Its functions belong to a module named like the file, so that workers import them under the same name.
@@ -292,6 +295,7 @@ def _load_python(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
     Args:
         path: a Python file with a function ``workflow(**settings)``.
         settings: texts ``name=value``.
+        explored: input ports may lack values.
 
     Raises:
         WorkflowFileError: there is no such file, it cannot be imported, or it offers no workflow.
@@ -303,7 +307,8 @@ def _load_python(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
         if not callable(function):
             raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")
         with blame_file(path.resolve(), spare=(ValueError, OSError)):
-            workflow = with_offers(build_workflow(function, settings), vars(module))
+            built = build_workflow(function, settings, may_lack_values=explored)
+            workflow = with_offers(built, vars(module))
     modules = modules_beside(path.resolve())
     return LoadedWorkflow(workflow, modules, _fingerprint(modules), path.resolve())
 
@@ -324,7 +329,8 @@ def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[
     except spare:
         raise
     except SyntaxError as error:  # maybe in a module that the file imports
-        where = f"{error.filename or path}, line {error.lineno}"
+        line = error.lineno or _line_of_zero(Path(error.filename or path))
+        where = f"{error.filename or path}{f', line {line}' if line else ''}"
         raise WorkflowFileError(f"{where}: {type(error).__name__}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         frames = [
@@ -335,6 +341,15 @@ def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[
         is_all_said = frames and stack.count("\n  File ") == 0
         what = f"{path}{where}: {type(error).__name__}: {error}"
         raise WorkflowFileError(what, "" if is_all_said or not stack else f"\n{stack}") from error
+
+
+def _line_of_zero(path: Path) -> int:
+    """Return the line of the first byte 0, for which Python says none; 0 if there is no such byte."""
+    with suppress(OSError):
+        data = path.read_bytes()
+        if b"\0" in data:
+            return data.count(b"\n", 0, data.index(b"\0")) + 1
+    return 0
 
 
 def _fingerprint(modules: dict[str, tuple[str, str]]) -> str:

@@ -26,6 +26,9 @@ from gspc_trio.workflow.tokens import Outputs
 FIRINGS = "(firings)"
 """Place from which each transition takes a token, when only so many may fire."""
 
+PLACES_SHOWN_MAX = 20
+"""So many places are listed where one is not there."""
+
 
 class PnmlWorkflow(ForeignWorkflow):
     """A net of PNML that can run.
@@ -54,18 +57,21 @@ class PnmlWorkflow(ForeignWorkflow):
         Raises:
             SettingError: there is no such place, or the number is none.
         """
-        more: dict[str, int] = {}
+        added: dict[str, int] = {}
         for port, text in split_pairs(settings):
             name = port if port in self._known else self.names.get(port, "")
             if not name:
-                meant = did_you_mean(port, self._known)
-                raise SettingError(f"there is no place {port!r}{meant}")
+                known = sorted(self._known)
+                more = f" and {len(known) - PLACES_SHOWN_MAX} more" if len(known) > PLACES_SHOWN_MAX else ""
+                there = ", ".join(known[:PLACES_SHOWN_MAX]) + more or "none"
+                meant = did_you_mean(port, known)
+                raise SettingError(f"there is no place {port!r}; the places are: {there}{meant}")
             number = _number(port, text)
-            more[name] = more.get(name, 0) + number
+            added[name] = added.get(name, 0) + number
         net = self.net
-        if more:
+        if added:
             net = net.copy()
-            for name, number in more.items():
+            for name, number in added.items():
                 net.replace_place(name, initial=(*net.places[name].initial, *[None] * number))
         return Workflow(net, {}, self.report)
 

@@ -48,8 +48,8 @@ def read_tasks(source: Source) -> TaskFileWorkflow:
     Raises:
         FormatError: it is no TOML, or its tasks make no sense; with all that is wrong.
     """
+    text = source.text()
     try:
-        text = source.data.decode("utf-8-sig")
         told = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         place = _PLACE.search(str(error))
@@ -84,9 +84,9 @@ class _Reader:
             if key not in ("name", "task"):
                 message = f"there is no {key!r}; there are: name, task{did_you_mean(key, ('name', 'task'))}"
                 self.problems.append(self._source.problem(message))
-        listed = told.get("task")
+        listed = told.get("task", [])
         if not isinstance(listed, list) or not listed:
-            self.problems.append(self._source.problem("there are no tasks: begin each one with [[task]]"))
+            self.problems.append(self._no_tasks(listed))
             return None
         tasks = {number: found for number, one in enumerate(listed) if (found := self._task(number, one))}
         for number, one in tasks.items():
@@ -104,6 +104,14 @@ class _Reader:
                 named = [number for number, one in tasks.items() if repr(one.task_id) in str(error)]
                 self._wrong(named[0] if named else 0, "id", str(error))
             return None
+
+    def _no_tasks(self, listed: object) -> Problem:
+        if listed == []:
+            return self._source.problem("there are no tasks: begin each one with [[task]]")
+        found = re.compile(r"^[ \t]*\[?[ \t]*[\"']?task\b", re.MULTILINE).search(self._all)
+        line = self._all.count("\n", 0, found.end()) + 1 if found else 0
+        what = "one table: begin it" if isinstance(listed, dict) else f"{listed!r:.60}: begin each task"
+        return self._source.problem(f"task is {what} with [[task]], in double brackets, and keys below", line)
 
     def _task(self, number: int, told: object) -> PoolTaskDescription | None:
         if not isinstance(told, dict):

@@ -39,8 +39,8 @@ def read_trace(source: Source) -> Trace:
     Raises:
         FormatError: it is no JSON, of another version, or makes no sense; with all that is wrong.
     """
+    text = source.text()
     try:
-        text = source.data.decode("utf-8-sig")
         told: object = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         problem = source.problem(f"this is no JSON: {error.msg}", error.lineno, error.colno)

@@ -106,7 +106,7 @@ def trace_of_records(records: Iterable[Record], surroundings: Surroundings) -> R
                 size_bytes = surroundings.size_of(path)
                 files[name] = size_bytes or 0
                 if size_bytes is None:
-                    lost.append(f"the size of {path}, which is not there any more")
+                    lost.append(f"file {path!r}: its size, for it is not there any more")
     retried = sum(1 for task_id, count in run.tries.items() if count and task_id in run.flows)
     if retried:
         lost.append(f"attempts: {retried} tasks had several, or failed")
@@ -128,10 +128,10 @@ def _task(run: _Run, ids: Mapping[TaskId, str], flow: TaskFlow, prefix: str, los
     last = run.last.get(flow.task_id)
     if last is None or last.state is not TaskState.FINISHED:
         state = "was not recorded to its end" if last is None else f"ended as {last.state}"
-        lost.append(f"how task {task_id} ended: it {state}")
+        lost.append(f"task {task_id!r}: how it ended: it {state}")
     parents = tuple(ids[parent] for parent in flow.parents if parent in ids)
     if len(parents) < len(flow.parents):
-        lost.append(f"on which tasks {task_id} waits: these records do not have all of them")
+        lost.append(f"task {task_id!r}: some tasks that it waits for, which these records do not have")
     return TraceTask(
         task_id,
         flow.name or task_id,

@@ -109,7 +109,10 @@ location = "n1"
     [
         ("", "t.toml: there are no tasks: begin each one with [[task]]"),
         ("[[task]\n", "t.toml:1:7: this is no TOML: Expected ']]' at the end of an array declaration"),
-        ("task = 3", "t.toml: there are no tasks: begin each one with [[task]]"),
+        ("task = []", "t.toml: there are no tasks: begin each one with [[task]]"),
+        ("#\ntask = 3", "t.toml:2: task is 3: begin each task with [[task]], in double brackets, and keys below"),
+        ("[task]", "t.toml:1: task is one table: begin it with [[task]], in double brackets, and keys below"),
+        (b"#\n# \xff", "t.toml:2:3: this is no text in UTF-8: there is the byte 0xff"),
         ('[[task]]\nid="a"\nprogram=3\n', "t.toml:3: program is a list of words, not 3"),
         ("task = [3]", "t.toml: a task is written [[task]], with keys below"),
         (

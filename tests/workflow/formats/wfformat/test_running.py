@@ -120,7 +120,7 @@ def test_records_become_the_graph_of_their_tokens() -> None:
     ]
     sizes = {"data/in/x": 7}
     recorded = trace_of_records(records, Surroundings(sizes.get, iso_time))
-    assert recorded.lost == ("the size of data/out/1, which is not there any more",)
+    assert recorded.lost == ("file 'data/out/1': its size, for it is not there any more",)
     trace = read_trace(Source("t.json", write_trace(recorded.trace).encode()))
     assert trace.tasks == {
         "square#1": TraceTask(
@@ -162,8 +162,8 @@ def test_what_the_format_cannot_say_is_listed() -> None:
     ]
     lost = trace_of_records(records, Surroundings(lambda _: None, iso_time)).lost
     assert lost == (
-        "how task x ended: it ended as failed",
-        "on which tasks x waits: these records do not have all of them",
+        "task 'x': how it ended: it ended as failed",
+        "task 'x': some tasks that it waits for, which these records do not have",
         "attempts: 1 tasks had several, or failed",
     )
 
