@@ -50,7 +50,7 @@ def test_what_several_lose_is_told_in_one_line() -> None:
 
 def test_what_is_no_text_is_told_with_its_place() -> None:
     assert Source("f", b"\xef\xbb\xbf\xc3\xa4\n").text() == "ä\n"
-    with pytest.raises(FormatError, match="^f:2:2: this is no text in UTF-8: there is the byte 0xe9$"):
+    with pytest.raises(FormatError, match=r"^f:2:2: this is no text in UTF-8: there is the byte 0xe9$"):
         Source("f", b"\xef\xbb\xbfa\n\xc3\xa4\xe9").text()
 
 

@@ -110,7 +110,10 @@ location = "n1"
         ("", "t.toml: there are no tasks: begin each one with [[task]]"),
         ("[[task]\n", "t.toml:1:7: this is no TOML: Expected ']]' at the end of an array declaration"),
         ("task = []", "t.toml: there are no tasks: begin each one with [[task]]"),
-        ("#\ntask = 3", "t.toml:2: task is 3: begin each task with [[task]], in double brackets, and keys below"),
+        (
+            "#\ntask = 3",
+            "t.toml:2: task is 3: begin each task with [[task]], in double brackets, and keys below",
+        ),
         ("[task]", "t.toml:1: task is one table: begin it with [[task]], in double brackets, and keys below"),
         (b"#\n# \xff", "t.toml:2:3: this is no text in UTF-8: there is the byte 0xff"),
         ('[[task]]\nid="a"\nprogram=3\n', "t.toml:3: program is a list of words, not 3"),
@@ -121,7 +124,7 @@ location = "n1"
         ),
     ],
 )
-def test_what_is_no_task_file_is_one_line(text: str, said: str) -> None:
+def test_what_is_no_task_file_is_one_line(text: str | bytes, said: str) -> None:
     assert problems(text) == [said]
 
 
