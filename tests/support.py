@@ -23,15 +23,6 @@ async def until(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not collected yet does not."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 async def until_ended(pid: int, within_s: float = 60.0) -> None:
     """Wait for the end of any process, whoever has started it.
 

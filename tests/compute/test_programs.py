@@ -99,9 +99,11 @@ def test_a_child_left_behind_does_not_hold_up_the_task() -> None:
 
 
 def test_memory_is_limited_for_the_program() -> None:
-    greedy = call(sys.executable, "-c", "import time; time.sleep(0.1); bytearray(500 << 20)")
+    limited = "import resource\nwhile resource.getrlimit(resource.RLIMIT_DATA)[0] != 200 << 20: pass\n"
+    take = "bytearray(500 << 20)"
+    greedy = call(sys.executable, "-c", limited + take)  # it is limited just after it has begun
     assert "MemoryError" in str(failure_of(greedy, memory_bytes=200 << 20))
-    assert run(greedy)["exit_status"] == 0
+    assert run(call(sys.executable, "-c", take))["exit_status"] == 0
 
 
 class Interruption(BaseException):

@@ -14,6 +14,7 @@ from gspc_trio import Executor
 from gspc_trio.components.provision.batch import BadRequest, BatchRequest, BatchState
 from tests.e2e.support import wait_until
 from tests.engines.support import RunningCluster
+from tests.processes import is_alive
 
 ALL = ["dask", "ray"]
 
@@ -26,10 +27,6 @@ def place(seconds: float) -> str:
 def request_in(folder: Path, name: str) -> BatchRequest:
     script = f'cat > "{folder}/{name}.$GSPC_NODE"; echo $$ >> "{folder}/{name}.$GSPC_NODE"; exec sleep 100'
     return BatchRequest(name, 1, nodes=2, script=script, secret="secret\n")
-
-
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.parametrize("engine", ALL, indirect=True)

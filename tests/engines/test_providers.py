@@ -31,6 +31,7 @@ from tests.engines.support import (
     start_rts,
     states,
 )
+from tests.processes import is_alive
 
 ALL = [("slurm", "slurm"), ("slurm", "pbs"), ("mpi", "mpi")]
 """A batch system, and a provider that knows it: Slurm has commands for users of Torque, too."""
@@ -88,10 +89,6 @@ class Block:
         path = self.folder / f"{node}.0.{job.job_id}"
         wait_until(lambda: path.exists() and "\n" in path.read_text(), f"node {node} of {job.job_id} runs")
         return int(path.read_text())
-
-
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def check_block(cluster: Cluster, provider: str, folder: Path) -> None:

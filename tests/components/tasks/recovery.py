@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -52,11 +51,6 @@ def pid_in(_: str, gate: str) -> int:
         assert time.monotonic() < begun + HANG_S
         time.sleep(0.01)
     return int(found)
-
-
-def kill(pid: int) -> int:
-    os.kill(pid, signal.SIGKILL)
-    return pid
 
 
 def size_and_ends(value: bytes | bytearray, go: str) -> tuple[int, bytes]:

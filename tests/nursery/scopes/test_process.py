@@ -18,7 +18,8 @@ from gspc_trio.nursery.scopes.spawn import (
     UnsupportedSystem,
     require_linux,
 )
-from tests.support import is_alive, until_ended
+from tests.processes import is_alive
+from tests.support import until_ended
 
 pytestmark = pytest.mark.process
 

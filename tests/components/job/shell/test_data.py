@@ -26,6 +26,7 @@ from tests.components.tasks.values import (
     sum_of,
     total,
 )
+from tests.support import until
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
@@ -86,8 +87,7 @@ async def test_data_of_an_attempt_that_was_lost_is_freed(
             join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml,
             open_job(net, rts=rts) as job,
         ):
-            while job.status().tasks.get("finished", 0) < 1:
-                await trio.sleep(0.01)
+            await until(lambda: job.status().tasks.get("finished", 0))
             with trio.fail_after(HANG_S):
                 while sorted(entry.size_bytes for entry in (await iml.status()).data) != [MIB]:
                     await trio.sleep(0.05)

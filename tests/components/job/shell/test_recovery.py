@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +9,6 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import cast
 
-import psutil
 import pytest
 import trio
 import trio.testing
@@ -37,11 +34,11 @@ from gspc_trio.components.job.shell.recovery import Recovery, ResultReader
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import Requirement, Task
 from gspc_trio.iml.errors import DataLost, NoRoom
+from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.workflow.tokens import Outputs
 from tests.components.tasks.recovery import (
     double,
-    kill,
     lose,
     make,
     measure,
@@ -50,19 +47,21 @@ from tests.components.tasks.recovery import (
     wait_for,
 )
 from tests.iml.shell.servers import open_servers
+from tests.processes import HANG_S, children_with, is_alive, kill
+from tests.support import until
 
-# ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
 
 MIB = 1 << 20
-HANG_S = 100.0
 
 
-def processes_of_beta(what: str) -> list[psutil.Process]:
-    """Return the RIF that is a process of its own, or the memory server that it has started."""
-    children = psutil.Process().children(recursive=True)
-    [rif] = [child for child in children if "rif_process" in " ".join(child.cmdline())]
-    return [one for one in (rif, *rif.children()) if what in " ".join(one.cmdline())]
+def memory_server_of_beta(rts: RunTimeSystem) -> int:
+    """Return the process that has the socket of that server."""
+    assert rts.data is not None
+    address = "@" + socket_address_of(rts.data.token, rts.data.address, "beta")
+    servers = children_with("iml_process")
+    [found] = [one for one in servers if address in (socket.laddr for socket in one.net_connections("unix"))]
+    return found.pid
 
 
 def recovering(trace: str, gate: str) -> Net:
@@ -84,29 +83,34 @@ def recovering(trace: str, gate: str) -> Net:
 
 
 @asynccontextmanager
-async def two_hosts(folder: Path) -> AsyncIterator[RunTimeSystem]:
-    """A run-time system with a memory layer on this host, alpha, and on another one, beta."""
+async def two_hosts(folder: Path, strategy: str = "embedded") -> AsyncIterator[RunTimeSystem]:
+    """A run-time system with a memory layer on this host, alpha, and on another one, beta.
+
+    What loses data then are memory servers that are killed, and nothing else: a RIF that is ``embedded``
+    is never lost because a loaded machine was silent for seconds.
+    """
     (folder / "run").mkdir(mode=0o700)
     opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=folder / "run" / "rts.json")
     async with opened as rts:
-        report = await rts.bootstrap(["beta"], "local", cores=1)
+        report = await rts.bootstrap(["beta"], strategy, cores=1)
         assert not report.failed, report.failed
         yield rts
 
 
-@pytest.mark.parametrize("victim", ["rif_process", "iml_process"])
-async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str) -> None:
-    """Killed are a whole host, or its memory server alone, which is started again."""
+@pytest.mark.parametrize("strategy", ["local", "embedded"])
+async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, strategy: str) -> None:
+    """Killed are a whole host, or, where its RIF is part of this process, its memory server alone."""
     trace, gate = tmp_path / "trace", tmp_path / "gate"
     with trio.fail_after(HANG_S):
-        async with two_hosts(tmp_path) as rts:
+        async with two_hosts(tmp_path, strategy) as rts:
             async with open_job(recovering(str(trace), str(gate)), rts=rts) as job:
-                while job.status().tasks.get("finished", 0) < 2:
-                    await trio.sleep(0.01)
-                [killed] = processes_of_beta(victim)
-                os.kill(killed.pid, signal.SIGKILL)
-                while victim == "rif_process" and len(await rts.host_to_resource()) > 1:
-                    await trio.sleep(0.01)
+                await until(lambda: job.status().tasks.get("finished", 0) == 2)
+                server = memory_server_of_beta(rts)
+                for rif in children_with("rif_process"):
+                    kill(rif.pid)
+                if strategy == "embedded":
+                    kill(server)
+                await until(lambda: not is_alive(server))  # which ends with its RIF
                 gate.touch()
                 result = await job.wait()
     assert result.outputs["length"] == [2 * MIB]
@@ -148,10 +152,8 @@ async def test_files_that_are_lost_are_made_again(tmp_path: Path) -> None:
     with trio.fail_after(HANG_S):
         async with two_hosts(tmp_path) as rts:
             async with open_job(splitting(str(trace), str(gate)), rts=rts) as job:
-                while job.status().tasks.get("finished", 0) < 1:
-                    await trio.sleep(0.01)
-                [killed] = processes_of_beta("iml_process")
-                os.kill(killed.pid, signal.SIGKILL)
+                await until(lambda: job.status().tasks.get("finished", 0))
+                kill(memory_server_of_beta(rts))
                 gate.touch()
                 result = await job.wait()
     assert result.outputs["told"] == ["small\n1\n2\n3\n" * 2 + "300006\n"]
@@ -169,17 +171,11 @@ async def lose_a_result(tmp_path: Path, **settings: int) -> JobResult:
     net.transition("make", make, inputs=["trace"], outputs=outputs, requires=there)
     net.transition("end", pid_in, inputs=[made, "gate"], outputs=[pid], requires=here)
     net.transition("kill", kill, inputs=[pid], outputs=[net.output("killed")], requires=here)
-    (tmp_path / "run").mkdir(mode=0o700)
-    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
     with trio.fail_after(HANG_S):
-        async with opened as rts:
-            report = await rts.bootstrap(["beta"], "local", cores=1)
-            assert not report.failed, report.failed
+        async with two_hosts(tmp_path) as rts:
             async with open_job(net, rts=rts, settings=JobSettings(**settings)) as job:
-                while not job.status().tasks.get("finished", 0):
-                    await trio.sleep(0.01)
-                [killed] = processes_of_beta("iml_process")
-                (tmp_path / "gate").write_text(str(killed.pid))
+                await until(lambda: job.status().tasks.get("finished", 0))
+                (tmp_path / "gate").write_text(str(memory_server_of_beta(rts)))
                 return await job.wait()
 
 
@@ -220,13 +216,8 @@ def test_arguments_of_an_executor_are_put_again(tmp_path: Path) -> None:
             changed[:2] = b"xx"
             too_large = executor.submit(size_and_ends, bytes(BYTES_MAX), waiting)
             assert not too_large.done()
-            [server] = [
-                child
-                for child in psutil.Process().children(recursive=True)
-                if "iml_process" in " ".join(child.cmdline())
-            ]
-            server.kill()
-            psutil.wait_procs([server])
+            [server] = children_with("iml_process")
+            kill(server.pid)
             gate.touch()
             found = [result.result(HANG_S) for result in results]
             assert found == [(MIB + 4, b"1234"), (MIB + 4, b"abcd")]

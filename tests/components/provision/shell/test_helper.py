@@ -14,7 +14,8 @@ import trio
 
 from gspc_trio.components.provision.batch import Command, CommandResult
 from gspc_trio.components.provision.shell.helper import HelperHost
-from tests.support import is_alive, until
+from tests.processes import is_alive
+from tests.support import until
 
 PROGRAM = """
 import json, os, socket, sys, time

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
 import sys
-from contextlib import suppress
 
 import pytest
 import trio
@@ -23,7 +21,8 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.spawn import ProcessStartError
 from gspc_trio.protocol.plain import from_json
 from gspc_trio.testing.simulated.backend import by_task, open_simulated_backend
-from tests.support import until
+from tests.processes import HANG_S, is_alive
+from tests.support import until, until_ended
 
 TOKEN = bytes(range(32))
 
@@ -34,13 +33,6 @@ def order(*addresses: str) -> RifOrder:
 
 def python(program: str) -> LocalStrategy:
     return LocalStrategy((sys.executable, "-c", "import os; os.dup2(1, 2)\n" + program))
-
-
-def alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
 
 
 def discover(rif_id: str, cores: int) -> tuple[Resource, ...]:
@@ -107,27 +99,10 @@ async def test_the_last_words_of_a_local_rif_on_standard_error_are_kept():
 @pytest.mark.process
 async def test_a_local_rif_that_leaves_a_child_with_its_output_does_not_keep_the_strategy():
     told = order()
-    program = "import subprocess, sys\nprint(subprocess.Popen(['sleep', '60']).pid, flush=True)"
-    with trio.fail_after(20):
+    program = "import subprocess, sys\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)"
+    with trio.fail_after(HANG_S):
         await python(program).run(told)
-    assert not await running(int(told.said[0])), "it was killed with its group"
-
-
-async def running(pid: int) -> bool:
-    """Whether the process runs still after a grace for its parent to collect it."""
-    for _ in range(100):
-        if not alive(pid) or state_of(pid) == "Z":
-            return False
-        await trio.sleep(0.01)
-    return True
-
-
-def state_of(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return "Z"
+    await until_ended(int(told.said[0]))  # it was killed with its group
 
 
 @pytest.mark.process
@@ -135,14 +110,14 @@ async def test_cancelling_ends_a_local_rif_that_ignores_the_request_to_end():
     told = order()
     program = (
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "print(os.getpid(), flush=True)\ntime.sleep(60)"
+        "print(os.getpid(), flush=True)\ntime.sleep(600)"
     )
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(python(program).run, told)
             await until(lambda: told.said)
             nursery.cancel_scope.cancel()
-    assert not alive(int(told.said[0]))
+    assert not is_alive(int(told.said[0]))
 
 
 async def test_a_program_that_is_not_there_is_one_clear_line():

@@ -22,6 +22,7 @@ from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, RemoteError
+from tests.processes import children_with, kill
 
 HANG_S = 60.0
 MEMORY_BYTES = 16 << 20
@@ -29,8 +30,7 @@ MEMORY_BYTES = 16 << 20
 
 def servers() -> list[psutil.Process]:
     """Return the memory servers that this process has started."""
-    below = psutil.Process().children(recursive=True)
-    return [one for one in below if "gspc_trio.iml.shell.iml_process" in one.cmdline()]
+    return children_with("gspc_trio.iml.shell.iml_process")
 
 
 async def calls(peer: Peer) -> AsyncIterator[IncomingCall]:
@@ -110,7 +110,7 @@ async def test_a_memory_server_that_dies_is_no_longer_shown() -> None:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1) as rts:
             await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
-            servers()[0].kill()
+            kill(servers()[0].pid)
             while (await shown(rts))[1]:  # noqa: ASYNC110 - nothing tells of it
                 await trio.sleep(0.01)
             await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)

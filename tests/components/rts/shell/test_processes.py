@@ -15,7 +15,8 @@ from gspc_trio.components.rts.messages import BootstrapReport
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import Network
-from tests.support import is_alive, until_ended
+from tests.processes import is_alive
+from tests.support import until_ended
 
 pytestmark = pytest.mark.process
 
