@@ -229,20 +229,27 @@ class ForeignWorkflow(ABC):
         """
         values: dict[str, list[object]] = {}
         for port, text in split_pairs(settings):
-            self.check_input(port)
-            values.setdefault(port, []).append(self.parse_value(port, text))
+            place = self.check_input(port)
+            values.setdefault(place, []).append(self.parse_value(port, text))
         return Workflow(self.net, values, self.report, notation=self)
 
-    def check_input(self, port: str) -> None:
-        """Refuse what is no input port.
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Input port -> the place of the net that it is."""
+        return {name: name for name in self.net.inputs}
+
+    def check_input(self, port: str) -> str:
+        """Return the place that an input port is.
 
         Raises:
-            SettingError: it is none.
+            SettingError: it is no input port.
         """
-        if port not in self.net.inputs:
-            known = ", ".join(self.net.inputs) or "none"
-            meant = did_you_mean(port, self.net.inputs)
+        inputs = self.inputs
+        if port not in inputs:
+            known = ", ".join(inputs) or "none"
+            meant = did_you_mean(port, inputs)
             raise SettingError(f"there is no input port {port!r}; the input ports are: {known}{meant}")
+        return inputs[port]
 
     @abstractmethod
     def parse_value(self, port: str, text: str, /) -> object:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec import Struct, field, structs
 
-from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
+from gspc_trio.workflow.arcs import Place
 from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.formats.format import FormatError, Problem
 from gspc_trio.workflow.formats.xpnet.compiling import ExpressionError, compile_value
@@ -32,7 +32,9 @@ class Lowered(Struct, eq=False):
 
     Attributes:
         net: runs.
-        ports: name of an input or output port of the net -> its type.
+        ports: name of an input or output port -> its type.
+        inputs: name of an input port -> the place of the net that it is; ports of one place share it.
+        outputs: the same of the output ports.
         groups: (``place`` or ``transition``, name) -> names of the subnets around it.
         notes: what will not do what it seems to.
         answers: port that is asked -> type of the answers.
@@ -40,6 +42,8 @@ class Lowered(Struct, eq=False):
 
     net: Net
     ports: dict[str, ValueType] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
     groups: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     notes: list[Problem] = field(default_factory=list)
     answers: dict[str, ValueType] = field(default_factory=dict)
@@ -99,12 +103,6 @@ class Building:
             name += "'"
         self.made.groups["transition", name] = path
         self.net.transitions[name] = structs.replace(transition, name=name)
-
-    def pass_on(self, name: str, source: str, target: str, path: tuple[str, ...] = ()) -> None:
-        """Add a transition that passes tokens on from one place to another one."""
-        arcs = (InputArc("token", source),)
-        made = Transition(name, None, arcs, output_arcs=(OutputArc(target, -1, 0),), is_inline=True)
-        self.add_transition(made, path)
 
     # Expressions
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError, Workflow
-from gspc_trio.workflow.formats.format import ForeignWorkflow, Format, FormatError, ReadOptions, Source
+from gspc_trio.workflow.formats.format import (
+    ForeignWorkflow,
+    Format,
+    FormatError,
+    ReadOptions,
+    Source,
+    split_pairs,
+)
+from gspc_trio.workflow.tokens import Outputs
 
 if TYPE_CHECKING:
     from gspc_trio.workflow.formats.xpnet.building import Lowered
@@ -49,14 +58,26 @@ class XpnetWorkflow(ForeignWorkflow):
     def __init__(self, found: Lowered) -> None:
         super().__init__(found.net, notes=found.notes, groups=found.groups)
         self._types = found.ports
+        self._inputs = found.inputs
+        self._outputs = found.outputs
         self._answers = found.answers
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """See ForeignWorkflow."""
+        return self._inputs
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
         """See ForeignWorkflow; tokens of the settings come to those that are at their places anyway."""
         from attrs import evolve
 
-        found = super().workflow(settings)
+        given = {port for port, _ in split_pairs(settings)}
+        filled = {place for port, place in self._inputs.items() if port in given}
         places = self.net.places
+        for port, place in self._inputs.items():
+            if place not in filled and not places[place].is_optional:
+                raise WorkflowError(f"net {self.net.name!r} needs values for its input port {port!r}")
+        found = super().workflow(settings)
         return evolve(
             found, values={port: [*places[port].initial, *values] for port, values in found.values.items()}
         )
@@ -71,11 +92,11 @@ class XpnetWorkflow(ForeignWorkflow):
         from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
         from gspc_trio.workflow.formats.xpnet.tree import TextStart
 
-        self.check_input(port)
+        place = self.check_input(port)
         kind = self._types[port]
         why = ""
         texts = [text]
-        if port in self._answers:  # who asks writes the value alone
+        if place in self._answers:  # who asks writes the value alone
             texts.append(f'Struct [value := {text}, response_id := ""]')
         for one in texts:
             try:
@@ -99,3 +120,14 @@ class XpnetWorkflow(ForeignWorkflow):
         from gspc_trio.workflow.formats.xpnet.notation import plain_value
 
         return plain_value(value, self._types[port])
+
+    def show_outputs(self, outputs: Outputs) -> Iterable[str]:
+        """See ForeignWorkflow; ports of one place have the same values."""
+        return super().show_outputs(self._by_port(outputs))
+
+    def plain_outputs(self, outputs: Outputs) -> Mapping[str, object]:
+        """See ForeignWorkflow; ports of one place have the same values."""
+        return super().plain_outputs(self._by_port(outputs))
+
+    def _by_port(self, outputs: Outputs) -> Outputs:
+        return {port: outputs[place] for port, place in self._outputs.items() if place in outputs}

@@ -86,7 +86,7 @@ class Lowering:
 
     def whole(self, main: Defun, body: NetBody) -> None:
         """Add the net of a whole workflow, with its ports."""
-        places = add_places(self.building, body, (), {}, names_of_ports(main, body))
+        places = add_places(self.building, body, (), {}, names_of_ports(self.building, main, body))
         add_ports(self.building, main, places)
         self._transitions(body, places, ())
 

@@ -142,16 +142,34 @@ def _next_string(value: object) -> object:
 # The workflow's own ports
 
 
-def names_of_ports(main: Defun, body: NetBody) -> dict[str, str]:
-    """Return place -> name of the port that it is, for places of one port whose name is free."""
-    names: dict[str, set[str]] = {}
+def names_of_ports(building: Building, main: Defun, body: NetBody) -> dict[str, str]:
+    """Return place -> the name that it gets in the net, for places of ports and those in their way.
+
+    A place gets the name of its port. It has one name, and may have several ports: it is its own, if that is
+    the name of a port or tokens are put there, or else that of an input.
+    """
+    ports: dict[str, list[Port]] = {}
     for port in main.ports.values():
-        names.setdefault(port.place, set()).add(port.name)
-    return {
-        place: min(ports)
-        for place, ports in names.items()
-        if len(ports) == 1 and (min(ports) == place or min(ports) not in body.places)
-    }
+        if port.place in body.places:
+            ports.setdefault(port.place, []).append(port)
+    names: dict[str, str] = {}
+    for place, its in ports.items():
+        wanted = [port.name for port in its if port.is_input] or [port.name for port in its]
+        is_own = body.places[place].put_token or any(port.name == place for port in its)
+        names[place] = place if is_own else min(wanted)
+    taken = {name: place for place, name in names.items()}
+    for name, one in body.places.items():
+        other = main.ports.get(name)
+        if one.put_token and other is not None and other.place != name:
+            building.report(
+                one.spot.problem(
+                    f"tokens are put to the place {name!r}, and the port {name!r} in line "
+                    f"{other.spot.element.line} is of another place: rename one"
+                )
+            )
+        elif name in taken and taken[name] != name and name not in names:
+            names[name] = f"{name}'"
+    return names
 
 
 def add_ports(building: Building, main: Defun, places: Mapping[str, TypedPlace]) -> None:
@@ -174,6 +192,7 @@ def add_ports(building: Building, main: Defun, places: Mapping[str, TypedPlace])
     for place in places.values():
         if place.written.put_token and place.type is not None:
             building.made.ports.setdefault(place.name, place.type)
+            building.made.inputs[place.name] = place.name
             building.net.replace_place(place.name, is_input=True, is_optional=True, is_open=waits)
 
 
@@ -193,16 +212,10 @@ def check_port(building: Building, port: Port, kind: ValueType, place: TypedPlac
 def _add_port(building: Building, port: Port, kind: ValueType, place: TypedPlace) -> None:
     net = building.net
     building.made.ports[port.name] = kind
-    if place.name == port.name:
-        if port.is_input:
-            optional = bool(place.written.tokens) or place.written.put_token
-            net.replace_place(port.name, is_input=True, is_optional=optional)
-        if port.is_output:
-            net.replace_place(port.name, is_output=True)
-        return
     if port.is_input:
-        net.input(port.name)
-        building.pass_on(f"(port {port.name})", port.name, place.name)
+        building.made.inputs[port.name] = place.name
+        optional = bool(place.written.tokens) or place.written.put_token
+        net.replace_place(place.name, is_input=True, is_optional=optional)
     if port.is_output:
-        net.output(port.name)
-        building.pass_on(f"(port {port.name} out)", place.name, port.name)
+        building.made.outputs[port.name] = place.name
+        net.replace_place(place.name, is_output=True)

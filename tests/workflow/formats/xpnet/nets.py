@@ -35,10 +35,11 @@ def outputs(text: str, *settings: str, files: Mapping[str, str] | None = None) -
     while engine.next() is not None or engine.has_more:
         pass
     engine.check()
-    return {
-        port: [foreign.show_value(port, value) for value in values]
-        for port, values in engine.outputs().items()
-    }
+    found: dict[str, list[str]] = {}
+    for line in foreign.show_outputs(engine.outputs()):
+        port, _, value = line.partition(": ")
+        found.setdefault(port, []).append(value)
+    return found
 
 
 def problems(text: str, files: Mapping[str, str] | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import SettingError
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.formats.format import FormatError
@@ -49,6 +50,28 @@ def test_tokens_of_a_port_come_to_those_that_are_there() -> None:
 def test_a_port_of_another_name_than_its_place() -> None:
     ports = '<in name="n" type="int" place="a"/><out name="a" type="int" place="b"/>'
     assert outputs(net(place("a") + place("b") + step(), ports), "n=3") == {"a": ["4"]}
+
+
+def test_ports_of_one_place_share_its_tokens() -> None:
+    ports = '<in name="n" type="int" place="a"/><in name="k" type="int" place="a"/>'
+    ports += '<out name="left" type="int" place="a"/><out name="rest" type="int" place="a"/>' + OUT
+    more = "<condition>${x} :gt: 1</condition>"
+    text = net(place("go", tokens=("0",)) + place("a") + place("b") + step(more=more), ports)
+    assert outputs(text, "n=1", "k=7") == {"left": ["1"], "rest": ["1"], "b": ["8"]}
+    with pytest.raises(WorkflowError, match="needs values for its input port 'k'"):
+        read(text.replace('name="n" type="int" place="a"', 'name="n" type="int" place="go"')).workflow(
+            ["n=1"]
+        )
+
+
+def test_a_place_in_the_way_of_a_port_gets_another_name() -> None:
+    ports = '<in name="b" type="int" place="a"/><out name="c" type="int" place="b"/>'
+    text = net(place("a") + place("b") + step(), ports)
+    assert outputs(text, "b=1") == {"c": ["2"]}
+    text = net(place("a") + place("b") + step(), '<in name="b" type="int" place="a"/>')
+    assert list(read(text).net.places) == ["b", "b'"]
+    text = net(place("a") + place("b", attributes='put_token="true"') + step(), ports)
+    assert "tokens are put to the place 'b', and the port 'b' in line 1 is of another" in problems(text)[0]
 
 
 def test_all_conditions_have_to_hold() -> None:

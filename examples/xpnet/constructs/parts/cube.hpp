@@ -1,0 +1,6 @@
+#pragma once
+
+inline long cube (long n)
+{
+  return n * n * n;
+}
