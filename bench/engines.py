@@ -3,7 +3,9 @@
     python bench/engines.py [--json] [--small]
 
 ``slurm.first_result_s``    seconds until the first result, from an Executor that begins with an empty queue
-``slurm.vs_local``          no-op tasks a second on a node of Slurm, of those of one core of this host
+``slurm.vs_local``          no-op tasks a second on a node of Slurm, of those on a local RIF with one core:
+                            both in processes of their own, with TLS, each of a run-time system of its own
+``slurm.vs_embedded``       the same, of those of an executor that has its RIF in its own process
 ``slurm.queries_per_min``   commands a minute that ask Slurm for jobs, while a block runs and another waits
 ``dask.vs_own``             no-op tasks a second on a Dask cluster, as a multiple of its own ``submit``
 ``ray.vs_own``              the same for Ray
@@ -15,6 +17,7 @@ answer already. What is not there is skipped, with a line that says why.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -29,6 +32,7 @@ from typing import Any
 from figures import Figures, options_parser
 
 from gspc_trio import Executor
+from gspc_trio.nursery.connections.network import outward_address
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -87,12 +91,44 @@ def first_result_s(folder: Path) -> float:
         return time.perf_counter() - begun_s
 
 
-def vs_local(folder: Path, tasks: int, tries: int) -> float:
-    """Return the rate of a node of Slurm as a multiple of that of this host, in turns."""
-    sites = sites_file(folder, max_nodes=1, slots=1)
-    with Executor(sites=sites) as remote, Executor(cores=1) as local:
-        found = [rate(remote, tasks, 1) / rate(local, tasks, 1) for _ in range(tries)]
+@contextmanager
+def run_time_system(folder: Path, *arguments: str) -> Iterator[Path]:
+    """Run a run-time system in a process of its own, encrypted; give its connection file."""
+    folder.mkdir()
+    path = folder / "rts.json"
+    command = [sys.executable, "-P", "-m", "gspc_trio.cli.rts", "start", "--connection-file", str(path)]
+    command += ["--tls", "--listen", outward_address(), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            if not any(line.startswith("connection file") for line in process.stdout):
+                raise SystemExit(f"no run-time system: {shlex.join(command)}")
+            yield path
+        finally:
+            process.terminate()
+
+
+def ratio(one: Executor, other: Executor, tasks: int, tries: int) -> float:
+    """Return the rate of one as a multiple of that of another: the median of pairs in either order."""
+    found = []
+    for number in range(tries):
+        turns = (one, other) if number % 2 else (other, one)
+        rates = {executor: rate(executor, tasks, 1) for executor in turns}
+        found.append(rates[one] / rates[other])
     return statistics.median(found)
+
+
+def vs_local(folder: Path, tasks: int, tries: int) -> tuple[float, float]:
+    """Return the rate of a node of Slurm as a multiple of that of a local RIF, and of an embedded one."""
+    sites = str(sites_file(folder, max_nodes=1, slots=1))
+    with (
+        run_time_system(folder / "with-sites", "--sites", sites) as with_sites,
+        run_time_system(folder / "local", "--strategy", "local", "--cores", "1") as local,
+        Executor(connection_file=with_sites) as on_node,
+        Executor(connection_file=local) as on_local,
+        Executor(cores=1) as embedded,
+    ):
+        return ratio(on_node, on_local, tasks, tries), ratio(on_node, embedded, tasks, tries)
 
 
 @contextmanager
@@ -135,7 +171,9 @@ def measure_slurm(figures: Figures, small: bool) -> None:
         folder = Path(name)
         found = [first_result_s(folder) for _ in range(tries)]
         figures.add("slurm.first_result_s", statistics.median(found), "s")
-        figures.add("slurm.vs_local", vs_local(folder, tasks, tries), "of 1")
+        of_local, of_embedded = vs_local(folder, tasks, 3 * tries)
+        figures.add("slurm.vs_local", of_local, "of 1")
+        figures.add("slurm.vs_embedded", of_embedded, "of 1")
         figures.add("slurm.queries_per_min", queries_per_min(folder, look_s), "/min")
 
 

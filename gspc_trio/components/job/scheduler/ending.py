@@ -7,7 +7,7 @@ another host. Nothing of this is done while no host has an end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from math import inf
 
@@ -80,14 +80,13 @@ def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
     if until_s == inf:
         return share
     left_s = until_s - state.now
-    begins_s = sum(stated_s(entry.task) or 0.0 for entry in held.sent.values())
+    begins_s = sum(time_s for _, time_s in _with_times(held.sent.values()))
     _bring_longest(state, held.queue, left_s - begins_s)
     misfits, count, queue = list[TaskEntry](), len(held.sent), held.queue
     share = min(share, count + LOOKED_AT_MAX)  # its share may be all tasks of the job, of which it gets few
-    for entry in chain(queue.elsewhere.values(), queue.waiting):
+    for entry, time_s in _with_times(chain(queue.elsewhere.values(), queue.waiting)):
         if count >= share:
             break
-        time_s = stated_s(entry.task) or 0.0
         if time_s > left_s or left_s <= 0:
             misfits.append(entry)
         elif begins_s + time_s > left_s:
@@ -100,6 +99,17 @@ def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
         state.aside.add(shape)
         _move(state, entry, shape)
     return count
+
+
+def _with_times(entries: Iterable[TaskEntry]) -> Iterator[tuple[TaskEntry, float]]:
+    """Yield entries with the seconds that their tasks state; most share options and shape, looked at once."""
+    options = shape = None
+    time_s = 0.0
+    for entry in entries:
+        task = entry.task
+        if task.options is not options or task.shape is not shape:
+            options, shape, time_s = task.options, task.shape, stated_s(task) or 0.0
+        yield entry, time_s
 
 
 def _bring_longest(state: SchedulerState, queue: ShapeQueue, left_s: float) -> None:
@@ -118,8 +128,7 @@ def _bring_longest(state: SchedulerState, queue: ShapeQueue, left_s: float) -> N
     for one in (queue, *queues) if len(state.queues) > 1 else (queue,):
         following = one.waiting.first()
         if following is not None and rank_of(following.task) == rank:
-            for entry in islice(one.waiting.row(rank).values(), LOOKED_AT_MAX):
-                time_s = stated_s(entry.task) or 0.0
+            for entry, time_s in _with_times(islice(one.waiting.row(rank).values(), LOOKED_AT_MAX)):
                 if longest_s < time_s <= left_s:
                     longest, longest_s = entry, time_s
     if longest.queue is not queue:
