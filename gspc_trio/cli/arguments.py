@@ -185,11 +185,12 @@ def _place(argument: Argument) -> str:
     return argument.name.lstrip("-").upper()
 
 
-SitesFile = Annotated[
-    Path | None,
+SitesOption = Annotated[
+    str | None,
     Parameter(
-        help="File of batch systems that are asked for hosts as tasks need them. "
-        "Then this host offers nothing, unless you say how many cores."
+        help="File of batch systems that are asked for hosts as tasks need them, or the address of a cluster "
+        "of Dask or Ray, such as dask://HOST:8786. Then this host offers nothing, unless you say how many "
+        "cores."
     ),
 ]
 ImlFile = Annotated[

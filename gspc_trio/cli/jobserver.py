@@ -23,7 +23,7 @@ from gspc_trio.cli.arguments import (
     Priority,
     ResultsFile,
     Settings,
-    SitesFile,
+    SitesOption,
     Size,
     Verbose,
     Weight,
@@ -135,7 +135,7 @@ async def run(
     rts: File = None,
     iml: ImlFile = None,
     large_values: LargeValues = "",
-    sites: SitesFile = None,
+    sites: SitesOption = None,
     records: RecordsFile = None,
     journal: MaybeDirectory = None,
     from_dump: FromDump = None,
@@ -228,7 +228,7 @@ def _job_settings(
     )
 
 
-def _running(rts: Path | None, cores: int, sites: Path | None) -> Path | None:
+def _running(rts: Path | None, cores: int, sites: str | None) -> Path | None:
     """Return the connection file of the run-time system that runs already, None if one is to be started."""
     if rts is not None and cores:
         raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
@@ -237,7 +237,7 @@ def _running(rts: Path | None, cores: int, sites: Path | None) -> Path | None:
     return running_connection(rts) if rts is not None else None
 
 
-def _sites_option(sites: Path | None) -> RtsOptions:
+def _sites_option(sites: str | None) -> RtsOptions:
     if sites is None:
         return {}
     try:
@@ -319,7 +319,7 @@ async def _run_loaded(
     top: bool = False,
     output: OutputMode | None = None,
     detached: Detached | None = None,
-    sites: Path | None = None,
+    sites: str | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:
@@ -419,7 +419,7 @@ async def _run(
     wait_for: Callable[[Job], Awaitable[JobResult]],
     *,
     quiet: bool,
-    sites: Path | None,
+    sites: str | None,
 ) -> JobResult:
     async with AsyncExitStack() as stack:
         stack.enter_context(tuned_collector())

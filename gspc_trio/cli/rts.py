@@ -22,7 +22,7 @@ from gspc_trio.cli.arguments import (
     Port,
     RemovePolicy,
     Settings,
-    SitesFile,
+    SitesOption,
     Size,
     Verbose,
 )
@@ -97,7 +97,7 @@ async def start(
     spill: Size = "",
     spill_directory: str = "",
     rm: Path | None = None,
-    sites: SitesFile = None,
+    sites: SitesOption = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -288,7 +288,8 @@ async def bootstrap(
     hosts
         Names of hosts; for the strategies local and slurm, any names.
     strategy
-        How a RIF is started: local, ssh, slurm (in batch jobs), or one that an installed package offers.
+        How a RIF is started: local, ssh, or one that an installed package offers. In batch jobs: dask,
+        kubernetes, mpi, oar, pbs, ray, slurm, or local-batch on this host.
     cores
         Cores that each host offers; 0 for all.
     nodes
@@ -297,9 +298,11 @@ async def bootstrap(
         host, in a batch job of one node, which is submitted again when it is lost.
     settings
         name=value, an option of the strategy; repeat it to set several. For ssh: python (the interpreter
-        there), config (in place of ~/.ssh/config). For slurm: queue, account, arguments (for sbatch), shared
-        (a directory that the nodes see, too), python. For all: directory, memory, spill, spill_directory (as
-        for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no task that takes longer.
+        there), config (in place of ~/.ssh/config). For batch jobs: queue, account, arguments (for the command
+        that submits), shared (a directory that the nodes see, too), python, via (ssh:HOST, where that command
+        runs), address (of a cluster of dask or ray), image (for kubernetes). For all: directory, memory,
+        spill, spill_directory (as for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no
+        task that takes longer.
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes}: a block has at least one node; for single hosts leave it out")

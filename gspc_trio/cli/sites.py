@@ -202,13 +202,13 @@ async def _change(name: str, change: SiteChange, connection_file: Path | None) -
 
 @block_app.command(name="list")
 async def list_blocks(*, connection_file: RunningFile = None, json: Json = False) -> None:
-    """List the blocks of all sites: their batch jobs, states, shapes, time left and tasks."""
+    """List all blocks, also those started by hand: batch jobs, states, shapes, time left and tasks."""
     async with join_rts(running_connection(connection_file)) as rts:
-        sites = await rts.sites()
+        blocks = await rts.blocks()
     if json:
-        print_json({"blocks": to_plain([block for site in sites for block in site.blocks])})
+        print_json({"blocks": to_plain(blocks)})
     else:
-        print("\n".join(describe_blocks(sites)))
+        print("\n".join(describe_blocks(blocks)))
 
 
 @block_app.command

@@ -14,6 +14,7 @@ from gspc_trio.components.rif.messages import DagReport, RifHello
 from gspc_trio.components.rm.events import Added, Removed
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts.messages import CORES_MAX, NO_STRATEGY, JobEnd, RegisterJob
+from gspc_trio.components.rts.state import is_of_site
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -31,6 +32,7 @@ class BootstrapAsked(Struct, frozen=True):
         cores: number of cores each is to offer, 0 for what its hardware has.
         options: of the strategy.
         nodes: each name is that of a block of so many nodes, with a RIF on each; 0: of a host.
+        planned: a site asks for it, and no person.
     """
 
     ask: int
@@ -39,6 +41,7 @@ class BootstrapAsked(Struct, frozen=True):
     cores: int = 0
     options: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
+    planned: bool = False
 
     def places(self, has_blocks: bool) -> list[tuple[str, str, int]]:
         """Return host, block and node of each RIF; where there are blocks, a host is one, too."""
@@ -58,6 +61,10 @@ def refusal_of(
         rifs, rifs_max: number of RIFs there are, and may be.
         has_blocks: whether the strategy starts blocks.
     """
+    if not event.planned:
+        strategies = frozenset(name for name in strategies if not is_of_site(name))
+        if of_sites := [host for host in event.hosts if "/" in host]:
+            return f"{of_sites[0]}: so blocks of sites are called; take a name without '/'"
     if event.strategy not in strategies:
         there = ", ".join(sorted(strategies)) or "none"
         return f"{NO_STRATEGY} {event.strategy!r}; there are: {there}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gspc_trio.components.rts.site_messages import BlockStatus, SiteStatus
+from gspc_trio.components.rts.site_messages import BY_HAND, BlockStatus, SiteStatus
 
 
 def describe_sites(sites: Sequence[SiteStatus]) -> Iterator[str]:
@@ -52,20 +52,25 @@ def describe_plans(sites: Sequence[SiteStatus]) -> Iterator[str]:
             yield from (f"    | {line}".rstrip() for line in block.script.splitlines())
 
 
-def describe_blocks(sites: Sequence[SiteStatus]) -> Iterator[str]:
-    """Yield lines for people: each block of all sites."""
-    lines = [_block_line(block).strip() for site in sites for block in site.blocks]
-    yield from lines or ["no blocks"]
+def describe_blocks(blocks: Sequence[BlockStatus]) -> Iterator[str]:
+    """Yield lines for people: each block."""
+    yield from [_block_line(block).strip() for block in blocks] or ["no blocks"]
 
 
 def _block_line(block: BlockStatus) -> str:
     words = [f"  {block.block_id} is {block.state}"]
     if block.batch_id:
         words.append(f"batch job {block.batch_id}")
-    words.append(f"{block.up} of {block.nodes} nodes up, {block.cores} cores, {block.walltime_s:g} s")
+    words.append(f"{block.up} of {block.nodes} nodes up")
+    if block.cores:  # of one that was started by hand nobody knows before it is up
+        words.append(_cores(block.cores))
+    if block.walltime_s:
+        words.append(f"{block.walltime_s:g} s")
     if block.ends_in_s is not None:
         words.append(f"ends in {block.ends_in_s:.0f} s")
-    if block.up:
+    if block.why == BY_HAND:
+        words.append("started by hand")
+    elif block.up:
         words.append(f"{_number(block.tasks, 'task')} on {_cores(block.busy_cores)}")
     return ", ".join(words) + (f": {block.detail}" if block.detail else "")
 

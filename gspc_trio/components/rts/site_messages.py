@@ -9,9 +9,12 @@ from msgspec import Struct, field
 from gspc_trio.core.ids import Count, Seconds
 from gspc_trio.core.messages import Done, Question
 
+BY_HAND = "somebody has started it"
+"""Why there is a block that is of no site."""
+
 
 class BlockStatus(Struct, frozen=True):
-    """A block of a site.
+    """A block, of a site or started by hand.
 
     Attributes:
         block_id, state, detail: what it is called, where it is, and why; states as in BlockChanged.
@@ -21,7 +24,8 @@ class BlockStatus(Struct, frozen=True):
         batch_id: what the batch system calls its job; "" as long as that is not known.
         ends_in_s: seconds until the batch system ends it, None as long as it has not begun.
         why: why it was asked for.
-        tasks, busy_cores: how many tasks run there, and on how many of its cores, as the jobs tell.
+        tasks, busy_cores: how many tasks run there, and on how many of its cores, as the jobs tell; nobody
+            counts those of a block that was started by hand.
         script: what its batch job would run, of one that is planned.
         check: what the batch system says of one that is planned, if it was asked.
     """
@@ -94,9 +98,10 @@ class SiteStatus(Struct, frozen=True):
 
 
 class SiteList(Struct, frozen=True):
-    """All sites, in the order in which they were added."""
+    """All sites, in the order in which they were added, and the blocks that were started by hand."""
 
     sites: tuple[SiteStatus, ...]
+    blocks: tuple[BlockStatus, ...] = ()
 
 
 class ListSites(Question[SiteList], frozen=True):

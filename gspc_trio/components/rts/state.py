@@ -332,9 +332,17 @@ class ManagedRif(Struct, eq=False):
         self.timer_at = next((owed.due_at for owed in self.owed.values()), None)
 
 
+_OF_SITE = "site "
+
+
 def site_strategy(site: str) -> str:
     """Return the name of the strategy that starts the blocks of a site."""
-    return f"site {site}"
+    return f"{_OF_SITE}{site}"
+
+
+def is_of_site(strategy: str) -> bool:
+    """Return whether a strategy is that of the blocks of a site."""
+    return strategy.startswith(_OF_SITE)
 
 
 class ManagedJob(Struct, frozen=True):

@@ -140,3 +140,18 @@ def test_after_a_crash_one_that_ran_is_awaited_and_one_in_the_queue_gets_a_new_o
     queued = Rts(frozenset({"batch"}), limits)
     assert run(queued, (0.0, restored(fresh=True)))[0] == start(0, 4)
     assert queued.deadline() == math.inf
+
+
+@pytest.mark.parametrize(
+    ("host", "strategy", "why"),
+    [
+        ("hpc/b1", "batch", "hpc/b1: so blocks of sites are called; take a name without '/'"),
+        ("x", "site hpc", "there is no strategy 'site hpc'; there are: batch, local"),
+    ],
+)
+def test_blocks_of_sites_are_for_sites_alone(host: str, strategy: str, why: str) -> None:
+    machine = make()
+    machine.add_strategy("site hpc", math.inf)
+    asked = events.BootstrapAsked(1, (host,), strategy, 2, {}, 2)
+    assert run(machine, (0.0, asked)) == [actions.QuestionRefused(1, why)]
+    assert type(run(machine, (1.0, replace(asked, planned=True)))[0]) is actions.StartRif

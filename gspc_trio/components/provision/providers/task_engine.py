@@ -69,18 +69,18 @@ class TaskEngineProvider(Provider):
     options = ("address",)
 
     def _command(self, verb: str, *names: str) -> Command:
+        if not self.address:
+            raise BadRequest(f"{self.name} needs the address of its cluster, such as {self.name}://HOST:PORT")
+        if not _ADDRESS.fullmatch(self.address):
+            raise BadRequest(
+                f"{self.name} has no address {self.address!r}: write for example {self.name}://HOST:PORT"
+            )
         return (*self.helper, verb, self.address, *names)
 
     def submit(self, request: BatchRequest) -> Command:
         """See Provider."""
         if request.queue or request.account or request.arguments:
             raise BadRequest(f"{self.name} has no queues, no accounts, and no arguments")
-        if not _ADDRESS.fullmatch(self.address):
-            raise BadRequest(
-                f"{self.name} has no address {self.address!r}: write for example {self.name}://HOST:PORT"
-            )
-        if not self.address:
-            raise BadRequest(f"{self.name} needs the address of its cluster, such as {self.name}://HOST:PORT")
         return self._command("submit")
 
     def submit_input(self, request: BatchRequest) -> str:

@@ -77,7 +77,7 @@ from gspc_trio.protocol.plain import to_json
 
 log = logging.getLogger(__name__)
 
-BATCH_OPTIONS = ("queue", "account", "arguments", "shared", "python")
+BATCH_OPTIONS = ("queue", "account", "arguments", "shared", "python", "via")
 """Options of these strategies, besides those of the RIF."""
 
 STOP_S = 8.0
@@ -200,7 +200,8 @@ class BatchStrategy(Performer[SiteAction]):
 
     Options: ``queue`` (partition) and ``account``; ``arguments``, more for the command that submits;
     ``shared``, a directory that the nodes see, too (by default ``~/.gspc-trio``); ``python``, the interpreter
-    on the nodes; those of the RIF, of which the batch system gets ``time``, too; those of the provider.
+    on the nodes; ``via``, which counts where the provider is chosen; those of the RIF, of which the batch
+    system gets ``time``, too; those of the provider.
 
     Args:
         provider: knows the batch system.
@@ -237,6 +238,8 @@ class BatchStrategy(Performer[SiteAction]):
         check_options(order, *BATCH_OPTIONS, *RIF_OPTIONS, *self._provider.options)
         if not self._provider.is_here:
             check_reachable(order)
+        if not (order.cores or order.taken):
+            order = evolve(order, cores=await self._cores_of_a_node(order))
         if order.options.get("staging") != "swift" or "site_directory" in order.options:
             return await self._run_order(order)
         parent = order.options.get("shared") or str(Path.home() / SHARED_FOLDER)
@@ -248,6 +251,19 @@ class BatchStrategy(Performer[SiteAction]):
         async with self._sites.held(parent, evolve(wanted, options=own)) as directory:
             options = {**order.options, "site_directory": directory}
             return await self._run_order(evolve(order, options=options))
+
+    async def _cores_of_a_node(self, order: RifOrder) -> int:
+        """Return the cores of a node of a cluster that says so, where the user does not; else 0."""
+        assert order.enrolments is not None, "nothing at which the RIFs of a block enrol"
+        try:
+            if self._provider.size() is None:
+                return 0
+            self.host.begin(order.enrolments.start_soon)
+            return (await self.size())[1]
+        except BadRequest as error:
+            raise StrategyError(str(error)) from error
+        except (QueryFailed, OSError) as error:
+            raise StrategyError(f"{self._provider.name}: {error}") from error
 
     async def _run_order(self, order: RifOrder) -> str:
         """Have a block submitted whose site directory is known; see :meth:`run`."""

@@ -36,6 +36,7 @@ from gspc_trio.components.rts.messages import (
 from gspc_trio.components.rts.site_messages import (
     AddSite,
     BlockOutput,
+    BlockStatus,
     ChangeSite,
     EndBlock,
     GetBlockOutput,
@@ -164,6 +165,11 @@ class RunTimeSystem:
             check: with what the batch systems say of these, without asking for them.
         """
         return (await self.peer.call(ListSites(planned, check))).sites
+
+    async def blocks(self) -> tuple[BlockStatus, ...]:
+        """Return how the blocks are: those of all sites, then those that were started by hand."""
+        told = await self.peer.call(ListSites())
+        return (*(block for site in told.sites for block in site.blocks), *told.blocks)
 
     async def add_site(self, name: str, settings: Mapping[str, object]) -> None:
         """Ask for blocks at this site from now on, as tasks need them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -16,6 +18,7 @@ from gspc_trio.components.provision.batch import (
     request_of,
 )
 from gspc_trio.components.provision.blocks import SavedBlock
+from gspc_trio.components.provision.find import ProviderError, find_provider
 from gspc_trio.components.provision.planner import BlockPlan, NewBlock
 from gspc_trio.components.provision.shell.batch import OUTPUT_FILE, block_script
 from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, last_lines
@@ -23,11 +26,16 @@ from gspc_trio.components.provision.shell.commands import run_command
 from gspc_trio.components.provision.site_settings import ENGINE_OPTIONS, SiteSettings, written
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
-from gspc_trio.components.rts.site_messages import BlockStatus, SiteStatus, ThrottleStatus
+from gspc_trio.components.rts.site_messages import BlockOutput, BlockStatus, SiteStatus, ThrottleStatus
+from gspc_trio.components.rts.state import ManagedRif
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.similar import did_you_mean
 
 EXAMPLE = "BLOCK"
 """Stands for the name of a block, and of its directory, where there is none yet."""
+
+OVER_MAX = 100
+"""Blocks that are over of which it is kept what their jobs have printed last."""
 
 LINES_MAX = 100
 """Lines of what a batch job has printed that are told at most."""
@@ -188,3 +196,41 @@ async def printed(provider: Provider | None, block: SavedBlock) -> tuple[str, ..
     except OSError as error:
         return (f"cannot run {command[0]} here: {error.strerror}",)
     return () if result is None else tuple(result.output.splitlines()[-LINES_MAX:])
+
+
+def provider_by_hand(block_id: str, rif: ManagedRif | None) -> Provider | None:
+    """Return the provider of a block that somebody has started; None where none is known.
+
+    Args:
+        block_id: of the block.
+        rif: one of it, if there is one.
+    """
+    if rif is None or "/" in block_id:
+        return None
+    with suppress(ProviderError):  # a strategy may have a name of its own
+        return find_provider(rif.strategy, rif.options.get("via", ""), rif.options.get("address", ""))
+    return None
+
+
+class Outputs:
+    """What the batch jobs of blocks that are over have printed last.
+
+    Attributes:
+        over: block -> what is told of it.
+    """
+
+    def __init__(self) -> None:
+        self.over: dict[str, BlockOutput] = {}
+
+    def note(self, block_id: str, said: Sequence[str], reason: str) -> None:
+        """Keep it, and forget the oldest."""
+        self.over[block_id] = BlockOutput(tuple(said[-LINES_MAX:]), reason)
+        if len(self.over) > OVER_MAX:
+            del self.over[next(iter(self.over))]
+
+
+def no_block(block_id: str, names: Iterable[str]) -> str:
+    """Return what people are told of a block that is not there; ``names`` are."""
+    there = list(dict.fromkeys(names))
+    near, told = did_you_mean(block_id, there), ", ".join(there) or "none"
+    return f"there is no block {block_id}{near}; there are: {told}"

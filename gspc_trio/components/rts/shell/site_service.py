@@ -11,6 +11,7 @@ import trio
 
 from gspc_trio.components.rts.site_messages import (
     AddSite,
+    BlockStatus,
     ChangeSite,
     EndBlock,
     GetBlockOutput,
@@ -99,14 +100,20 @@ class SiteService:
 
     Args:
         load: returns what serves sites, given the throttles of all together; called for the first one.
+        by_hand: returns how the blocks are that are of no site.
 
     Attributes:
         is_attended: somebody can resume a site that has paused by itself: tasks wait for that.
     """
 
-    def __init__(self, load: Callable[[Mapping[str, int | None]], SiteRunner]) -> None:
+    def __init__(
+        self,
+        load: Callable[[Mapping[str, int | None]], SiteRunner],
+        by_hand: Callable[[], tuple[BlockStatus, ...]],
+    ) -> None:
         self.is_attended = True
         self._load = load
+        self._by_hand = by_hand
         self._runs: SiteRunner | None = None
 
     def open(self, throttles: Mapping[str, int | None] = MappingProxyType({})) -> SiteRunner:
@@ -151,7 +158,7 @@ class SiteService:
     def answer(self, call: IncomingCall, question: SiteQuestion) -> None:
         """Answer a client, now or when it is done."""
         if isinstance(question, ListSites) and self._runs is None:
-            call.reply(SiteList(()))
+            call.reply(SiteList((), self._by_hand()))
         else:
             self.open().answer(call, question)
 

@@ -27,7 +27,7 @@ from gspc_trio.components.provision.blocks import (
     SavedBlock,
     SavedSite,
 )
-from gspc_trio.components.provision.find import BUILT_IN, ProviderError, find_provider
+from gspc_trio.components.provision.find import ProviderError, find_provider, provider_names
 from gspc_trio.components.provision.score import SiteOutcome, outcome_of
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.site_events import (
@@ -72,10 +72,12 @@ from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.site_questions import (
-    LINES_MAX,
+    Outputs,
     check_request,
+    no_block,
     node_to_come,
     printed,
+    provider_by_hand,
     site_status,
     site_words,
     with_plan,
@@ -99,7 +101,6 @@ from gspc_trio.core.demand import DemandWanted, TaskDemand
 from gspc_trio.core.ids import Counter, GrantId, JobId, RifId, host_name
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
-from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.address import MemoryAddress, parse_address
@@ -113,10 +114,6 @@ OFFERED_NODES_MAX = 64
 
 OFFERED_CORES_MAX = 4096
 """Their cores, all together, unless one node has more."""
-
-
-OVER_MAX = 100
-"""Blocks that are over of which it is kept what their jobs have printed last."""
 
 
 class SiteHost(Protocol):
@@ -173,7 +170,7 @@ class SiteRuns(Performer[SitesAction]):
         self._open: dict[str, _Open] = {}
         self._strategies: dict[str, str] = {}
         self._providers: dict[str, Provider] = {}
-        self._over: dict[str, BlockOutput] = {}
+        self._outputs = Outputs()
         self._by_hand: set[str] = set()
         self._telling: set[JobId] = set()
         self._blocks_of_rifs: dict[RifId, str] = {}
@@ -213,7 +210,7 @@ class SiteRuns(Performer[SitesAction]):
         """Add a site; see SiteRunner. Its strategy may have been made."""
         strategy, unit_s, is_here = settings.provider, settings.blocks.time_unit_s, True
         provider: Provider | None = None
-        if self._host.machine.has_blocks(strategy) and strategy not in BUILT_IN:
+        if self._host.machine.has_blocks(strategy) and strategy not in provider_names():
             pass  # somebody has given the run-time system this strategy
         else:
             try:
@@ -319,17 +316,29 @@ class SiteRuns(Performer[SitesAction]):
             if question.planned or question.check:
                 self._host.start_soon(partial(self._answer_planned, call, question.check))
             else:
-                call.reply(SiteList(self._statuses()))
+                call.reply(SiteList(self._statuses(), self._host.blocks.by_hand()))
         elif isinstance(question, GetBlockOutput):
             self._host.start_soon(partial(self._answer_output, call, question.block_id))
         elif isinstance(question, EndBlock):
-            block_id = question.block_id
-            self._ask(lambda ask: BlockUnwanted(ask, block_id), answered)
+            self._end_block(question.block_id, answered)
         elif isinstance(question, ChangeSite):
             change, name = _CHANGES[question.change], question.site
             self._ask(lambda ask: change(ask, name), answered)
         else:
             self._answer_add(question, answered)
+
+    def _end_block(self, block_id: str, answered: Callable[[str], None]) -> None:
+        if block_id in self.machine.blocks:
+            self._ask(lambda ask: BlockUnwanted(ask, block_id), answered)
+        elif self._host.blocks.rifs(block_id):  # somebody has started it
+            self._host.start_soon(partial(self._end_by_hand, block_id, answered))
+        else:
+            by_hand = (block.block_id for block in self._host.blocks.by_hand())
+            answered(no_block(block_id, (*by_hand, *self.machine.blocks)))
+
+    async def _end_by_hand(self, block_id: str, answered: Callable[[str], None]) -> None:
+        await self._cancel(block_id)
+        answered("")
 
     def _answer_add(self, question: AddSite, answered: Callable[[str], None]) -> None:
         try:
@@ -374,22 +383,21 @@ class SiteRuns(Performer[SitesAction]):
                 ]
                 told = replace(told, planned=tuple(blocks))
             found.append(told)
-        call.reply(SiteList(tuple(found)))
+        call.reply(SiteList(tuple(found), self._host.blocks.by_hand()))
 
     async def _answer_output(self, call: IncomingCall, block_id: str) -> None:
         """Answer what the batch job of a block has printed."""
-        there = {block.block: block for block in self._host.saved_blocks()}
+        there, over = {block.block: block for block in self._host.saved_blocks()}, self._outputs.over
         if block_id in there:
-            provider = self._providers.get(block_id.partition("/")[0])
+            rif = next(iter(self._host.blocks.rifs(block_id)), None)
+            provider = self._providers.get(block_id.partition("/")[0]) or provider_by_hand(block_id, rif)
             call.reply(BlockOutput(await printed(provider, there[block_id])))
-        elif block_id in self._over:
-            call.reply(self._over[block_id])
+        elif block_id in over:
+            call.reply(over[block_id])
         elif block_id in self.machine.blocks:
             call.reply(BlockOutput(()))
         else:
-            names = dict.fromkeys((*there, *self.machine.blocks, *self._over))
-            words = f"there is no block {block_id}{did_you_mean(block_id, names)}"
-            call.fail(RtsError(f"{words}; there are: {', '.join(names) or 'none'}"))
+            call.fail(RtsError(no_block(block_id, (*there, *self.machine.blocks, *over))))
 
     # What it is told ----------------------------------------------------------------------------------------
 
@@ -424,7 +432,7 @@ class SiteRuns(Performer[SitesAction]):
 
     def has_told(self, host: str) -> bool:
         """Return whether people were told that the block is over of which this host is."""
-        return host.rpartition(".")[0] in self._over
+        return host.rpartition(".")[0] in self._outputs.over
 
     def _news(self, news: BlockNews) -> None:
         """Take what becomes of a block."""
@@ -440,9 +448,7 @@ class SiteRuns(Performer[SitesAction]):
             del self._open[block_id]
             for rif_id in known.rif_ids:
                 del self._blocks_of_rifs[rif_id]
-            self._over[block_id] = BlockOutput(news.said[-LINES_MAX:], news.reason)
-            if len(self._over) > OVER_MAX:
-                del self._over[next(iter(self._over))]
+            self._outputs.note(block_id, news.said, news.reason)
             outcome = SiteOutcome.HOPELESS if news.how == "hopeless" else None
             outcome = outcome_of(news.reason) if news.how == "refused" else outcome
             is_unclear = outcome is None and not known.rif_ids and news.said
@@ -459,7 +465,8 @@ class SiteRuns(Performer[SitesAction]):
 
     def _tell_of_others(self) -> None:
         """Tell the machine whether there are hosts that belong to no site."""
-        there = any(rif.block not in self._open for rif in self._host.machine.rifs)
+        rifs = (rif for rif in self._host.machine.rifs if rif.state is not RifState.FAILED)
+        there = any(rif.block not in self._open for rif in rifs)
         self._inbox.put(HostsThere(there))
 
     def _note(self, record: Record) -> None:

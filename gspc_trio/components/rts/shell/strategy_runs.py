@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from gspc_trio.components.provision.blocks import BlockNews, BlockOrder, BlockOver
+from gspc_trio.components.provision.blocks import BlockMoved, BlockNews, BlockOrder, BlockOver
 from gspc_trio.components.provision.strategy import (
     OutOfSight,
     RifOrder,
@@ -16,11 +16,13 @@ from gspc_trio.components.provision.strategy import (
     Strategy,
     StrategyError,
     come_up_times,
+    ends_in_s,
 )
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.components.rts.site_messages import BY_HAND, BlockStatus
 from gspc_trio.components.rts.state import ManagedRif, RifState
 from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.core.resources import MEMORY_CLASS
@@ -150,6 +152,7 @@ class Blocks:
         self._service = service
         self._runs = runs
         self._tell: dict[str, Callable[[BlockNews], None]] = {}
+        self._by_hand: dict[str, BlockMoved] = {}
 
     def add_strategy(self, name: str, strategy: Strategy) -> None:
         """Let blocks be opened by one more strategy, such as that of a site."""
@@ -169,7 +172,7 @@ class Blocks:
             tell: takes what becomes of it, in this task or another; ``BlockOver`` comes last, and always.
         """
         self._tell[order.block] = tell
-        asked = (order.block,), order.strategy, order.cores, dict(order.options), order.nodes
+        asked = (order.block,), order.strategy, order.cores, dict(order.options), order.nodes, True
 
         def answered(answer: actions.Answer | actions.QuestionRefused) -> None:
             if isinstance(answer, actions.QuestionRefused):
@@ -188,6 +191,15 @@ class Blocks:
         """Return the RIFs of a block that are there, or are to come, by node; not to be changed."""
         found = [rif for rif in self._service.machine.rifs if rif.block == block]
         return tuple(sorted(found, key=lambda rif: rif.node))
+
+    def by_hand(self) -> tuple[BlockStatus, ...]:
+        """Return how the blocks are that people have started, and no site."""
+        rifs: dict[str, list[ManagedRif]] = {}
+        for rif in self._service.machine.rifs:
+            if rif.block and "/" not in rif.block and rif.state is not RifState.FAILED:
+                rifs.setdefault(rif.block, []).append(rif)
+        now = trio.current_time()
+        return tuple(_status(block, found, self._by_hand.get(block), now) for block, found in rifs.items())
 
     async def suspend(self, block: str) -> None:
         """Give the block no more tasks, and end it with its last one; return when its RIFs are gone."""
@@ -217,5 +229,34 @@ class Blocks:
         tell = self._tell.get(news.block)
         if isinstance(news, BlockOver):
             self._tell.pop(news.block, None)
+            self._by_hand.pop(news.block, None)
         if tell is not None:
             tell(news)
+        elif isinstance(news, BlockMoved):  # nobody follows those of people
+            self._by_hand[news.block] = news
+
+
+def _status(block: str, rifs: Sequence[ManagedRif], moved: BlockMoved | None, now: float) -> BlockStatus:
+    """Return how a block is that somebody has started.
+
+    Args:
+        block: what it is called.
+        rifs: those of its nodes that are there, or are to come.
+        moved: what the batch system has said last.
+        now: the time.
+    """
+    up = [rif for rif in rifs if rif.state is RifState.UP]
+    left_s = max((left for rif in up if (left := rif.ends_in_s(now)) is not None), default=None)
+    state, detail = ("submitted", rifs[0].shown[1]) if moved is None else (moved.state, moved.reason)
+    return BlockStatus(
+        block,
+        "running" if up else state,
+        "" if up else detail,
+        rifs[0].nodes,
+        sum(resource.resource_class == "core" for rif in up for resource in rif.resources.values()),
+        ends_in_s(rifs[0].options) or 0.0,
+        len(up),
+        "" if moved is None else moved.job_id,
+        left_s,
+        BY_HAND,
+    )

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
-from gspc_trio.components.provision.strategy import RifOrder, Strategy
+from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.remote import Connect
 from gspc_trio.components.rts.shell.peers import RtsError
@@ -32,7 +32,7 @@ from gspc_trio.components.rts.shell.state_files import (
     open_state,
     starting_hosts,
 )
-from gspc_trio.components.rts.state import Limits, RifState, site_strategy
+from gspc_trio.components.rts.state import Limits, RifState, is_of_site, site_strategy
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import checked_cores
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_connection_file
@@ -204,7 +204,7 @@ async def open_system(
         network.instance = before.instance
         offered = {**_usual(searched=not only), **strategies(network), **_of_sites(settings, before.sites)}
         if settings.strategy not in offered:
-            there = ", ".join(sorted(offered))
+            there = ", ".join(sorted(name for name in offered if not is_of_site(name)))
             raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
 
         def prepare(service: RtsService) -> None:
@@ -256,7 +256,7 @@ def _issuer(folder: Path) -> Callable[[str], str]:
 
 
 BATCH_STRATEGIES = {
-    **{name: name for name in ("kubernetes", "mpi", "oar", "pbs", "slurm")},
+    **{name: name for name in ("dask", "kubernetes", "mpi", "oar", "pbs", "ray", "slurm")},
     "local-batch": "local",
 }
 """Strategies whose RIFs are batch jobs -> the provider that knows their batch system."""
@@ -275,6 +275,30 @@ class _Late:
 
     async def run(self, order: RifOrder) -> str:
         return await self._strategy.run(order)
+
+
+class BatchByHand:
+    """Starts the blocks that people ask for; their options say where, and who runs the commands there.
+
+    Args:
+        provider: name of the one that knows the batch system.
+    """
+
+    come_up_s = math.inf
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._there: dict[tuple[str, str], Strategy] = {}
+
+    async def run(self, order: RifOrder) -> str:
+        """See Strategy."""
+        via, address = where = order.options.get("via", ""), order.options.get("address", "")
+        if where not in self._there:
+            try:
+                self._there[where] = _load_batch(self._provider, via, address)
+            except ValueError as error:
+                raise StrategyError(str(error)) from error
+        return await self._there[where].run(order)
 
 
 def _load_ssh() -> Strategy:
@@ -391,10 +415,16 @@ async def _add_sites(settings: RtsSettings, service: RtsService, before: Sequenc
 def _usual(searched: bool) -> dict[str, Strategy]:
     """Return the usual strategies; those of installed packages take a while to find."""
     known: dict[str, Strategy] = find_strategies() if searched else {"local": LocalStrategy()}
-    batch = {
-        name: _Late(partial(_load_batch, provider), math.inf) for name, provider in BATCH_STRATEGIES.items()
-    }
-    return {**known, "ssh": _Late(_load_ssh), **batch}
+    batch = {**_offered_providers(known), **BATCH_STRATEGIES} if searched else BATCH_STRATEGIES
+    by_hand = {name: BatchByHand(provider) for name, provider in batch.items()}
+    return {**known, "ssh": _Late(_load_ssh), **by_hand}
+
+
+def _offered_providers(strategies: Mapping[str, Strategy]) -> dict[str, str]:
+    """Return the names of providers of installed packages that can be strategies, too."""
+    from gspc_trio.components.provision.find import BUILT_IN, provider_names
+
+    return {name: name for name in provider_names() if name not in BUILT_IN and name not in strategies}
 
 
 async def _start_first(

@@ -348,3 +348,16 @@ async def test_hosts_of_one_site_are_told_its_directory(world: World) -> None:
         assert isinstance(told[0], dict)
         assert told[0]["site_directory"].startswith(f"{world.shared}/site-")
         nursery.cancel_scope.cancel()
+
+
+async def test_a_cluster_that_says_how_large_it_is_gives_all_cores_of_a_node(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.system, "size", lambda: ("echo", "2 5"))
+    monkeypatch.setattr(world.system, "sized", lambda result: tuple(map(int, result.output.split())))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.strategy.run, evolve(world.order, cores=0))
+        await until(world.is_there)
+        assert world.system.request.cores == 5
+        assert (await world.enrol(0))["cores"] == 5
+        nursery.cancel_scope.cancel()

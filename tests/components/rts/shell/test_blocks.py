@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gspc_trio.components.provision.blocks import (
+    BlockMoved,
     BlockNews,
     BlockOrder,
     BlockOver,
@@ -20,10 +21,13 @@ from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.rts.messages import RifGone
 from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.rts.site_lines import describe_blocks
+from gspc_trio.components.rts.site_messages import EndBlock, ListSites
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.task import CORE
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import RemoteError
 from tests.components.rts.shell.support import RTS, Cluster, FakeRifs, one
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
@@ -134,3 +138,18 @@ async def test_a_block_of_a_strategy_that_has_none_is_over_at_once(cluster, auto
     cluster.service.blocks.open(BlockOrder("s/b1", "nope"), news.append)
     await trio.sleep(1)
     assert news == [BlockOver("s/b1", "refused", "there is no strategy 'nope'; there are: fake")]
+
+
+async def test_a_block_that_somebody_has_started_is_listed_and_can_be_cancelled(cluster, autojump_clock):
+    service = cluster.service
+    await service.bootstrap(["night"], "fake", 2, {"time": "10m"}, 2)
+    cluster.rifs.orders[0].enrolments.tell(BlockMoved("night", "running", "17", "", "job 17 runs"))
+    async with cluster.network.connect(RTS, role="control", name="c", expect="rts") as client:
+        (block,) = (await client.call(ListSites())).blocks
+        line = "night is running, batch job 17, 2 of 2 nodes up, 4 cores, 600 s, started by hand"
+        assert list(describe_blocks([block])) == [line]
+        with pytest.raises(RemoteError, match=r"no block nigth.*there are: night"):
+            await client.call(EndBlock("nigth"))
+        await client.call(EndBlock("night"))
+        assert (await client.call(ListSites())).blocks == ()
+    assert service.blocks.rifs("night") == ()

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
+from gspc_trio.cli import jobserver
 from gspc_trio.cli import rts as commands
 from gspc_trio.components.embed import open_rts
+from gspc_trio.components.provision.find import BUILT_IN
 from gspc_trio.components.provision.site_settings import sites_of
 from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 from gspc_trio.components.rts.shell.peers import RtsError
-from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings
+from gspc_trio.components.rts.shell.system import BATCH_STRATEGIES, BatchByHand, RtsOptions, RtsSettings
 from gspc_trio.protocol.listening import BadSetting
 
 OF_THE_COMMAND = {"connection_file", "verbose", "log_json"}
@@ -63,7 +66,7 @@ def test_the_command_has_the_same_defaults() -> None:
         ({"data_bytes": "4GiB"}, "data_bytes='4GiB': this is no number of bytes, 0 or more"),
         (
             {"strategy": "slrum"},
-            "strategy='slrum': there is no such strategy; there are: embedded, fog",
+            "strategy='slrum': there is no such strategy; there are: dask, embedded, fog",
         ),
         ({"tls": True}, "tls=True: certificates are kept beside the file to publish, or in the state"),
     ],
@@ -125,3 +128,25 @@ async def test_a_strategy_of_the_program_is_told_all_of_its_hosts(tmp_path: Path
             raise AssertionError("it came up")
     options = {"directory": str(tmp_path), "memory": "4096", "thick": "very"}
     assert sorted(fog.asked) == [("a", options), ("b", options)]
+
+
+def test_the_commands_take_the_address_of_a_cluster_in_place_of_a_file() -> None:
+    address = "dask://host:1"
+    for app, words in ((commands.app, ["start"]), (jobserver.app, ["run", __file__])):
+        _, bound, _ = app.parse_args([*words, "--sites", address])
+        wanted = RtsSettings(sites=bound.arguments["sites"]).checked().sites
+        assert wanted == sites_of({"dask": {"provider": "dask", "address": address}})
+
+
+def test_each_batch_system_can_be_asked_by_hand_too() -> None:
+    assert set(BATCH_STRATEGIES.values()) == set(BUILT_IN)
+
+
+async def test_what_starts_blocks_by_hand_is_told_where_the_batch_system_is() -> None:
+    order = RifOrder("r1", 1, "h", 1, {}, ("wss://192.0.2.1:1",), b"", block="h")
+    for options, why in [
+        ({"via": "login"}, "via 'login': commands can run on another host by ssh: write ssh:HOST"),
+        ({"address": "tcp://x:1"}, "there is no option 'address'; there are: account"),
+    ]:
+        with pytest.raises(StrategyError, match=why):
+            await BatchByHand("slurm").run(evolve(order, options=options))
