@@ -164,12 +164,24 @@ def _svg(drawing: Drawing) -> str:
     program = shutil.which("dot")
     if program is not None:
         given = dot_of(drawing)
-        done = subprocess.run(
-            [program, "-Tsvg"], input=given, capture_output=True, text=True, check=False, timeout=DOT_S
-        )
+        try:
+            with interruptible():
+                done = subprocess.run(
+                    [program, "-Tsvg"],
+                    input=given,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=DOT_S,
+                )
+        except subprocess.TimeoutExpired as error:
+            raise CommandError(
+                f"{program} takes more than {DOT_S} s for {len(drawing.nodes):,} places and transitions: "
+                "write a .dot file, and draw it by another program of Graphviz, such as sfdp"
+            ) from error
         if done.returncode == 0:
             return done.stdout
-        raise CommandError(f"dot cannot draw it: {done.stderr.strip()[:500]}")
+        raise CommandError(f"{program} cannot draw it: {done.stderr.strip()[:500]}")
     from gspc_trio.workflow.formats.svg import svg_of
 
     try:

@@ -61,6 +61,23 @@ def test_a_net_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert net.with_suffix(suffix).read_text().startswith(beginning)
 
 
+def test_graphviz_that_fails_or_takes_too_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, dot = tmp_path / "net.pnml", tmp_path / "dot"
+    net.write_text(NET)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for script, said in (
+        ("exec sleep 60", "dot takes more than 0.05 s for 2 "),
+        ("echo no >&2; false", "it: no$"),
+    ):
+        dot.write_text(f"#!/bin/sh\n{script}\n")
+        dot.chmod(0o755)
+        monkeypatch.setattr("gspc_trio.cli.pictures.DOT_S", 0.05 if "sleep" in script else 60)
+        with pytest.raises(CommandError, match=said):
+            draw(net, net.with_suffix(".svg"))
+
+
 def test_a_net_that_never_ends_is_drawn_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
