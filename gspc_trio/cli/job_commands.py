@@ -14,7 +14,8 @@ import trio
 from cyclopts import Parameter
 
 from gspc_trio.cli.arguments import Task
-from gspc_trio.cli.common import CommandError, print_json, running_connection
+from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
+from gspc_trio.cli.pictures import RECORDS_SUFFIX, write_report
 from gspc_trio.components.job.messages import (
     GetJobStatus,
     GetOutput,
@@ -274,12 +275,33 @@ def print_log(job: EndedJob, task: int | None) -> None:
         print(line.text, file=sys.stderr if line.stderr else sys.stdout)
 
 
-async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
-    """Print the results of a job that is over: what its report has printed, or its output values.
+async def report(
+    job: Annotated[
+        str,
+        Parameter(help="Id of the job, as gspc-jobserver list shows it; with --output, a file of records."),
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        Parameter(alias="-o", help="Write a page of HTML about recorded runs, e.g. out.html."),
+    ] = None,
+    rts: RunningFile = None,
+    json: Json = False,
+) -> int:
+    """Print the results of a job that is over, or write a page about a recorded run.
 
-    The exit status is 1 if the job failed or was stopped, or if its report failed. Of many or large
-    values the first are kept; gspc-jobserver run --output FILE writes all of them.
+    The results are what its report has printed, or its output values. The exit status is 1 if the job failed
+    or was stopped, or if its report failed. Of many or large values the first are kept;
+    gspc-jobserver run --output FILE writes all of them.
+
+    The page (--output) needs no network: how busy the workers were, what each did and when, failures with
+    their output, the slowest tasks and the critical path. Records are written by run --records FILE.
     """
+    if output is not None:
+        write_report(Path(job), output)
+        return 0
+    if job.endswith(RECORDS_SUFFIX):
+        raise UsageError(f"{job}: of records a page is written: add --output out.html")
     async with join_rts(running_connection(rts)) as system:
         ended = await system.ended_job(job)
     if json:

@@ -1,15 +1,15 @@
-"""``gspc-jobserver convert`` and ``draw``: workflow files in other formats, and pictures of them."""
+"""``gspc-jobserver convert`` and ``draw``, and reports: workflows and records as other files."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -34,8 +34,14 @@ from gspc_trio.workflow.formats.format import (
 )
 from gspc_trio.workflow.formats.python_file import python_of
 
+if TYPE_CHECKING:
+    from gspc_trio.reports.run import RecordedRun
+
 RECORDS_SUFFIX = ".jsonl"
 """With which files of records end."""
+
+TRACE, TRACE_ENDING = "trace", "trace.json"
+"""The format of timelines that trace viewers read, and how the names of such files end."""
 
 DOT_S = 60
 """How long Graphviz may take for a picture."""
@@ -59,16 +65,20 @@ def convert(
     Parameters
     ----------
     workflow
-        A workflow file of any format, or records of a run (.jsonl), which become WfFormat.
+        A workflow file of any format, or records of a run (.jsonl), which become WfFormat (.json) or a
+        timeline for Perfetto and other trace viewers (trace.json).
     output
         The file to write; its suffix says the format.
     settings
         As run takes them.
     to
-        Format of the output, where its suffix does not say it.
+        Format of the output, where its suffix does not say it; trace for a timeline.
     """
     if output.exists() and output.samefile(workflow):
         raise UsageError(f"{output} is the workflow file itself")
+    if to == TRACE or (not to and output.name.lower().endswith(TRACE_ENDING)):
+        write_trace_events(workflow, output)
+        return 0
     written = _written(workflow, settings or [], reading_of(reading), _target(output, to))
     lost = gathered(written.lost)
     for line in lost[:PROBLEMS_SHOWN_MAX]:
@@ -120,6 +130,57 @@ def _records(path: Path) -> Iterator[Record]:
             except BadRecordLine as error:
                 if line.endswith(b"\n"):
                     raise WorkflowFileError(f"{path}:{number}: {error}") from error
+
+
+def _recorded_run(path: Path) -> RecordedRun:
+    from gspc_trio.reports.run import NoTasks, recorded_run
+
+    try:
+        with interruptible():
+            return recorded_run(_records(path))
+    except NoTasks as error:
+        raise WorkflowFileError(f"{path}: {error}") from error
+
+
+def write_trace_events(records: Path, output: Path) -> None:
+    """Write the timeline of a recorded run in Trace Event format.
+
+    Raises:
+        WorkflowFileError: the records cannot be read, or tell of no task.
+        CommandError: the file cannot be written.
+    """
+    from gspc_trio.reports.trace_event import trace_lines
+
+    if records.suffix.lower() != RECORDS_SUFFIX:
+        raise UsageError(f"{records}: a timeline is written of records ({RECORDS_SUFFIX}), see run --records")
+    _write(output, trace_lines(_recorded_run(records)))
+
+
+def write_report(records: Path, output: Path) -> None:
+    """Write a page of HTML about a recorded run.
+
+    Raises:
+        WorkflowFileError: the records cannot be read, or tell of no task.
+        CommandError: the file cannot be written.
+    """
+    from gspc_trio.reports.page import report_page
+
+    if output.exists() and records.exists() and output.samefile(records):
+        raise UsageError(f"{output} is the file of records itself")
+    run = _recorded_run(records)
+    _write(output, [report_page(run, records.name.removesuffix(RECORDS_SUFFIX), _local_time)])
+
+
+def _write(output: Path, lines: Iterable[str]) -> None:
+    try:
+        with output.open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise CommandError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _local_time(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _size_bytes(path: str) -> int | None:

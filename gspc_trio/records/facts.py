@@ -43,6 +43,8 @@ class TaskChanged(Struct, frozen=True):
         started_s, duration_s: wall-clock start and seconds of compute, where known.
         staged_s: of an attempt that was staged, wall-clock times: stage-in began, it ended, stage-out began,
             it ended; 0 for what was not. Otherwise empty.
+        moved: (host, bytes, seconds) for data that its worker fetched from another host.
+        output: the end of what it printed, of a task that failed.
     """
 
     at_s: float
@@ -56,6 +58,8 @@ class TaskChanged(Struct, frozen=True):
     started_s: float = 0.0
     duration_s: float = 0.0
     staged_s: tuple[float, ...] = ()
+    moved: tuple[tuple[str, int, float], ...] = ()
+    output: str = ""
 
 
 class TaskFlow(Struct, frozen=True):

@@ -65,6 +65,10 @@ def record_fields(record: Record) -> dict[str, object]:
         }
         if record.staged_s:
             fields["staged_s"] = list(record.staged_s)
+        if record.moved:
+            fields["moved"] = record.moved
+        if record.output:
+            fields["output"] = record.output
         return fields
     data: dict[str, object] = {"record": type(record).__name__}
     for name in _FIELDS[type(record)]:

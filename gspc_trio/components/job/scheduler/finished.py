@@ -78,7 +78,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
             actions.append(
                 TaskChanged(
                     now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",
-                    outcome.started_s, outcome.duration_s, outcome.staged_s,
+                    outcome.started_s, outcome.duration_s, outcome.staged_s, outcome.moved,
                 )
             )  # fmt: skip
     if measured:

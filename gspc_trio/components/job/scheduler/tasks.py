@@ -35,6 +35,9 @@ _READY = TaskState.READY
 FROM_CACHE = "from the cache"
 """What people are told of a task whose result a cache had."""
 
+OUTPUT_BYTES_MAX = 2_000
+"""So much of the end of what a failed task has printed is recorded."""
+
 
 def add(state: SchedulerState, event: TasksReady) -> None:
     """Take in tasks that became ready."""
@@ -157,12 +160,19 @@ def end(
     if state.recording or final is TaskState.FAILED:
         record = TaskChanged(
             state.now, state.job, task.task_id, final, entry.tries, task.name, resource_id, detail,
-            outcome.started_s, outcome.duration_s, outcome.staged_s,
+            outcome.started_s, outcome.duration_s, outcome.staged_s, outcome.moved,
+            _last_output(outcome) if final is TaskState.FAILED else "",
         )  # fmt: skip
         if final is TaskState.FAILED:
             state.sums.failed(record)
         if state.recording:
             state.actions.append(record)
+
+
+def _last_output(outcome: Outcome) -> str:
+    """Return the end of what an attempt printed, errors last."""
+    printed = b"\n".join(text.rstrip() for text in (outcome.stdout, outcome.stderr) if text.strip())
+    return printed[-OUTPUT_BYTES_MAX:].decode("utf-8", "replace")
 
 
 def ended_unsent(state: SchedulerState, event: EndedUnsent) -> None:
