@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
+    from gspc_trio.executor.trio_pool import PoolResults, TaskPool, open_pool
     from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
     from gspc_trio.iml.layout import Layout, replicated, striped
     from gspc_trio.iml.shell.layer import open_iml
@@ -79,6 +80,7 @@ _HOMES = {
     "NoNamedData": "gspc_trio.core.published",
     "NotAnswered": "gspc_trio.components.job.shell.streams",
     "NoRoom": "gspc_trio.iml.errors",
+    "PoolResults": "gspc_trio.executor.trio_pool",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
     "Resources": "gspc_trio.components.rts.shell.acquire",
@@ -92,6 +94,7 @@ _HOMES = {
     "TaskFailed": "gspc_trio.executor",
     "TaskFuture": "gspc_trio.executor",
     "TaskOptions": "gspc_trio.core.task",
+    "TaskPool": "gspc_trio.executor.trio_pool",
     "UnknownName": "gspc_trio.iml.errors",
     "WorkAhead": "gspc_trio.policies.lookahead",
     "Workflow": "gspc_trio.workflow.definition",
@@ -109,6 +112,7 @@ _HOMES = {
     "open_iml": "gspc_trio.iml.shell.layer",
     "open_job": "gspc_trio.components.embed",
     "open_launcher": "gspc_trio.components.launcher.shell.service",
+    "open_pool": "gspc_trio.executor.trio_pool",
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
     "open_worker": "gspc_trio.components.rts.shell.direct",
@@ -154,6 +158,7 @@ __all__ = [
     "NoNamedData",
     "NoRoom",
     "NotAnswered",
+    "PoolResults",
     "Program",
     "Requirement",
     "Resources",
@@ -167,6 +172,7 @@ __all__ = [
     "TaskFailed",
     "TaskFuture",
     "TaskOptions",
+    "TaskPool",
     "UnknownName",
     "WorkAhead",
     "Workflow",
@@ -185,6 +191,7 @@ __all__ = [
     "open_iml",
     "open_job",
     "open_launcher",
+    "open_pool",
     "open_resources",
     "open_rts",
     "open_worker",

@@ -1,4 +1,4 @@
-"""Blocking facade: ``concurrent.futures`` for people without trio.
+"""Calls of functions as tasks: ``concurrent.futures`` for people without trio, and a pool for those with.
 
     from gspc_trio import Executor
 

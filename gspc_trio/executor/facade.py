@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,9 @@ from itertools import islice
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
@@ -41,15 +42,6 @@ if TYPE_CHECKING:
     from gspc_trio.policies.scheduling import SchedulingPolicy
 
 T = TypeVar("T")
-
-FAILED_MAX = 100
-"""Failed tasks that are remembered, for whoever looks at the job: its graph of tasks has forgotten them."""
-
-
-def _is_watched() -> bool:
-    """Whether a person sees what this program prints: in a terminal, or in a notebook."""
-    streams = (sys.stdout, sys.stderr)
-    return "ipykernel" in sys.modules or any(stream is not None and stream.isatty() for stream in streams)
 
 
 def _flush_after_cells(loop: Loop) -> None:
@@ -152,19 +144,14 @@ class Executor(ExecutorInterface):
         self._codes = CodeTable()
         with _early_template(is_running or sites is not None) as template, collector_paused():
             # Not at the top: each compute process imports the program, which imports this module.
-            from gspc_trio.components.embed import process_key
-            from gspc_trio.components.job.shell.server import JobSettings
+            from gspc_trio.executor.call_table import call_settings, output_mode
             from gspc_trio.executor.loop import Loop
             from gspc_trio.policies.scheduling import find_policy
 
-            settings = JobSettings(
-                f"executor-{os.getpid()}",
-                keep_going=True,
-                fate=False,
+            settings = replace(
+                call_settings("executor"),
                 threads=threads,
-                failed_max=FAILED_MAX,
                 data=_layer(iml),
-                process_key=process_key(),
                 priority=priority,
                 policy=find_policy(policy),
                 large_bytes_min=_size(large_bytes_min),
@@ -179,7 +166,7 @@ class Executor(ExecutorInterface):
             }
             if sites is not None:
                 opening["sites"] = _checked_sites(sites, is_running)
-            mode = _output_mode(output)
+            mode = output_mode(output)
             self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode, template)
         self._loop.start()
         if mode == "show":
@@ -412,21 +399,6 @@ def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:
             "sites have no meaning beside a running run-time system: add them with gspc-rts site add"
         )
     return sites
-
-
-def _output_mode(output: OutputMode | None) -> OutputMode:
-    """Return what becomes of what tasks print.
-
-    Raises:
-        ValueError: it is none of the modes.
-    """
-    from gspc_trio.components.job.shell.output import OutputMode
-
-    mode = output or ("show" if _is_watched() else "keep")
-    if mode not in get_args(OutputMode):
-        offered = ", ".join(map(repr, get_args(OutputMode)))
-        raise ValueError(f"output={output!r}: it is one of {offered}, or None")
-    return mode
 
 
 def _layer(iml: Path | str | None) -> DataLayer | None:

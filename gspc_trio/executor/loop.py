@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -17,15 +16,14 @@ import trio
 
 from gspc_trio.components.embed import open_prepared_rts, open_rts
 from gspc_trio.components.job.cache import CacheCounts
-from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import Flush, OutputMode, print_lines, treat_output
-from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.job.shell.server import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
-from gspc_trio.compute.channel import INITIALIZER
-from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
+from gspc_trio.core.task import Shape
+from gspc_trio.executor.call_table import CallTable, capacity, count_resources
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
     PENDING,
@@ -37,11 +35,8 @@ from gspc_trio.executor.futures import (
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
-from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
-from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
-
-_standard_log = logging.getLogger("concurrent.futures")
-"""Where programs look that know the standard executors."""
+from gspc_trio.workflow.failures import ExecutorBroken
+from gspc_trio.workflow.graph import Ref
 
 TAKEN_MAX = 2_000
 """Calls taken at a time; the first of very many then run while the others are taken."""
@@ -50,9 +45,6 @@ STOP_S = 10.0
 """How long an interrupted executor may take to stop what runs; then it is left behind."""
 
 _CLOSED = RuntimeError("the run-time system was closed")
-
-_FINISHED, _CANCELLED = TaskState.FINISHED, TaskState.CANCELLED
-_READY = TaskState.READY
 
 
 class RtsOptions(TypedDict):
@@ -104,8 +96,8 @@ class Loop:
         self._tune_gc = tune_gc
         self._output = output
         self._template = template
-        self._graph = TaskGraph()
-        self._futures: dict[int, SomeTaskFuture] = {}
+        self._table: CallTable[SomeTaskFuture] = CallTable("executor", self._break)
+        self._graph, self._futures = self._table.graph, self._table.receivers
         self._calls: deque[Call] = deque()
         self._cancelled: deque[SomeTaskFuture] = deque()
         self._parked: dict[Call, None] = {}
@@ -113,7 +105,6 @@ class Loop:
         self._waking = False
         self._closed = False
         self._closing = False
-        self._stopped = False
         self._broken: BaseException | None = None
         self._why = ""
         self._resources: dict[str, int] = {}
@@ -223,8 +214,7 @@ class Loop:
 
     def capacity(self, shape: Shape) -> int:
         """Return how many tasks of a shape could run at a time when the executor was made; at least 1."""
-        needed = Counter(requirement.resource_class for requirement in shape.requirements)
-        return max(1, min(self._resources.get(name, 0) // number for name, number in needed.items()))
+        return capacity(self._resources, shape)
 
     def cache_counts(self) -> CacheCounts:
         """Return what the job's cache was good for so far."""
@@ -360,26 +350,18 @@ class Loop:
         self._thread_id = threading.get_ident()
         async with opening as rts:
             try:
-                async with run_job(
-                    self._graph,
-                    self._codes.data,
-                    dict,
-                    rts,
-                    self._settings,
-                    open_ended=True,
-                    on_done=self._done,
-                ) as job:
-                    self.job = job
-                    self._resources = await _count_resources(rts)
+                async with self._table.run(self._codes.data, rts, self._settings) as job:
+                    self.job = self._table.job = job
+                    self._resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
-                    if self._stopped or self._closed:
+                    if self._table.is_stopped or self._closed:
                         self._stop()
                     self._up.set()
                     async with treat_output(job, self._output, print_lines) as self._flush:
                         result = await wait_ended(job, rts)
-                    if self._was_stopped:
-                        self._why = self._describe_stop()
-                    elif not (self._closing or self._stopped):
+                    if self._table.was_stopped:
+                        self._why = self._table.describe_stop()
+                    elif not (self._closing or self._table.is_stopped):
                         self._why = result.detail
             except* JobFailed:
                 pass  # some of its tasks failed, which their futures say
@@ -394,7 +376,7 @@ class Loop:
         for _ in range(min(len(calls), TAKEN_MAX)):
             self._add(calls.popleft())
         if cancelled:
-            self._cancel_tasks(cancelled)
+            self._table.cancel([future._task_id for future in cancelled])
         self.job.look()
         if calls or self._closing:
             with self._lock:
@@ -439,75 +421,17 @@ class Loop:
             self._calls.append(call)
             self._wake()
 
-    def _done(self, done: TaskDone) -> None:
-        future = self._futures.pop(done.task_id, None)
-        if future is None:
-            return
-        if done.state is _FINISHED:
-            future.finish(done.outcome.values[0][0])  # decoded in the caller's thread
-        elif self._was_stopped and (done.state is _CANCELLED or done.outcome.attempt == 0):
-            future.fail(ExecutorBroken(self._describe_stop(" before the task ended")))
-        elif done.state is _CANCELLED:
-            future.give_up()
-        else:
-            error = done.outcome.error
-            if error is not None and error.kind == INITIALIZER:
-                future.fail(self._initializer_failed(error))
-            else:
-                assert self.job is not None
-                future.fail(exception_of(error, self.job.last_attempt(done)))
-
-    def _initializer_failed(self, error: TaskError) -> ExecutorBroken:
-        """The initializer fails in a process: as with the standard executors, that is the end."""
-        reason = ExecutorBroken(f"the initializer failed: {error.message}")
-        reason.__cause__ = RemoteTraceback(error.traceback)
-        if self._broken is None:
-            _standard_log.critical("Exception in initializer:\n%s", error.traceback or error.message)
-            self._break(reason)
-        return reason
-
-    def _break(self, reason: ExecutorBroken) -> None:
-        """Stop now; whatever has not ended fails."""
+    def _break(self, reason: ExecutorBroken) -> bool:
+        """Stop now; whatever has not ended fails. Return False if it has broken before."""
         with self._lock:
             if self._broken is not None:
-                return
+                return False
             self._broken = reason
         self._why = str(reason)
         self._end_all(reason)
         assert self.job is not None
         self.job.stop(self._why)
-
-    @property
-    def _was_stopped(self) -> bool:
-        """Whether somebody else, a client of the job, has stopped it."""
-        return not self._stopped and self.job is not None and bool(self.job.machine.stopped_for)
-
-    def _describe_stop(self, when: str = "") -> str:
-        assert self.job is not None
-        job = self.job
-        return f"the executor's job {job.job_id} was stopped{when}: {job.machine.stopped_for}"
-
-    def _cancel_tasks(self, futures: Iterable[SomeTaskFuture]) -> None:
-        """End the tasks of cancelled futures: those that the scheduler has not seen in the graph alone."""
-        assert self.job is not None
-        task_ids = [future._task_id for future in futures if future._task_id in self._futures]
-        submitted = []
-        for task_id in task_ids:
-            if task_id not in self._graph:
-                continue  # it has failed through another one
-            if self._graph.state(task_id) is _READY:
-                del self._futures[task_id]
-                for failed in self._graph.cancelled(task_id):
-                    self._failed_through(failed)
-            else:
-                submitted.append(task_id)
-        if submitted:
-            self.job.cancel(submitted)
-
-    def _failed_through(self, failed: FailedThrough) -> None:
-        future = self._futures.pop(failed.task_id, None)
-        if future is not None:
-            future.fail(exception_of(failed.error, LastAttempt(failed.name)))
+        return True
 
     def _close(self, cancel_waiting: bool) -> None:
         assert self.job is not None
@@ -519,7 +443,7 @@ class Loop:
             waiting = [future for task_id, future in self._futures.items() if not running(task_id)]
             for future in (*waiting, *(call.future for call in self._parked)):
                 future.give_up()
-            self._cancel_tasks(waiting)
+            self._table.cancel([future._task_id for future in waiting])
         self._finish_closing()
 
     def _finish_closing(self) -> None:
@@ -529,7 +453,7 @@ class Loop:
             self.job.close()
 
     def _stop(self) -> None:
-        self._stopped = True
+        self._table.is_stopped = True
         if self.job is not None:
             for call in (*self._calls, *self._parked):
                 call.future.give_up()
@@ -539,18 +463,9 @@ class Loop:
 
     def _end_all(self, reason: BaseException) -> None:
         """No future may wait for ever."""
-        error = ExecutorBroken(f"the executor ended before the task did: {reason}")
-        error.__cause__ = reason.__cause__
         for call in (*self._calls, *tuple(self._parked)):
-            call.future.fail(error)
-        for future in tuple(self._futures.values()):
-            future.fail(error)
-
-
-async def _count_resources(rts: RunTimeSystem) -> dict[str, int]:
-    """Return resource class -> number of them."""
-    classes = (await rts.status()).classes
-    return {name: resources.total for name, resources in classes.items()}
+            call.future.fail(self._table.ended_before(reason))
+        self._table.fail_all(reason)
 
 
 def _first_of(error: BaseException) -> BaseException:

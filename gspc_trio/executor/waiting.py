@@ -50,27 +50,33 @@ async def tell_waiting(
             return
 
 
-async def wait_ended(job: Job, rts: RunTimeSystem) -> JobResult:
-    """Wait for the end of the job; meanwhile it is said on a terminal why its tasks wait, when they do."""
+async def wait_ended(job: Job, rts: RunTimeSystem, who: str = "gspc_trio.Executor") -> JobResult:
+    """Wait for the end of the job; meanwhile it is said on a terminal why its tasks wait, when they do.
+
+    Args:
+        job: which job.
+        rts: where it runs.
+        who: says it.
+    """
     is_seen = sys.stderr is not None and sys.stderr.isatty()
     async with open_scope() as nursery:
         if is_seen:
-            nursery.start_soon(_tell_waiting, job, rts)
+            nursery.start_soon(_tell_waiting, job, rts, who)
         result = await job.wait_ended()
         nursery.cancel_scope.cancel()
     if is_seen and result.cache is not None:
-        _tell(job, str(result.cache))
+        _tell(who, job, str(result.cache))
     return result
 
 
-async def _tell_waiting(job: Job, rts: RunTimeSystem) -> None:
+async def _tell_waiting(job: Job, rts: RunTimeSystem, who: str) -> None:
     async def why() -> str:
         waiting = await rts.explain(job.job_id)
         return f"waits for {waiting[0].shape}: {waiting[0].reason}" if waiting else ""
 
     with suppress(RemoteError, PeerGone):
-        await tell_waiting(job.machine.counts, why, lambda reason: _tell(job, reason))
+        await tell_waiting(job.machine.counts, why, lambda reason: _tell(who, job, reason))
 
 
-def _tell(job: Job, text: str) -> None:
-    print(f"gspc_trio.Executor: {job.job_id} {text}", file=sys.stderr, flush=True)
+def _tell(who: str, job: Job, text: str) -> None:
+    print(f"{who}: {job.job_id} {text}", file=sys.stderr, flush=True)
