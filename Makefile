@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick cpython lab engines browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick cpython lab engines bridges browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -41,6 +41,13 @@ engines: $(VENV)/.test-installed
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask]'
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
 	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile tests/engines
+
+# Bridges to tools of others, with these; what cannot be installed is skipped, saying so.
+BRIDGES := joblib scikit-learn
+
+bridges: $(VENV)/.test-installed
+	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$package" || true; done
+	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile -k bridges tests/bridges tests/docs/test_snippets.py
 
 # gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.
 browser: $(VENV)/.test-installed

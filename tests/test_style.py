@@ -34,7 +34,18 @@ ORDER = (
     *("components.provision", "components.launcher", "components.wire", "policies"),
     *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
-    *("components.launcher.shell", "components", "executor", "study", "", "tui", "reports", "cli", "testing"),
+    *(
+        "components.launcher.shell",
+        "components",
+        "executor",
+        "integrations",
+        "study",
+        "",
+        "tui",
+        "reports",
+        "cli",
+        "testing",
+    ),
 )
 """Each may import itself and those before it. A module is in the place with the longest name that fits; "" is
 what programs import as ``gspc_trio``."""

@@ -68,3 +68,14 @@ def collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def missing_extra(what: str, package: str, extra: str) -> str:
+    """Return the message for something that needs a package that is not installed.
+
+    Args:
+        what: that needs it, for people.
+        package: its name.
+        extra: of this distribution, which has it.
+    """
+    return f'{what} needs the package {package}: pip install "gspc-trio[{extra}]"'

@@ -297,6 +297,20 @@ class Executor(ExecutorInterface):
         futures = calls.submit(islice(items, buffersize))
         return results_as_read(futures, lambda: calls.submit(islice(items, 1)), deadline)
 
+    def share(self, value: T) -> TaskFuture[T]:
+        """Return a future that has ended with a value, to be an argument of many tasks.
+
+        The value is encoded once. In an executor with a memory layer (``data_bytes``, ``iml``, ``rts``) a
+        large one lies once in shared memory, read-only, until the future and the tasks with it are gone.
+
+        Raises:
+            BadValue: it cannot be sent to another process.
+            RuntimeError: the executor belongs to the process that this one was forked from.
+        """
+        future: TaskFuture[T] = TaskFuture(self._loop)
+        future.finish(self._encode(value))
+        return future
+
     def publish(self, name: str, value: object) -> None:
         """Keep a value in the executor's memory layer under a name; tasks read it with ``read_published``.
 

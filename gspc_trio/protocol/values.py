@@ -11,9 +11,12 @@ encoded value; or what a view is to be of.
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
 import sys
-from collections.abc import Callable, Sequence, Set
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, NoReturn, TypeAlias
 
@@ -221,6 +224,27 @@ def pickle_with(value: object, buffers: list[memoryview] | None = None) -> bytes
     return _cloudpickle(value, buffers) if b"__main__" in data or modules_by_value() else data
 
 
+def pickle_reduced(value: object, reducers: Mapping[type, Callable[[Any], Any]]) -> bytes:
+    """Return a pickle of a value in which some types are reduced in another way.
+
+    Args:
+        value: what to pickle.
+        reducers: type -> what ``__reduce__`` of its objects is to return.
+
+    Raises:
+        BadValue: it cannot be pickled, not by cloudpickle either.
+    """
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, protocol=5)
+    pickler.dispatch_table = {**copyreg.dispatch_table, **reducers}
+    try:
+        pickler.dump(value)
+    except RAISED_BY_USERS:
+        return _cloudpickle(value, None, reducers)
+    data = stream.getvalue()
+    return _cloudpickle(value, None, reducers) if b"__main__" in data or modules_by_value() else data
+
+
 def modules_by_value() -> Set[str]:
     """Return the names of modules that the user wants to be pickled instead of imported elsewhere.
 
@@ -242,7 +266,11 @@ def _taker(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
     return take
 
 
-def _cloudpickle(value: object, buffers: list[memoryview] | None) -> bytes:
+def _cloudpickle(
+    value: object,
+    buffers: list[memoryview] | None,
+    reducers: Mapping[type, Callable[[Any], Any]] | None = None,
+) -> bytes:
     import cloudpickle
 
     take = None
@@ -250,14 +278,19 @@ def _cloudpickle(value: object, buffers: list[memoryview] | None) -> bytes:
         buffers.clear()
         take = _taker(buffers)
     try:
-        data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=take)
+        stream = io.BytesIO()
+        pickler = cloudpickle.Pickler.__new__(cloudpickle.Pickler)
+        if reducers is not None:  # before it is initialized, which is when it looks at them
+            pickler.dispatch_table = ChainMap(dict(reducers), pickler.dispatch_table)
+        pickler.__init__(stream, protocol=5, buffer_callback=take)
+        pickler.dump(value)
     except RAISED_BY_USERS as error:
         kind = type(value).__name__
         advice = _ADVICE.get(kind, "")
         raise BadValue(
             f"a value of type {kind} cannot be sent to another process: {text_of(error)}{advice}"
         ) from error
-    return data
+    return stream.getvalue()
 
 
 def text_of(error: BaseException) -> str:

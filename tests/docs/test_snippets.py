@@ -2,7 +2,8 @@
 
 A block that begins with ``# file.py`` is written under that name first, so that a later one of its page can
 import it or run it. ``<!-- not run -->`` in the line before a block says that it is not to be run, and
-``<!-- prints -->`` between a block of Python and one of text that the text is what it prints.
+``<!-- prints -->`` between a block of Python and one of text that the text is what it prints. A block after
+``<!-- needs MODULE -->`` is skipped where there is no such module.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HANG_S = 60.0
 NOT_RUN = "<!-- not run -->"
 PRINTS = "<!-- prints -->"
+NEEDS = re.compile(r"<!-- needs (\w+) -->")
 
 
 class Snippet(Struct, frozen=True):
@@ -37,6 +40,7 @@ class Snippet(Struct, frozen=True):
         code: what it says.
         name: of its file, or "".
         prints: what it is to print, None if nobody says.
+        needs: a module that may be missing, or "".
     """
 
     page: Path
@@ -44,6 +48,7 @@ class Snippet(Struct, frozen=True):
     code: str
     name: str
     prints: str | None
+    needs: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -85,7 +90,9 @@ def snippets(page: Path) -> Iterator[Snippet]:
             continue
         named = re.match(r"# (\w+\.py)\n", block.text)
         prints = following.text if following is not None and following.before == PRINTS else None
-        yield Snippet(page, block.line, block.text, named[1] if named else "", prints)
+        needs = NEEDS.fullmatch(block.before)
+        name = named[1] if named else ""
+        yield Snippet(page, block.line, block.text, name, prints, needs[1] if needs else "")
 
 
 def is_workflow(snippet: Snippet) -> bool:
@@ -115,6 +122,8 @@ def run_python(folder: Path, program: str) -> str:
 @pytest.mark.process
 @pytest.mark.parametrize("snippet", PROGRAMS, ids=str)
 def test_a_program_runs(snippet: Snippet, tmp_path: Path) -> None:
+    if snippet.needs and not find_spec(snippet.needs):
+        pytest.skip(f"there is no package {snippet.needs}: make bridges installs it")
     write_files(snippet.page, tmp_path)
     program = snippet.name or "snippet.py"
     (tmp_path / program).write_text(snippet.code)
