@@ -188,6 +188,20 @@ def make_files(loaded: LoadedWorkflow) -> None:
                 raise CommandError(f"cannot write {file.path}: {error.strerror}") from error
 
 
+def check_layer(loaded: LoadedWorkflow, given: Path | None) -> None:
+    """See that a workflow whose tasks use a memory layer has one.
+
+    Args:
+        loaded: the workflow.
+        given: connection file of a memory layer, or of a run-time system, which has its own.
+
+    Raises:
+        CommandError: it has none.
+    """
+    if given is None and loaded.foreign is not None and loaded.foreign.layer:
+        raise CommandError(loaded.foreign.layer)
+
+
 def _is_there(file: NewFile) -> bool:
     path = Path(file.path)
     return path.is_file() and path.stat().st_size == file.size_bytes

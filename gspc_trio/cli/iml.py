@@ -19,7 +19,7 @@ import trio
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
-from gspc_trio.cli.arguments import Port, Size
+from gspc_trio.cli.arguments import Port, Size, Whole
 from gspc_trio.cli.common import (
     CommandError,
     UsageError,
@@ -31,6 +31,7 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import ImlError, UnknownData
+from gspc_trio.iml.layout import Layout
 from gspc_trio.iml.messages import LayerStatus
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.client import Iml
@@ -324,6 +325,38 @@ async def publish(
                 await iml.free(made)
             raise
     print(f"{name}: {made.data_id}, {len(data)} bytes")
+
+
+@app.command
+async def allocate(
+    name: str,
+    size: Size,
+    *,
+    block_size: Size = "",
+    copies: Whole = 1,
+    connection_file: File = None,
+) -> None:
+    """Allocate memory under a name: zeros, for tasks that write ranges of it.
+
+    It stays until it is freed. Read it with gspc-iml read NAME.
+
+    Parameters
+    ----------
+    name
+        Under which it is found. No other data may have it.
+    size
+        How much, e.g. 1GiB.
+    block_size
+        Stripe it over the hosts in blocks of this size, e.g. 1MiB; by default all of it is on one host.
+    copies
+        On how many hosts each byte lies.
+    """
+    if not name:
+        raise UsageError("the name is empty")
+    block_bytes = parse_size(block_size) if block_size else 0
+    async with _joined(connection_file) as iml:
+        made = await iml.alloc(parse_size(size), layout=Layout((), block_bytes, copies), name=name)
+    print(f"{name}: {made.data_id}, {made.size_bytes} bytes")
 
 
 @app.command

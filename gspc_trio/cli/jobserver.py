@@ -43,7 +43,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
-from gspc_trio.cli.foreign import HowToRead, check, make_files, reading_of
+from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
 from gspc_trio.cli.job_commands import (
     FILE_NAMES,
     Flag,
@@ -190,7 +190,7 @@ async def run(
     how = reading_of(reading)
     options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
     with json_alone(json) as out:
-        to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal, how)
+        to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml or rts)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             job = _job_settings(options, loaded, caching, iml)
             return await _run_loaded(
@@ -199,15 +199,21 @@ async def run(
 
 
 def _load(
-    workflow: Path, settings: list[str], dump: Path | None, journal: Path | None, reading: Reading
+    workflow: Path,
+    settings: list[str] | None,
+    dump: Path | None,
+    journal: Path | None,
+    reading: Reading,
+    layer: Path | None,
 ) -> LoadedWorkflow:
     if dump is not None and journal is not None:
         raise UsageError("--from-dump begins in the middle, where --journal cannot: give only one of them")
     try:
         with interruptible():
-            loaded = load_workflow_file(workflow, settings, reading)
+            loaded = load_workflow_file(workflow, settings or [], reading)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
+    check_layer(loaded, layer)
     return loaded if dump is None else begun_with_dump(loaded, dump)
 
 
@@ -303,6 +309,7 @@ async def resume(
             await list_reuse(durable, loaded.workflow, dry_run, to)
             if dry_run:
                 return 0
+        check_layer(loaded, iml or rts)
         job = _job_settings(from_plain(durable.about.options, RunOptions), loaded, caching, iml)
         return await _run_loaded(loaded, job, durable, rts, cores, records, to, output, detached=detached)
 

@@ -106,6 +106,20 @@ class LayerSerializer:
         self._mapped.append(data_id)
         return values.open_published(memoryview(mapped))
 
+    def map_range(self, name: str, offset: int, size_bytes: int) -> memoryview:
+        """Return the bytes of a range of published data; see ``core.published``."""
+
+        def mapped(client: LocalClient) -> tuple[str, memoryview]:
+            return client.map_range(client.look_up(name)[0], offset, size_bytes)
+
+        held, view = self._with_server(mapped)
+        self._mapped.append(held)
+        return view
+
+    def put_range(self, name: str, offset: int, pieces: list[memoryview]) -> None:
+        """Overwrite a range of published data; see ``core.published``."""
+        self._with_server(lambda client: client.put_range(client.look_up(name)[0], offset, pieces))
+
     def begin(self, arguments: list[bytes]) -> list[bytes]:
         """Return the arguments of a task that begins; behind them may be ids of data that it makes again."""
         self._restored = []

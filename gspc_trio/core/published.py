@@ -17,6 +17,14 @@ class NamedData(Protocol):
         """Return the value of a name."""
         ...
 
+    def map_range(self, name: str, offset: int, size_bytes: int) -> memoryview:
+        """Return the bytes of a range."""
+        ...
+
+    def put_range(self, name: str, offset: int, pieces: list[memoryview]) -> None:
+        """Overwrite a range."""
+        ...
+
 
 _here: ContextVar[NamedData | None] = ContextVar("named data", default=None)
 
@@ -60,6 +68,41 @@ def read_published(name: str) -> Any:
         UnknownName: nothing was published under this name.
     """
     return _layer().read_published(name)
+
+
+def map_range(name: str, offset: int, size_bytes: int) -> memoryview:
+    """Within a task: return a range of the data that was published under a name, as it is now.
+
+    Only these bytes are fetched, unless all of the data lies on this host. What is written to them stays in
+    this process.
+
+    Args:
+        name: of the data.
+        offset, size_bytes: the range, of 1 byte or more.
+
+    Raises:
+        ImlError: there is no such data or range, or this host has no room for it.
+        NoNamedData: this is no task of a job with a memory layer.
+    """
+    return _layer().map_range(name, offset, size_bytes)
+
+
+def put_range(name: str, offset: int, pieces: list[memoryview]) -> None:
+    """Within a task: overwrite a range of the data that was published under a name.
+
+    When this has returned, whoever reads the range gets the new bytes.
+
+    Args:
+        name: of the data.
+        offset: where the range begins.
+        pieces: its bytes, 1 or more, one piece after another.
+
+    Raises:
+        ImlError: there is no such data or range, or no room for the bytes; then they are as they were, or the
+            data is lost.
+        NoNamedData: this is no task of a job with a memory layer.
+    """
+    _layer().put_range(name, offset, pieces)
 
 
 def offer(layer: NamedData) -> None:

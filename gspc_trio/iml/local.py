@@ -31,7 +31,7 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
-LEND, SHOW, TAKE_BACK, PUBLISH = range(12, 16)
+LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT = range(12, 18)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part write_token -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
@@ -40,6 +40,8 @@ LEND, SHOW, TAKE_BACK, PUBLISH = range(12, 16)
 # SEVERAL requests, each with its number; LOOK_UP name -> data_id size ((host, bytes), ...)
 # LEND size -> data_id part address + descriptor for writing: for another host to fetch, once it is shown;
 # SHOW data_id part; TAKE_BACK data_id part (no answer); PUBLISH job data_id name: in place of what has it
+# BRING_RANGE job data_id offset size -> segment_size id part begin + descriptor for reading: the range begins
+# there, UNMAP id part when it is not needed; PUT job data_id offset part: the bytes of what is lent and shown
 
 Fields: TypeAlias = list[Any]
 """What a packet has said, or is to say: plain values, each of the type that its request has."""
@@ -61,6 +63,8 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     SHOW: (str, _PART),
     TAKE_BACK: (str, _PART),
     PUBLISH: (str, str, _NAME),
+    BRING_RANGE: (str, str, _COUNT, _COUNT),
+    PUT: (str, str, _COUNT, _PART),
 }
 _NUMBER_MAX = 1 << 53
 
@@ -281,6 +285,44 @@ class LocalClient:
                 return data_id, self.map(data_id)
         data_id = self.look_up(name)[0]
         return data_id, self.map(data_id)
+
+    def map_range(self, data_id: str, offset: int, size_bytes: int) -> tuple[str, memoryview]:
+        """Return the bytes of a range, and under which id to :meth:`release` them.
+
+        What is written to them is seen by nobody else.
+
+        Raises:
+            ImlError: there is no such data or range, or no room here.
+        """
+        (_, held, part, begin, *_), descriptor = self._ask(BRING_RANGE, self.job, data_id, offset, size_bytes)
+        self._mapped.setdefault(held, []).append(part)
+        skipped = begin % mmap.ALLOCATIONGRANULARITY
+        try:
+            mapped = mmap.mmap(
+                descriptor, skipped + size_bytes, access=mmap.ACCESS_COPY, offset=begin - skipped
+            )
+        finally:
+            os.close(descriptor)
+        return held, memoryview(mapped)[skipped:]
+
+    def put_range(self, data_id: str, offset: int, pieces: list[memoryview]) -> None:
+        """Overwrite a range with these pieces, one after another; when this has returned all see it.
+
+        Raises:
+            ImlError: there is no such data or range, or no room; the old bytes are as they were then, or the
+                data is lost.
+        """
+        (lent_id, part, *_), descriptor = self._ask(LEND, sum(piece.nbytes for piece in pieces))
+        try:
+            try:
+                write_all(descriptor, pieces, 0)
+            finally:
+                os.close(descriptor)
+            self._ask(SHOW, lent_id, part)
+            self._ask(PUT, self.job, data_id, offset, part)
+        finally:
+            with suppress(LayerGone):
+                self._send(TAKE_BACK, lent_id, part)
 
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""

@@ -6,6 +6,7 @@ import io
 import mmap
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -142,6 +143,31 @@ class Access:
         ]
         await _together(jobs)
         return tuple(sorted(missed))
+
+    async def fill(
+        self,
+        ask: Callable[[x.LayerRequest], Awaitable[object]],
+        found: x.Located,
+        layout: x.Located,
+        offset: int,
+        view: memoryview,
+    ) -> None:
+        """Write what is being made and commit it; drop it if that fails.
+
+        Args:
+            ask: asks the coordinator.
+            found, layout, offset, view: as for :meth:`write`.
+
+        Raises:
+            ImlError: a holder does not take the bytes, or the layer is gone.
+        """
+        try:
+            missed = await self.write(found, layout, offset, view)
+            await ask(x.CommitData(found.data_id, missed))
+        except BaseException:
+            with trio.CancelScope(shield=True), suppress(LayerGone):
+                await ask(x.AbortData(found.data_id))
+            raise
 
     async def _write_part(
         self, entry: x.ServerEntry, found: x.Located, part: int, pieces: list[memoryview], missed: set[int]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-import trio
 from msgspec import Struct
 
 from gspc_trio.components.rts.messages import StopRts
@@ -338,14 +337,7 @@ class Iml:
         return found
 
     async def _fill(self, found: x.Located, layout: x.Located, offset: int, view: memoryview) -> None:
-        """Write what is being made and commit it; drop it if that fails."""
-        try:
-            missed = await self._access.write(found, layout, offset, view)
-            await self._ask(x.CommitData(found.data_id, missed))
-        except BaseException:
-            with trio.CancelScope(shield=True), suppress(LayerGone):
-                await self._ask(x.AbortData(found.data_id))
-            raise
+        await self._access.fill(self._ask, found, layout, offset, view)
 
 
 def _id_of(data: Allocation | str) -> str:

@@ -16,14 +16,35 @@ import trio
 
 from gspc_trio.iml import local
 from gspc_trio.iml.directory import partition
-from gspc_trio.iml.errors import DuplicateData, ImlError, UnknownData
+from gspc_trio.iml.errors import DuplicateData, ImlError, NoRoom, UnknownData
+from gspc_trio.iml.layout import Range, check_range
 from gspc_trio.iml.local import Fields
-from gspc_trio.iml.messages import AbortData, CommitData, LayerRequest, Located, LookUp, Publish, Replicate
+from gspc_trio.iml.messages import (
+    AbortData,
+    BeginPut,
+    CommitData,
+    LayerRequest,
+    Locate,
+    Located,
+    LookUp,
+    Publish,
+    PutBegun,
+    Replicate,
+)
+from gspc_trio.iml.segment import map_readonly
+from gspc_trio.iml.shell.access import Access
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.iml.shell.store import StoreShell
+from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.iml.store_events import Granted, Key, PinUse
 
 log = logging.getLogger(__name__)
+
+LENT = "lent"
+"""Stands for the id of data in what is lent to other servers."""
+
+TRIES = 10
+"""How often data is looked for again that is given up for other data meanwhile."""
 
 PACKETS_AT_ONCE = 32
 """So many packets of one process are answered before others have their turn."""
@@ -35,6 +56,7 @@ class Server(Protocol):
     host: str
     address: str
     store: StoreShell
+    links: ServerLinks
 
     async def ask(self, request: LayerRequest) -> Any:
         """Ask the coordinator."""
@@ -50,6 +72,10 @@ class Server(Protocol):
 
     async def fetch(self, job: str, data_id: str) -> Located | None:
         """Have a copy of data here from now on."""
+        ...
+
+    async def locate(self, job: str, data_id: str) -> Located | None:
+        """Return where data lies; None if all of it is here, in one part."""
         ...
 
     async def new(self, job: str, data_id: str, size_bytes: int) -> str:
@@ -170,10 +196,8 @@ class _Connection:
                 self._leave()
 
     def _take(self, nursery: trio.Nursery, operation: int, number: int, fields: Fields) -> None:
-        if operation == local.UNMAP:
-            self._unpin(*fields)
-        elif operation == local.TAKE_BACK:
-            self._take_back((fields[0], fields[1]))
+        if operation in (local.UNMAP, local.TAKE_BACK):
+            self.tell_soon(operation, *fields)
         elif not self._answer_now(operation, number, fields):
             nursery.start_soon(self._answer, operation, number, fields)
 
@@ -289,6 +313,11 @@ class _Connection:
             return [], -1
         if operation == local.LEND:
             return await self._lend(*fields)
+        if operation == local.BRING_RANGE:
+            return await self._bring_range(*fields)
+        if operation == local.PUT:
+            await self._put(*fields)
+            return [], -1
         if operation == local.SHOW:
             key = (fields[0], fields[1])
             if key not in self._lent:
@@ -320,6 +349,80 @@ class _Connection:
         self._lent[key] = None
         descriptor, _ = await self._server.store.writer(key)
         return [*key, self._server.address], descriptor
+
+    async def _bring_range(self, job: str, data_id: str, offset: int, size_bytes: int) -> tuple[Fields, int]:
+        """Have a range here, alone or with all of the data, pinned."""
+        store = self._server.store
+        for _ in range(TRIES):
+            found = await self._server.locate(job, data_id)
+            if found is not None:
+                break
+            with suppress(UnknownData):  # it was given up for other data since; or freed, which shows then
+                granted = await store.pin((data_id, 0), PinUse.MAP)
+                return self._ranged(granted, data_id, offset, size_bytes)
+        else:
+            raise NoRoom(
+                f"host {self._server.host}: data {data_id} is given up for other data again and again"
+            )
+        check_range(data_id, found.size_bytes, offset, size_bytes)
+        content = await self._access().read(found, Range(data_id, offset, size_bytes))
+        key = await self._server.lend(size_bytes)
+        try:
+            store.write(key, 0, content)
+            store.seal(key)
+            granted = await store.pin(key, PinUse.MAP)
+        finally:
+            store.drop(key)
+        return self._ranged(granted, data_id, 0, size_bytes)
+
+    def _ranged(self, granted: Granted, data_id: str, begin: int, size_bytes: int) -> tuple[Fields, int]:
+        """Return the answer for a range of a part that is pinned."""
+        store = self._server.store
+        try:
+            check_range(data_id, granted.size_bytes, begin, size_bytes)
+            descriptor = store.segment_of(granted).reader()
+        except BaseException:
+            store.unpin(granted.key, PinUse.MAP)
+            raise
+        self._pins[granted.key] += 1
+        return [granted.size_bytes, *granted.key, begin], descriptor
+
+    async def _put(self, job: str, data_id: str, offset: int, part: int) -> None:
+        """Overwrite a range with what this process has been lent and has shown."""
+        server, key = self._server, (LENT, part)
+        if key not in self._lent:
+            raise UnknownData(f"part {part} is not lent by this process")
+        granted = await server.store.pin(key, PinUse.MAP)
+        try:
+            descriptor = server.store.segment_of(granted).reader()
+            try:
+                mapped = map_readonly(descriptor, granted.size_bytes)
+            finally:
+                os.close(descriptor)
+            begun: PutBegun = await server.ask(BeginPut(job, data_id, offset, granted.size_bytes))
+            target: Located = await server.ask(Locate(job, data_id))
+            await self._access().fill(server.ask, begun.located, target, offset, memoryview(mapped))
+        finally:
+            server.store.unpin(key, PinUse.MAP)
+
+    def _access(self) -> Access:
+        return Access(self._server.links, self._server.host, lambda _: self)
+
+    # As Near of its own server
+
+    async def ask(self, operation: int, *fields: object) -> tuple[Fields, int]:
+        """Do what a process would ask for."""
+        return await self._do(operation, list(fields))
+
+    def tell_soon(self, operation: int, *fields: Any) -> None:
+        """Take what has no answer."""
+        if operation == local.UNMAP:
+            self._unpin(*fields)
+        elif operation == local.TAKE_BACK:
+            self._take_back((fields[0], fields[1]))
+
+    async def tell_now(self) -> None:
+        """Nothing waits."""
 
     def _take_back(self, key: Key) -> None:
         if key in self._lent:

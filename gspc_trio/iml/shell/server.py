@@ -16,7 +16,7 @@ from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownD
 from gspc_trio.iml.layout import Layout, extents, part_sizes
 from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.shell.bulk import answer_chunks
-from gspc_trio.iml.shell.local import LocalServer
+from gspc_trio.iml.shell.local import LENT, LocalServer
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import By, Into, ServerLinks, fetch
 from gspc_trio.iml.store import Store
@@ -29,9 +29,6 @@ log = logging.getLogger(__name__)
 
 EVERY_JOB = "*"
 """May read what is published."""
-
-LENT = "lent"
-"""Stands for the id of data in what is lent to other servers."""
 
 TRIES = 10
 """How often bytes are fetched again because a put came between."""
@@ -49,6 +46,8 @@ class ImlServer:
 
     Attributes:
         address, local_address: where other hosts, and processes of this machine, reach it.
+        store: the parts that it holds, while it runs.
+        links: to other servers, while it runs.
         rank: its number in the layer.
         gone: set when it has lost its layer; ``reason`` says why.
     """
@@ -72,10 +71,10 @@ class ImlServer:
         self._network = network
         self._coordinator: Peer
         self._joined = trio.Event()
-        self._links: ServerLinks
         self._gathered = 0
         self._readers: dict[str, str] = {}  # data that lies here whole -> job that may read it
         self.store: StoreShell
+        self.links: ServerLinks
 
     async def run(
         self,
@@ -101,7 +100,7 @@ class ImlServer:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.store = StoreShell(self.machine, self._spill_directory, nursery, self._evicted)
-                self._links = ServerLinks(self._network, nursery, self.host)
+                self.links = ServerLinks(self._network, nursery, self.host)
                 self.address = await nursery.start(self._listen, listen)
                 if local:
                     address = socket_address_of(self._network.token, coordinator, self.host)
@@ -187,14 +186,25 @@ class ImlServer:
         Raises:
             ImlError: there is no such data, or no room here.
         """
+        found = await self.locate(job, data_id)
+        if found is None or len(found.parts) > 1:
+            return found
+        await self.ask(x.Replicate(job, data_id, hosts=(self.host,), cached=True))
+        self._readers[data_id] = found.job or EVERY_JOB
+        return None
+
+    async def locate(self, job: str, data_id: str) -> x.Located | None:
+        """Return where data lies; None if all of it is here, in one part.
+
+        Raises:
+            ImlError: there is no such data for the job.
+        """
         if self._is_here(job, data_id):
             return None
         size_bytes = self.machine.size_of((data_id, 0))
         found: x.Located = await self.ask(x.Locate(job, data_id))
-        if len(found.parts) > 1:
+        if len(found.parts) > 1 or size_bytes is None or self.rank not in found.parts[0]:
             return found
-        if size_bytes is None or self.rank not in found.parts[0]:
-            await self.ask(x.Replicate(job, data_id, hosts=(self.host,), cached=True))
         self._readers[data_id] = found.job or EVERY_JOB
         return None
 
@@ -224,7 +234,7 @@ class ImlServer:
 
     async def _fetch_into(self, source: x.ServerEntry, data_id: str, part: int, target: bytearray) -> None:
         for _ in range(TRIES):
-            if await fetch(self._links.to(source), data_id, part, 0, len(target), Into(target)) >= 0:
+            if await fetch(self.links.to(source), data_id, part, 0, len(target), Into(target)) >= 0:
                 return
         raise DataLost(f"data {data_id} changed again and again while it was copied")
 
@@ -342,7 +352,7 @@ class ImlServer:
         self._done(order.call, error)
 
     async def _fetch_all(self, order: x.CopyPart, key: Key) -> None:
-        link = self._links.to(order.source)
+        link = self.links.to(order.source)
         sink = By(partial(self.store.write, key))
         for _ in range(TRIES):
             if await fetch(link, order.data_id, order.part, 0, order.size_bytes, sink) >= 0:
@@ -381,7 +391,7 @@ class ImlServer:
                 key = (body.data_id, body.part)
                 sink = By(partial(self.store.write, key, write_token=body.write_token))
                 await fetch(
-                    self._links.to(body.source), body.lent_id, body.lent_part, 0, body.size_bytes, sink
+                    self.links.to(body.source), body.lent_id, body.lent_part, 0, body.size_bytes, sink
                 )
                 call.reply(x.ImlDone())
             else:

@@ -198,9 +198,10 @@ class ForeignWorkflow(ABC):
         groups: ("place" or "transition", name) -> names of the subnets around it, the outermost first.
         files: what has to be there before it runs.
         hidden: places that the file does not have.
+        layer: what to say if there is no memory layer, "" if none is needed.
 
     Args:
-        net, notes, groups, files, hidden: see above.
+        net, notes, groups, files, hidden, layer: see above.
     """
 
     def __init__(
@@ -211,12 +212,14 @@ class ForeignWorkflow(ABC):
         groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
         files: Iterable[NewFile] = (),
         hidden: Collection[str] = (),
+        layer: str = "",
     ) -> None:
         self.net = net
         self.notes = tuple(notes)
         self.groups = groups or {}
         self.files = tuple(files)
         self.hidden = frozenset(hidden)
+        self.layer = layer
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:
         """Return the workflow that starts with the values of these settings, ``PORT=VALUE`` each.

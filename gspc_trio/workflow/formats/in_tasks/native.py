@@ -105,6 +105,11 @@ class NativeFunction(Struct, eq=False):
         return ctypes.CDLL(str(path))
 
 
+def address_of(view: memoryview) -> int:
+    """Return where in this process memory lies that can be written; 0 for none at all."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if len(view) else 0
+
+
 def host_kind() -> str:
     """Return what hosts have in common that can run each other's libraries."""
     return " ".join((platform.system(), platform.machine(), *platform.libc_ver()))

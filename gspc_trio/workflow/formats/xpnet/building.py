@@ -18,6 +18,7 @@ from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
 from gspc_trio.workflow.formats.xpnet.tree import Expression, Made, PathReference, TextStart, levels
 from gspc_trio.workflow.formats.xpnet.types import ValueType
 from gspc_trio.workflow.formats.xpnet.values import Shared, is_of, type_of
+from gspc_trio.workflow.formats.xpnet.vocabulary import Spot
 from gspc_trio.workflow.net import Net, Transition
 from gspc_trio.workflow.tokens import CountedValue
 
@@ -38,6 +39,7 @@ class Lowered(Struct, eq=False):
         groups: (``place`` or ``transition``, name) -> names of the subnets around it.
         notes: what will not do what it seems to.
         answers: port that is asked -> type of the answers.
+        layer: where a memory layer is first needed, "" if none is.
     """
 
     net: Net
@@ -47,6 +49,7 @@ class Lowered(Struct, eq=False):
     groups: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     notes: list[Problem] = field(default_factory=list)
     answers: dict[str, ValueType] = field(default_factory=dict)
+    layer: str = ""
 
 
 class Building:
@@ -86,6 +89,15 @@ class Building:
     def note(self, problem: Problem) -> None:
         """Note what is no error, but does not do what it seems to."""
         self.made.notes.append(problem)
+
+    def needs_layer(self, spot: Spot) -> None:
+        """Note that tasks copy from or to a memory layer."""
+        if not self.made.layer:
+            told = spot.problem(
+                f"<{spot.tag}> needs a memory layer: say --iml FILE (gspc-iml start makes one)"
+            )
+            self.made.layer = str(told)
+            self.note(told)
 
     def add_place(self, place: Place, path: tuple[str, ...]) -> str:
         """Add a place of a net that is inside these subnets; return the name that it gets."""

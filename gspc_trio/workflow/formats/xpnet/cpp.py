@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gspc_trio.workflow.formats.in_tasks.native import ENTRY, RELEASE, CppSource
+from gspc_trio.workflow.formats.in_tasks.native import ENTRY, RELEASE, CppSource, address_of
 from gspc_trio.workflow.formats.xpnet.modules import ModuleError, Signature
 from gspc_trio.workflow.formats.xpnet.types import ValueType
 from gspc_trio.workflow.formats.xpnet.values import XpnetValue, saying
@@ -132,6 +132,7 @@ class CppBody(Struct, frozen=True):
         module: its name.
         signature: of its function.
         inputs, outputs: type of each input and output port of the signature; one may be both.
+        buffers: each buffer of the signature, and whether it is read-only.
         code: the body.
         path, line: where that begins.
         includes: headers.
@@ -148,6 +149,12 @@ class CppBody(Struct, frozen=True):
     includes: tuple[str, ...] = ()
     compiler_flags: tuple[str, ...] = ()
     linker_flags: tuple[str, ...] = ()
+    buffers: Mapping[str, bool] = {}
+
+    @property
+    def inputs_and_buffers(self) -> tuple[str, ...]:
+        """What is passed, in the order in which the library takes it."""
+        return (*self.inputs, *self.buffers)
 
     def refusals(self) -> list[str]:
         """Return why this cannot be compiled here."""
@@ -187,7 +194,10 @@ class CppBody(Struct, frozen=True):
         result = _cpp_type(self.outputs[self.signature.returned]) if self.signature.returned else "void"
         arguments = []
         for name in self.signature.parameters:
-            if name in self.outputs:
+            if name in self.buffers:
+                arguments.append(f"void {'const' if self.buffers[name] else ''}* {name}")
+                arguments += [f"std::size_t {size}" for size in self._sizes(name)]
+            elif name in self.outputs:
                 arguments.append(f"{_cpp_type(self.outputs[name])}& {name}")
             else:
                 arguments.append(f"{_cpp_type(self.inputs[name])} const& {name}")
@@ -198,6 +208,11 @@ class CppBody(Struct, frozen=True):
             f'#line 1 "{path} (around the module {self.module})"\n}}'
         )
 
+    def _sizes(self, buffer: str) -> list[str]:
+        """Return the name of the argument with the size of a buffer, unless something else has that name."""
+        name = f"{buffer}_size"
+        return [] if name in (*self.inputs, *self.outputs, *self.buffers) else [name]
+
     def _entry(self) -> str:
         """Return the function that takes bytes."""
         names = dict.fromkeys((*self.inputs, *self.outputs))
@@ -205,7 +220,14 @@ class CppBody(Struct, frozen=True):
         declared = "".join(f"    {_cpp_type(kinds[name])} {name}{{}};\n" for name in names)
         taken = "".join(f"    {one}\n" for name in self.inputs for one in _each("in.take", name, kinds[name]))
         put = "".join(f"    {one}\n" for name in self.outputs for one in _each("out.put", name, kinds[name]))
-        call = f"::{self.signature.name} ({', '.join(self.signature.parameters)});"
+        for name in self.buffers:
+            declared += f"    std::uint64_t {name}_at_ (0), {name}_bytes_ (0);\n"
+            taken += f"    in.take ({name}_at_); in.take ({name}_bytes_);\n"
+        given = []
+        for name in self.signature.parameters:
+            given.append(f"reinterpret_cast<void*> ({name}_at_)" if name in self.buffers else name)
+            given += [f"{name}_bytes_" for _ in self._sizes(name)] if name in self.buffers else []
+        call = f"::{self.signature.name} ({', '.join(given)});"
         returned = self.signature.returned
         return f"""\
 extern "C" int {ENTRY}
@@ -264,7 +286,7 @@ class CppTask(Struct, eq=False):
         name: of the module, for messages.
         function: bytes of the arguments -> bytes of the results; of a library.
         inputs: name of each input port, in the order in which the task gets their values.
-        passed: name and type of those that the function gets.
+        passed: name and type of what the function gets; no type: it is a buffer.
         returned: name and type of the output ports, in the order in which they come back.
         outputs: name of each output port.
     """
@@ -272,7 +294,7 @@ class CppTask(Struct, eq=False):
     name: str
     function: Callable[[bytes], bytes]
     inputs: tuple[str, ...]
-    passed: tuple[tuple[str, ValueType], ...]
+    passed: tuple[tuple[str, ValueType | None], ...]
     returned: tuple[tuple[str, ValueType], ...]
     outputs: tuple[str, ...]
 
@@ -285,11 +307,19 @@ class CppTask(Struct, eq=False):
         """
         given = dict(zip(self.inputs, values, strict=True))
         try:
-            data = b"".join(_packed(given[name], kind) for name, kind in self.passed)
+            data = b"".join(
+                _placed(given[name]) if kind is None else _packed(given[name], kind)
+                for name, kind in self.passed
+            )
         except ValueError as error:
             raise ModuleError(f"module {self.name}: {error}") from None
         found = _unpacked(self.function(data), self.returned)
         return {name: found[name] if name in found else given[name] for name in self.outputs}
+
+
+def _placed(view: memoryview) -> bytes:
+    """Return where a buffer lies, and how large it is."""
+    return packing.pack("<QQ", address_of(view), len(view))
 
 
 def _packed(value: XpnetValue, kind: ValueType) -> bytes:

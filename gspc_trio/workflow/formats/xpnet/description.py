@@ -164,6 +164,7 @@ class Transfer(Struct, frozen=True):
         outside: expression of a range of the memory layer, or of a list of them.
         inside: expression of ranges of buffers.
         allow_empty: whether there may be nothing to copy.
+        not_modified: whether the ranges of a put are those that the ports say before the call, not after it.
         spot: where it is written.
     """
 
@@ -171,6 +172,7 @@ class Transfer(Struct, frozen=True):
     outside: Text
     inside: Text
     allow_empty: bool
+    not_modified: bool
     spot: Spot
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from gspc_trio.core.task import CORE, Requirement, Shape
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Requirement, Shape, TaskOptions
 from gspc_trio.workflow.arcs import ANSWERS, InputArc, OutputArc, Place
 from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.formats.format import FormatError, Problem
@@ -106,12 +106,14 @@ class Lowering:
     ) -> None:
         body = transition.function.body
         if isinstance(body, NetBody):
+            self._no_memory(transition.function)
             self._subnet(transition, joints, places, path)
         elif transition.place_maps:
             self.report(
                 transition.place_maps[0].spot.problem("a <place-map> is for transitions that are nets")
             )
         elif isinstance(body, Text):
+            self._no_memory(transition.function)
             self._expression(transition, body, joints, places, path)
         elif isinstance(body, Module):
             self._task(transition, body, joints, places, path)
@@ -124,6 +126,11 @@ class Lowering:
                     f"there is a module for each of {targets}; only one can be run: keep that one"
                 )
             )
+
+    def _no_memory(self, function: Defun) -> None:
+        spots = [one.spot for one in function.buffers] + [one.spot for one in function.transfers]
+        for spot in spots:
+            self.report(spot.problem(f"<{spot.tag}> is for functions that are modules"))
 
     def _can_fire(self, transition: NetTransition, joints: Joints, is_net: bool = False) -> bool:
         """Return whether a transition gets what it needs to fire; note or report why not."""
@@ -376,6 +383,8 @@ class Lowering:
             self.report,
         )
         run = making.made({one.name: one.elements for one in outputs if one.elements is not None})
+        for transfer in transition.function.transfers[:1]:
+            self.building.needs_layer(transfer.spot)
         group = self._group(transition, module, joints, arcs)
         if run is None or not self._can_fire(transition, joints):
             return
@@ -389,6 +398,7 @@ class Lowering:
                 condition=condition,
                 priority=transition.priority or 0,
                 shape=_shape(transition, module),
+                options=_options(transition.function),
                 group=group,
                 ends_groups=_eureka(joints, names),
             ),
@@ -413,6 +423,11 @@ def _shape(transition: NetTransition, module: Module) -> Shape:
     if not classes:
         return CORE
     return Shape(tuple(Requirement(name) for name in classes), same_host=len(classes) > 1)
+
+
+def _options(function: Defun) -> TaskOptions:
+    """Return what tasks of a module say of themselves: what they store is no part of a result to be kept."""
+    return structs.replace(DEFAULT_OPTIONS, cache=False) if function.transfers else DEFAULT_OPTIONS
 
 
 def _input_types(transition: NetTransition, joints: Joints, arcs: Sequence[InputArc]) -> dict[str, ValueType]:

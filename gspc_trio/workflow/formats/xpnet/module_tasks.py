@@ -11,6 +11,7 @@ from gspc_trio.workflow.formats.format import Function, Problem
 from gspc_trio.workflow.formats.in_tasks.native import CompileError, CppSource
 from gspc_trio.workflow.formats.xpnet.cpp import CppBody, CppTask, split_flags
 from gspc_trio.workflow.formats.xpnet.description import Defun, Module
+from gspc_trio.workflow.formats.xpnet.memory import MemoryMaking, MemoryTask
 from gspc_trio.workflow.formats.xpnet.modules import (
     BadSignature,
     ModuleTask,
@@ -70,7 +71,7 @@ class ModuleMaking:
         self._report = report
         self._elements: Mapping[str, ValueType] = {}
 
-    def made(self, elements: Mapping[str, ValueType]) -> ModuleTask | CppTask | None:
+    def made(self, elements: Mapping[str, ValueType]) -> ModuleTask | CppTask | MemoryTask | None:
         """Return what a task calls with the values of the input ports; None if there is a problem.
 
         It returns a dict with the values of the output ports.
@@ -79,16 +80,25 @@ class ModuleMaking:
             elements: output port whose list falls apart -> the type of its elements.
         """
         self._elements = elements
-        memory = [one.spot for one in self._function.buffers] + [one.spot for one in self._function.transfers]
-        if memory:
-            self._report(memory[0].problem("memory of modules is not taken: give values to its ports"))
         signature = self._signature()
-        if signature is None or memory:
+        if not (self._function.buffers or self._function.transfers):
+            return None if signature is None else self._called(signature)
+        memory = MemoryMaking(self._function, self._types, self._inputs, self._report).made()
+        inputs = self._inputs
+        if signature is None or memory is None:
             return None
-        ports = self._function.ports
-        read = tuple(name for name in signature.parameters if ports[name].is_input)
+        self._inputs = (*inputs, *(buffer.name for buffer in memory.buffers))
+        run = self._called(signature)
+        if run is None:
+            return None
+        return MemoryTask(self._module.name, run, inputs, memory, isinstance(run, CppTask))
+
+    def _called(self, signature: Signature) -> ModuleTask | CppTask | None:
+        """Return what calls the function with the values of the input ports, and the buffers after them."""
+        ports, buffers = self._function.ports, {buffer.name for buffer in self._function.buffers}
+        read = tuple(name for name in signature.parameters if name in buffers or ports[name].is_input)
         named = (signature.returned, *signature.parameters) if signature.returned else signature.parameters
-        written = tuple(name for name in dict.fromkeys(named) if ports[name].is_output)
+        written = tuple(name for name in dict.fromkeys(named) if name in ports and ports[name].is_output)
         function = (self._languages.functions or {}).get(signature.name)
         if function is not None:
             why = check_arguments(function, read)
@@ -115,9 +125,11 @@ class ModuleMaking:
             self._problem(str(error))
             return None
         ports = {port.name for port in self._function.ports.values() if port.direction != "tunnel"}
-        named = {*signature.parameters, *((signature.returned,) if signature.returned else ())}
+        buffers = {buffer.name for buffer in self._function.buffers}
+        named = {*signature.parameters} - buffers | ({signature.returned} if signature.returned else set())
         for name in sorted(named - ports):
             known = ", ".join(sorted(ports)) or "none"
+            known += f"; the buffers are: {', '.join(sorted(buffers))}" if buffers else ""
             self._problem(f"{signature} names {name!r}, which is no port; the ports are: {known}")
         if signature.returned in ports and not self._function.ports[signature.returned].is_output:
             self._problem(f"{signature} returns {signature.returned!r}, which is no output port")
@@ -160,7 +172,8 @@ class ModuleMaking:
         body = CppBody(
             module=module.name,
             signature=signature,
-            inputs={name: types[name] for name in read},
+            inputs={name: types[name] for name in read if name in types},
+            buffers={one.name: one.read_only for one in self._function.buffers if one.name in read},
             outputs={name: types[name] for name in written},
             code="" if code is None else code.text,
             path=_name_of(module.spot.source.path),
@@ -187,7 +200,7 @@ class ModuleMaking:
         except CompileError as error:
             self._compile_problems(str(error), advice)
             return None
-        passed = tuple((name, types[name]) for name in read)
+        passed = tuple((name, types.get(name)) for name in body.inputs_and_buffers)
         returned = tuple((name, types[name]) for name in written)
         outputs = tuple(name for name, _ in self._outputs())
         return CppTask(module.name, function, self._inputs, passed, returned, outputs)

@@ -46,6 +46,28 @@ _PORT_TAGS = ("in", "out", "inout", "tunnel")
 _BODY_TAGS = ("expression", "module", "modules", "net")
 _TRANSFER_TAGS = ("memory-get", "memory-put", "memory-getput")
 
+LIBRARY = {
+    "memory/global/handle.xpnet": b"""<structs>
+  <struct name="global_memory_handle"><field name="name" type="string"/></struct>
+</structs>""",
+    "memory/global/range.xpnet": b"""<structs>
+  <include-structs href="memory/global/handle.xpnet"/>
+  <struct name="global_memory_range">
+    <field name="handle" type="global_memory_handle"/>
+    <field name="offset" type="unsigned long"/>
+    <field name="size" type="unsigned long"/>
+  </struct>
+</structs>""",
+    "memory/local/range.xpnet": b"""<structs>
+  <struct name="local_memory_range">
+    <field name="buffer" type="string"/>
+    <field name="offset" type="unsigned long"/>
+    <field name="size" type="unsigned long"/>
+  </struct>
+</structs>""",
+}
+"""Files that nets include without having them: the types of ranges of memory."""
+
 NamedT = TypeVar("NamedT", Port, NetPlace, NetTransition)
 
 
@@ -92,7 +114,7 @@ class Reader:
             chain = " includes ".join([*self._including, name])
             self.report(spot.problem(f"files include each other without end: {chain}"))
             return None
-        data = spot.source.find(name)
+        data = spot.source.find(name) or LIBRARY.get(name)
         if data is None:
             self.report(
                 spot.problem(
@@ -230,7 +252,8 @@ class Reader:
                 continue
             kind = each.tag.removeprefix("memory-")
             texts = (Text(outside.text, outside), Text(inside.text, inside))
-            yield Transfer(kind, *texts, each.is_true("allow-empty-ranges"), each)
+            flags = (each.is_true("allow-empty-ranges"), each.is_true("not-modified-in-module-call"))
+            yield Transfer(kind, *texts, *flags, each)
 
     # Nets
 

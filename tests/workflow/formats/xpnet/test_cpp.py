@@ -112,6 +112,24 @@ def test_values_of_all_types_come_there_and_back(cache: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.usefixtures("cache")
+def test_buffers_come_as_pointers_with_sizes() -> None:
+    code = """
+  std::memcpy (to, from, from_size);
+  static_cast<char*> (to)[to_size - 1] = '!';
+  return none == nullptr && none_size == 0;"""
+    buffers = {"from": True, "to": False, "none": False}
+    made = replace(body(code, "r copy (from, a, to, none)", {"a": LONG}, {"r": BOOL}), buffers=buffers)
+    function = compiled(made.source(), "/")
+    passed = (("a", LONG), *((name, None) for name in buffers))
+    task = CppTask("m", function, ("a", *buffers), passed, (("r", BOOL),), ("r",))
+    to = bytearray(4)
+    assert task(1, memoryview(bytearray(b"abc")), memoryview(to), memoryview(bytearray())) == {"r": True}
+    assert to == b"abc!"
+    assert "void const* from, std::size_t from_size, long const& a, void * to" in made.source().text
+
+
+@needs_compiler
 def test_an_error_of_the_compiler_has_the_line_of_the_net(cache: Path) -> None:
     with pytest.raises(CompileError, match=r"net.xpnet:22:10: error: .x. was not declared"):
         compiled(body("\n\n  return x;", "c f (a)", {"a": LONG}, {"c": LONG}).source(), "/")

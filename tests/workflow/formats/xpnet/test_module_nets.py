@@ -130,8 +130,8 @@ def test_errors_of_the_compiler_are_problems_of_the_net() -> None:
             "5:5: module 'm': a add (c) returns 'a', which is no output port",
         ),
         (
-            with_module(more='<memory-buffer name="x"><size>8UL</size></memory-buffer>'),
-            "4:81: memory of modules is not taken: give values to its ports",
+            with_module(more='<memory-buffer name="x"><size>"8"</size></memory-buffer>'),
+            "4:111: a size is a whole number: this is of type string",
         ),
         (with_module('<module name="m" function="add"/>'), "5:5: module 'm': 'add' is no signature: it is"),
         (
