@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
+    from gspc_trio.executor.process_pool import AsyncResult, Pool
     from gspc_trio.executor.trio_pool import PoolResults, TaskPool, open_pool
     from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
     from gspc_trio.iml.layout import Layout, replicated, striped
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
     "AcquireRefused": "gspc_trio.components.rts.shell.acquire",
+    "AsyncResult": "gspc_trio.executor.process_pool",
     "BadOption": "gspc_trio.components.launcher.options",
     "CacheCounts": "gspc_trio.components.job.cache",
     "CacheError": "gspc_trio.components.job.cache",
@@ -80,6 +82,7 @@ _HOMES = {
     "NoNamedData": "gspc_trio.core.published",
     "NotAnswered": "gspc_trio.components.job.shell.streams",
     "NoRoom": "gspc_trio.iml.errors",
+    "Pool": "gspc_trio.executor.process_pool",
     "PoolResults": "gspc_trio.executor.trio_pool",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
@@ -136,6 +139,7 @@ _HOMES = {
 __all__ = [
     "AcquireInterrupted",
     "AcquireRefused",
+    "AsyncResult",
     "BadOption",
     "CacheCounts",
     "CacheError",
@@ -158,6 +162,7 @@ __all__ = [
     "NoNamedData",
     "NoRoom",
     "NotAnswered",
+    "Pool",
     "PoolResults",
     "Program",
     "Requirement",

@@ -291,7 +291,7 @@ class Executor(ExecutorInterface):
         deadline: Deadline,
         buffersize: int | None,
     ) -> Iterator[T]:
-        calls = ManyCalls(self._loop, self._codes, self._encode, fn, self._shape, self._options)
+        calls = self._calls_of(fn)
         if buffersize is None:
             return results(calls.submit(items), deadline)
         futures = calls.submit(islice(items, buffersize))
@@ -310,6 +310,13 @@ class Executor(ExecutorInterface):
         future: TaskFuture[T] = TaskFuture(self._loop)
         future.finish(self._encode(value))
         return future
+
+    def _calls_of(self, fn: Callable[..., T]) -> ManyCalls[T]:
+        return ManyCalls(self._loop, self._codes, self._encode, fn, self._shape, self._options)
+
+    def _submit_all(self, fn: Callable[..., T], items: Iterator[tuple[object, ...]]) -> list[TaskFuture[T]]:
+        """Run ``fn(*item)`` for each item and return the futures."""
+        return self._calls_of(fn).submit(items)
 
     def publish(self, name: str, value: object) -> None:
         """Keep a value in the executor's memory layer under a name; tasks read it with ``read_published``.

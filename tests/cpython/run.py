@@ -1,7 +1,8 @@
-"""Run CPython's tests of executors against ours: ``python -m tests.cpython.run DIRECTORY``.
+"""Run CPython's tests of executors and pools against ours: ``python -m tests.cpython.run DIRECTORY``.
 
-The directory holds ``test/test_concurrent_futures.py`` of this version of Python, as the Debian package
-``libpython3.11-testsuite`` does. Other tests must pass than those that are known to fail.
+The directory holds ``test/test_concurrent_futures.py`` and ``test/_test_multiprocessing.py`` of this version
+of Python, as the Debian package ``libpython3.11-testsuite`` does. Other tests must pass than those that are
+known to fail.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import ModuleType
 
-from gspc_trio import Executor
+from gspc_trio import Executor, Pool
 from tests.cpython.known_failures import KNOWN_FAILURES
 
 TESTS = (
@@ -31,6 +32,8 @@ TESTS = (
     "FailingInitializerMixin",
 )
 """Classes of tests in CPython's module."""
+
+FILES = ("test_concurrent_futures", "_test_multiprocessing")
 
 OF_PROCESSES = frozenset({"ProcessPoolExecutorTest"})
 
@@ -50,8 +53,15 @@ class Executors:
         return multiprocessing.get_context("spawn")
 
 
-def load_tests(directory: Path, place: Path) -> ModuleType:
-    """Return CPython's module of tests of executors.
+class Pools:
+    """What CPython's tests of pools ask for."""
+
+    TYPE = "processes"
+    Pool = Pool
+
+
+def load_tests(directory: Path, place: Path) -> tuple[ModuleType, ModuleType]:
+    """Return CPython's modules of tests of executors and of pools.
 
     Args:
         directory: where it is.
@@ -62,15 +72,18 @@ def load_tests(directory: Path, place: Path) -> ModuleType:
     package = place / "test"
     shutil.copytree(Path(standard).parent, package / "support")
     (package / "__init__.py").touch()
-    shutil.copy(directory / "test" / "test_concurrent_futures.py", package)
+    for name in FILES:
+        shutil.copy(directory / "test" / f"{name}.py", package)
     for name in [name for name in sys.modules if name == "test" or name.startswith("test.")]:
         del sys.modules[name]
     sys.path.insert(0, str(place))
-    return importlib.import_module("test.test_concurrent_futures")
+    futures, pools = (importlib.import_module(f"test.{name}") for name in FILES)
+    return futures, pools
 
 
-def cases(module: ModuleType) -> Iterator[type[unittest.TestCase]]:
-    """Return its tests, with our executors."""
+def cases(module: ModuleType, pools: ModuleType) -> Iterator[type[unittest.TestCase]]:
+    """Return their tests, with our executors and our pool."""
+    yield type("Executor_PoolTest", (pools._TestPool, Pools, unittest.TestCase), {})
     for kind in (Executor, ThreadExecutor):
         for name in TESTS:
             if kind is Executor or name not in OF_PROCESSES:
@@ -83,9 +96,9 @@ def cases(module: ModuleType) -> Iterator[type[unittest.TestCase]]:
 
 def run(directory: Path, place: Path) -> dict[str, str]:
     """Run the tests; return the names of those that fail and should not, each with its traceback."""
-    module = load_tests(directory, place)
+    modules = load_tests(directory, place)
     loader = unittest.defaultTestLoader
-    tests = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases(module))
+    tests = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases(*modules))
     # What the runner prints tells nothing apart: a known failure reads like any other.
     result = unittest.TextTestRunner(io.StringIO(), verbosity=0).run(tests)
     failed = {_name_of(test): text for test, text in result.errors + result.failures}
