@@ -6,11 +6,15 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
-from typing import Generic, Protocol, TypeVar, get_args
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, get_args
+
+import trio
 
 from gspc_trio.components.embed import process_key
+from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import OutputMode
@@ -21,6 +25,9 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
 from gspc_trio.workflow.graph import FailedThrough, TaskGraph
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.flow import Flow
 
 _standard_log = logging.getLogger("concurrent.futures")
 """Where programs look that know the standard executors."""
@@ -63,6 +70,7 @@ class CallTable(Generic[R]):
         receivers: of those that have not ended.
         job: which runs them, when it is there.
         is_stopped: whether its owner has stopped the job.
+        taken: receiver -> tasks whose results have become arguments of its own; None: nobody wants to know.
     """
 
     def __init__(self, owner: str, end: Callable[[ExecutorBroken], bool]) -> None:
@@ -70,11 +78,16 @@ class CallTable(Generic[R]):
         self.receivers: dict[TaskId, R] = {}
         self.job: Job | None = None
         self.is_stopped = False
+        self.taken: dict[R, list[TaskId]] | None = None
         self._owner = owner
         self._end = end
 
     def run(
-        self, code: Callable[[int], bytes], rts: RunTimeSystem, settings: JobSettings
+        self,
+        code: Callable[[int], bytes],
+        rts: RunTimeSystem,
+        settings: JobSettings,
+        records: Path | None = None,
     ) -> AbstractAsyncContextManager[Job]:
         """Return the block of the job that runs the calls; :attr:`job` is to be set in it.
 
@@ -82,8 +95,35 @@ class CallTable(Generic[R]):
             code: returns an entry of the code table, encoded.
             rts: where to run.
             settings: of the job.
+            records: file for its records, which tell of each task whose results it takes; None: none.
         """
+        if records is not None:
+            return self._run_recorded(code, rts, settings, records)
         return run_job(self.graph, code, dict, rts, settings, open_ended=True, on_done=self.done)
+
+    @asynccontextmanager
+    async def _run_recorded(
+        self, code: Callable[[int], bytes], rts: RunTimeSystem, settings: JobSettings, records: Path
+    ) -> AsyncIterator[Job]:
+        engine = FlowEngine(self.graph, self)
+        running = run_job(
+            engine, code, dict, rts, settings, open_ended=True, on_done=self.done, records_path=records
+        )
+        async with running as job:
+            engine.begin(job.job_id, trio.current_time, job.records.write)
+            yield job
+
+    def note_flow(self) -> None:
+        """Note from now on whose results become arguments."""
+        self.taken = {}
+
+    def flow(self, task_id: TaskId) -> Flow:
+        """Return from which tasks one that is under way takes its arguments."""
+        from gspc_trio.workflow.flow import Flow  # an executor without records has no nets
+
+        receiver = self.receivers.get(task_id)
+        before = [] if receiver is None or self.taken is None else self.taken.pop(receiver, [])
+        return Flow(tuple(dict.fromkeys((*self.graph.references(task_id), *before))))
 
     def done(self, done: TaskDone) -> None:
         """Tell the receiver of a task how it has ended."""

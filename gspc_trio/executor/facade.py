@@ -97,10 +97,13 @@ class Executor(ExecutorInterface):
             one that an installed package offers.
         sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
             address such as ``dask://host:8786``. Nothing is computed here then, unless cores are stated.
+        records: file to which all that happens is written, a line of JSON each: also whose results each task
+            takes, as far as they are futures among its arguments.
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
         CacheError: the directory of the cache cannot be used.
+        OSError: the file for the records cannot be written.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
         PolicyError: there is no such scheduling policy, or it cannot be used.
         RuntimeError: ``rts`` runs in this thread, or was closed.
@@ -133,6 +136,7 @@ class Executor(ExecutorInterface):
         policy: SchedulingPolicy | str = "default",
         large_bytes_min: SupportsIndex | None = None,
         sites: SitesGiven | None = None,
+        records: Path | str | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         is_running = connection_file is not None or rts is not None
@@ -167,7 +171,8 @@ class Executor(ExecutorInterface):
             if sites is not None:
                 opening["sites"] = _checked_sites(sites, is_running)
             mode = output_mode(output)
-            self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode, template)
+            system, file = opening if rts is None else rts, None if records is None else Path(records)
+            self._loop = Loop(system, settings, self._codes, tune_gc, mode, template, file)
         self._loop.start()
         if mode == "show":
             _flush_after_cells(self._loop)

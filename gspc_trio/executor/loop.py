@@ -28,6 +28,7 @@ from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
     PENDING,
     Call,
+    SomeFuture,
     SomeTaskFuture,
     TaskFuture,
     value_of,
@@ -71,6 +72,7 @@ class Loop:
         tune_gc: tune the garbage collector while it runs.
         output: what becomes of what tasks print.
         template: forks its compute processes, if it was started before; it is this loop's from now on.
+        records: file for the records of the job; None: none.
 
     Attributes:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
@@ -86,6 +88,7 @@ class Loop:
         tune_gc: bool = False,
         output: OutputMode = "keep",
         template: StartedTemplate | None = None,
+        records: Path | None = None,
     ) -> None:
         self.forked = False
         self.interpreter_ends = False
@@ -96,6 +99,7 @@ class Loop:
         self._tune_gc = tune_gc
         self._output = output
         self._template = template
+        self._records = records
         self._table: CallTable[SomeTaskFuture] = CallTable("executor", self._break)
         self._graph, self._futures = self._table.graph, self._table.receivers
         self._calls: deque[Call] = deque()
@@ -350,7 +354,7 @@ class Loop:
         self._thread_id = threading.get_ident()
         async with opening as rts:
             try:
-                async with self._table.run(self._codes.data, rts, self._settings) as job:
+                async with self._table.run(self._codes.data, rts, self._settings, self._records) as job:
                     self.job = self._table.job = job
                     self._resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
@@ -403,6 +407,8 @@ class Loop:
             elif argument.done():
                 try:
                     arguments[position] = value_of(argument, call.name)
+                    if self._table.taken is not None:
+                        self._note_taken(future, argument)
                 except BaseException as error:
                     future.fail(error)
                     return
@@ -413,6 +419,12 @@ class Loop:
         task_id = self._graph.add(call.name, call.code_id, arguments, call.shape, call.options)
         future._task_id = task_id
         futures[task_id] = future
+
+    def _note_taken(self, future: SomeTaskFuture, argument: SomeFuture) -> None:
+        """Note that the result of a task has become an argument of another one."""
+        taken = self._table.taken
+        if taken is not None and type(argument) is TaskFuture and argument._owner is future._owner:
+            taken.setdefault(future, []).append(argument._task_id)
 
     def _unpark(self, call: Call) -> None:
         """The future that a call waited for has ended (in any thread)."""

@@ -64,6 +64,7 @@ async def open_pool(
     output: OutputMode | None = None,
     data_bytes: int = 0,
     priority: int = 0,
+    records: Path | str | None = None,
 ) -> AsyncIterator[TaskPool]:
     """A pool that runs functions as tasks, for as long as the block runs.
 
@@ -80,10 +81,12 @@ async def open_pool(
         output: what becomes of what tasks print; as with ``Executor``.
         data_bytes: shared memory for large arguments and results; 0: none.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
+        records: file to which all that happens is written, a line of JSON each.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no such running run-time system.
         NotInTrio: this is no task of trio.
+        OSError: the file for the records cannot be written.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError, ValueError: an argument makes no sense, or excludes another.
         WorkflowError: shape or options make no sense.
@@ -93,12 +96,13 @@ async def open_pool(
     needs = checked_needs(shape, options)
     mode = output_mode(output)
     settings = replace(call_settings("pool"), threads=threads, priority=priority)
+    file = None if records is None else Path(records)
     async with _opened(rts, cores, data_bytes) as system:
         pool = TaskPool(*needs)
         is_left = False
         try:
             async with (
-                pool._table.run(pool._codes.data, system, settings) as job,
+                pool._table.run(pool._codes.data, system, settings, file) as job,
                 treat_output(job, mode, print_lines),
                 open_scope() as nursery,
             ):

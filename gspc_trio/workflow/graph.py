@@ -326,6 +326,14 @@ class TaskGraph:
         """
         return self._nodes[task_id].state
 
+    def references(self, task_id: TaskId) -> Sequence[TaskId]:
+        """Return the tasks that a task refers to, each once; nothing of one that has ended.
+
+        Raises:
+            KeyError: it is not there, or no longer.
+        """
+        return self._nodes[task_id].references
+
     def result(self, task_id: TaskId) -> bytes | None:
         """Return the encoded result of a task that is there, None if it has none.
 

@@ -91,7 +91,8 @@ def trace_of_records(records: Iterable[Record], surroundings: Surroundings) -> R
         raise WorkflowError(f"these are records of {len(run.jobs)} jobs: WfFormat has one")
     if not run.flows:
         told = "nothing of what tasks take" if run.last else "of no task"
-        raise WorkflowError(f"these records tell {told}: write them with gspc-jobserver run --records FILE")
+        how = "gspc-jobserver run --records FILE, or Executor(records=FILE)"
+        raise WorkflowError(f"these records tell {told}: write them with {how}")
     lost: list[str] = []
     ids = _ids(run.flows)
     tasks: dict[str, TraceTask] = {}
