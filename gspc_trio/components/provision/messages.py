@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from gspc_trio.core.ids import Count
@@ -29,3 +31,42 @@ class Enrol(Question[Enrolled], frozen=True):
     node: Count
     job_id: str
     restarts: Count
+
+
+class FileMove(StrEnum):
+    """What a RIF does with a file in the directory of its site."""
+
+    TRANSFER = "file_transfers"
+    OPERATION = "file_operations"
+
+
+class WantTurn(Struct, frozen=True):
+    """RIF to RTS: may it begin, by the throttles of its site and of all sites? Answered by a TurnBegins.
+
+    Attributes:
+        number: of it, which no other of this RIF has.
+        move: what it is.
+        begun: it was let begin over an earlier connection, and is under way.
+    """
+
+    number: Count
+    move: FileMove
+    begun: bool = False
+
+
+class TurnBegins(Struct, frozen=True):
+    """RTS to RIF: this one may begin."""
+
+    number: Count
+
+
+class TurnOver(Struct, frozen=True):
+    """RIF to RTS: this one is over, or not wanted any more."""
+
+    number: Count
+
+
+class FilesFailed(Struct, frozen=True):
+    """RIF to RTS: files of a task could not be staged here, for which the task cannot be blamed."""
+
+    detail: str

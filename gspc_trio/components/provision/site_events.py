@@ -132,6 +132,13 @@ class NodeEnded(Struct, frozen=True):
     reason: str
 
 
+class FilesNotStaged(Struct, frozen=True):
+    """Files of a task could not be staged on a node of the block, for which the task cannot be blamed."""
+
+    block_id: str
+    detail: str
+
+
 class BlockUsed(Struct, frozen=True):
     """Somebody who does not say what runs holds something of a block."""
 
@@ -169,6 +176,7 @@ SitesEvent: TypeAlias = (
     | BatchMoved
     | NodeServes
     | NodeEnded
+    | FilesNotStaged
     | BlockUsed
     | BlockIdle
     | BlockGone

@@ -226,7 +226,10 @@ def why_never(group: TaskGroup, sites: Iterable[KnownSite]) -> str | None:
         else:
             return None
     if too_large and group.walltime_s == WALLTIME_S:
-        too_large.append(f"a task that states no timeout_s or estimate_s is taken for {WALLTIME_S:g} s")
+        too_large.append(
+            f"a task that states no timeout_s or estimate_s is taken for {WALLTIME_S:g} s: state how long "
+            "yours takes, or give a site a larger max_time"
+        )
     if paused:
         paused.append(NOBODY_RESUMES)
     return "; ".join(too_large + paused)

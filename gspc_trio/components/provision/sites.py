@@ -31,6 +31,7 @@ from gspc_trio.components.provision.site_events import (
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
+    FilesNotStaged,
     HostsThere,
     NodeEnded,
     NodeServes,
@@ -383,6 +384,13 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
             self.scores.count(block.site, SiteOutcome.LOSS, self.now)
         self._tell(block)
         self._plan_soon()
+
+    @handles(FilesNotStaged)
+    def _not_staged(self, event: FilesNotStaged) -> None:
+        block = self.blocks.get(event.block_id)
+        if block is not None:
+            self.scores.count(block.site, SiteOutcome.STAGING_FAILED, self.now)
+            self._plan_soon()
 
     @handles(BlockUsed)
     def _used(self, event: BlockUsed) -> None:

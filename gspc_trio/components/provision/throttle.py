@@ -45,6 +45,10 @@ DEFAULTS: Mapping[str, Limit] = MappingProxyType(
 """All throttles by name: ``[host_](job|file_transfers|file_operations)[_submit]``."""
 
 
+OF_FILES = frozenset(name for name in DEFAULTS if "file_" in name)
+"""Those of file transfers and file operations."""
+
+
 def parse_throttles(given: Mapping[str, object]) -> dict[str, Limit]:
     """Return the throttles that a user has given, by name; those that he has not given are not in it.
 

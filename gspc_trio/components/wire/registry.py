@@ -41,7 +41,14 @@ from gspc_trio.components.launcher.events import (
     StudyDone,
     SubmitClients,
 )
-from gspc_trio.components.provision.messages import Enrol, Enrolled
+from gspc_trio.components.provision.messages import (
+    Enrol,
+    Enrolled,
+    FilesFailed,
+    TurnBegins,
+    TurnOver,
+    WantTurn,
+)
 from gspc_trio.components.rif.messages import (
     AddResources,
     CannotStart,
@@ -222,6 +229,7 @@ WIRE_TYPES: tuple[type, ...] = (
     Enrol, Enrolled,
     ServerPing, SubmitClients, CancelClient, StudyDone,
     RequestAccepted, RequestRefused, ClientMoved, StatesStale, StatesFresh, LauncherPing, ConnectionEnds,
+    WantTurn, TurnBegins, TurnOver, FilesFailed,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

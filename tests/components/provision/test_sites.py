@@ -15,6 +15,7 @@ from gspc_trio.components.provision.site_events import (
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
+    FilesNotStaged,
     HostsThere,
     NodeEnded,
     NodeServes,
@@ -274,3 +275,13 @@ def test_events_that_cannot_be_change_nothing() -> None:
         bench.do(BatchAnswered(waiting.block_id, "1"))
     with pytest.raises(IllegalEvent):
         bench.do(NodeServes("a/b1", 2, "r1"))
+
+
+def test_files_that_a_site_does_not_stage_lower_its_score() -> None:
+    bench = Bench(a=ONE_SLOT)
+    bench.demand(TaskGroup(100.0))
+    started(bench)
+    before = bench.sites.scores.history("a")
+    for block in ("a/b1", "a/b0"):  # the other one is over
+        bench.do(FilesNotStaged(block, "No space left on device"))
+    assert bench.sites.scores.history("a") == before - 0.5

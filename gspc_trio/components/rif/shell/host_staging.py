@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.provision.messages import FilesFailed, TurnBegins, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import MemoryServer, ServerEnded, StartServer
 from gspc_trio.components.worker.messages import OpenJob, Submit
 from gspc_trio.components.worker.shell.file_staging import (
@@ -29,7 +30,7 @@ from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
 if TYPE_CHECKING:
     from gspc_trio.components.provision.staging import StagingSettings
-    from gspc_trio.components.worker.shell.site_files import Site
+    from gspc_trio.components.worker.shell.site_files import FileTurns, Site
     from gspc_trio.iml.shell.host import HostLayers
 
 
@@ -44,9 +45,11 @@ class HostStaging:
 
     Attributes:
         make_layers: makes what finds or starts memory servers, when a job wants the first.
+        tell: tells the run-time system.
     """
 
     make_layers: Callable[[], HostLayers]
+    tell: Callable[[WantTurn | TurnOver | FilesFailed], None]
 
     def __init__(
         self, staging: Staging | None, buffers: Budget, files: StagingSettings | None, name: str
@@ -56,10 +59,12 @@ class HostStaging:
         self._folders = Folders()
         self._is_wrapped = files is not None and files.mode == "wrapper"
         self._site: Site | None = None
+        self._turns: FileTurns | None = None
         if files is not None and files.site_directory:
-            from gspc_trio.components.worker.shell.site_files import Site
+            from gspc_trio.components.worker.shell.site_files import FileTurns, Site
 
-            self._site = Site(files.site_directory, files.throttles)
+            self._turns = FileTurns(files.throttles, lambda said: self.tell(said))
+            self._site = Site(files.site_directory, self._turns)
             self._folders = Folders(files.site_directory, f"tasks-{name}-")  # where files can be linked
         self._layers: HostLayers | None = None
 
@@ -76,7 +81,9 @@ class HostStaging:
         if self._site is not None:
             files = self._site.files_of(opening.job, transfer)
         if opening.data is None:
-            staging = self._staging or JobStaging(None, self._folders, opening.stage, files, home)
+            staging = self._staging or JobStaging(
+                None, self._folders, opening.stage, files, home, self._failed
+            )
             return JobCode(opening, staging=staging)
         from gspc_trio.components.worker.shell.iml_staging import DataStaging
 
@@ -85,8 +92,21 @@ class HostStaging:
         layers = self._layers
         layers.prepare(opening.data)
         data = DataStaging(opening.data, layers)
-        staging = JobStaging(data, self._folders, opening.stage, files, home)
+        staging = JobStaging(data, self._folders, opening.stage, files, home, self._failed)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
+
+    def _failed(self, detail: str) -> None:
+        self.tell(FilesFailed(detail))
+
+    def turn_begins(self, said: TurnBegins) -> None:
+        """The run-time system lets a file transfer or file operation begin."""
+        if self._turns is not None:
+            self._turns.begins(said.number)
+
+    def tell_again(self) -> None:
+        """Tell a run-time system that may know nothing of it which transfers and operations there are."""
+        if self._turns is not None:
+            self._turns.tell_again()
 
     def close(self) -> None:
         """Remove the directories of tasks."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.provision.messages import TurnBegins
 from gspc_trio.components.rif.events import (
     Called,
     CheckGrant,
@@ -192,6 +193,7 @@ class RifService(Performer[HostAction]):
             async with open_scope() as nursery:
                 self._nursery = nursery
                 self._own_server = OwnServer(self.host, self._network, rts, lambda said: self._rts.post(said))
+                self._staging.tell = lambda said: self._rts.post(said)
                 self._staging.make_layers = partial(make_layers, self.host, nursery, self._network, rts)
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
@@ -239,6 +241,7 @@ class RifService(Performer[HostAction]):
         rts.post(replace(self._hello(rif.resources), claims=(*rif.claims, *kept)))
         if self._own_server.running is not None:
             rts.post(self._own_server.running)
+        self._staging.tell_again()
         self._open_records(rts)
 
     def _objection(self, resource_id: ResourceId, grant_id: GrantId) -> str:
@@ -338,6 +341,8 @@ class RifService(Performer[HostAction]):
         elif isinstance(message, Revoke | GrantsAhead):
             self._inbox.put(message)
             self._endpoints.check_fences()
+        elif isinstance(message, TurnBegins):
+            self._staging.turn_begins(message)
         elif isinstance(message, CloseJobEverywhere):
             self._endpoints.close_of(message.job)
             self._router.dismiss(message.job, "its job is over")

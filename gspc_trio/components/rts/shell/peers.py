@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.blocks import ENROL_ROLE
+from gspc_trio.components.provision.messages import FilesFailed, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import (
     CannotStart,
     DagReport,
@@ -222,6 +223,8 @@ class PeerServer:
                         put(events.RifUnfit(link, message.detail), peer)
                     elif isinstance(message, MemoryServer | ServerEnded):
                         self.servers.heard(peer, message)
+                    elif isinstance(message, WantTurn | TurnOver | FilesFailed):
+                        self._service.sites.heard(peer, message)
                     elif isinstance(message, IncomingCall) and isinstance(message.body, GetNewestGrant):
                         asked, rm = message.body, self._service.rm
                         message.reply(NewestGrant(rm.newest_given(asked.resource_id, asked.grant_id)))
@@ -231,6 +234,7 @@ class PeerServer:
         finally:
             del self.rifs[link]
             self.servers.gone(peer)
+            self._service.sites.host_gone(peer)
             put(events.RifLost(link, peer.reason or CANCELLED))
 
     def _take_records(self, rif: Peer, batch: RecordBatch, late_s: float) -> float:

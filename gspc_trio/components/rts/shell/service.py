@@ -92,7 +92,7 @@ class RtsService(Performer[actions.RtsAction]):
             here = network.process_info()
             name = f"process {here.pid} on {here.host}"
             self.rm = RemoteManager(manager, name, epoch, self.inbox.put, self.records.append)
-        self.sites = SiteService(self._load_sites, lambda: self.blocks.by_hand())
+        self.sites = SiteService(self._load_sites, lambda: self.blocks.by_hand(), lambda: self.machine.rifs)
         self.peers = PeerServer(self)
         self._network = network
         self._issue = issue

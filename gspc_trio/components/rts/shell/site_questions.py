@@ -26,6 +26,7 @@ from gspc_trio.components.provision.shell.commands import run_command
 from gspc_trio.components.provision.site_settings import ENGINE_OPTIONS, SiteSettings, written
 from gspc_trio.components.provision.site_state import KnownSite, SiteBlock
 from gspc_trio.components.provision.sites import Sites
+from gspc_trio.components.provision.throttle import OF_FILES, ThrottleGate
 from gspc_trio.components.rts.site_messages import BlockOutput, BlockStatus, SiteStatus, ThrottleStatus
 from gspc_trio.components.rts.state import ManagedRif
 from gspc_trio.core.resources import Resource
@@ -52,11 +53,14 @@ def site_words(machine: Sites, site: KnownSite, now: float) -> str:
     return f"{words}, {len(site.blocks)} of {slots} slots used"
 
 
-def site_status(machine: Sites, site: KnownSite, now: float) -> SiteStatus:
-    """Return how a site is, without what is planned."""
+def site_status(machine: Sites, site: KnownSite, now: float, files: ThrottleGate | None) -> SiteStatus:
+    """Return how a site is, without what is planned; ``files`` counts transfers and operations, if any."""
     (state, detail), settings = site.shown, site.settings
     blocks, scores = settings.blocks, machine.scores
     uses = {**machine.gate.uses(site.name), **machine.gate.uses()}
+    for name, use in () if files is None else ({**files.uses(site.name), **files.uses()}).items():
+        if name in OF_FILES:
+            uses[name] = use
     return SiteStatus(
         site.name,
         state,

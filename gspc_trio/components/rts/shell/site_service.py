@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import trio
 
+from gspc_trio.components.provision.messages import FilesFailed, TurnOver, WantTurn
 from gspc_trio.components.rts.site_messages import (
     AddSite,
     BlockStatus,
@@ -18,14 +19,16 @@ from gspc_trio.components.rts.site_messages import (
     ListSites,
     SiteList,
 )
+from gspc_trio.components.rts.state import ManagedRif
 from gspc_trio.core.demand import TaskDemand
-from gspc_trio.core.ids import JobId
+from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.records.facts import RifChanged
 
 if TYPE_CHECKING:
     from gspc_trio.components.provision.blocks import SavedSite
     from gspc_trio.components.provision.site_settings import SiteSettings, SitesFile
+    from gspc_trio.components.rts.shell.site_turns import SiteTurns
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +93,10 @@ class SiteRunner(Protocol):
         """Return whether people were told that the block is over of which this host is."""
         ...
 
+    def files_failed(self, rif_id: RifId, detail: str) -> None:
+        """Files of a task could not be staged on this host, for which the task cannot be blamed."""
+        ...
+
     def stop(self) -> None:
         """Ask for nothing any more."""
         ...
@@ -101,24 +108,31 @@ class SiteService:
     Args:
         load: returns what serves sites, given the throttles of all together; called for the first one.
         by_hand: returns how the blocks are that are of no site.
+        rifs: returns the RIFs that there are.
 
     Attributes:
         is_attended: somebody can resume a site that has paused by itself: tasks wait for that.
+        turns: of file transfers and file operations, None before the first is wanted.
     """
 
     def __init__(
         self,
         load: Callable[[Mapping[str, int | None]], SiteRunner],
         by_hand: Callable[[], tuple[BlockStatus, ...]],
+        rifs: Callable[[], Iterable[ManagedRif]],
     ) -> None:
         self.is_attended = True
         self._load = load
         self._by_hand = by_hand
+        self._rifs = rifs
+        self._throttles: Mapping[str, int | None] = {}
+        self.turns: SiteTurns | None = None
         self._runs: SiteRunner | None = None
 
     def open(self, throttles: Mapping[str, int | None] = MappingProxyType({})) -> SiteRunner:
         """Return what serves the sites; ``throttles`` of all together count if these are the first."""
         if self._runs is None:
+            self._throttles = throttles
             self._runs = self._load(throttles)
             self._runs.start()
         return self._runs
@@ -187,6 +201,28 @@ class SiteService:
         """A RIF has changed."""
         if self._runs is not None:
             self._runs.rif_changed(record)
+
+    def heard(self, peer: Peer, said: WantTurn | TurnOver | FilesFailed) -> None:
+        """A host says something of the files of its tasks."""
+        if isinstance(said, FilesFailed):
+            if self._runs is not None:
+                self._runs.files_failed(peer.name, said.detail)
+        elif isinstance(said, TurnOver):
+            if self.turns is not None:
+                self.turns.over(peer, said)
+        else:
+            rif = next((rif for rif in self._rifs() if rif.rif_id == peer.name), None)
+            if rif is not None:
+                if self.turns is None:
+                    from gspc_trio.components.rts.shell.site_turns import SiteTurns  # only here: few need it
+
+                    self.turns = SiteTurns(self._throttles)
+                self.turns.want(peer, rif, said)
+
+    def host_gone(self, peer: Peer) -> None:
+        """The connection of a host is over."""
+        if self.turns is not None:
+            self.turns.gone(peer)
 
     def has_told(self, host: str) -> bool:
         """Return whether people were told that the block is over of which this host is."""

@@ -39,6 +39,7 @@ from gspc_trio.components.provision.site_events import (
     BlockUnwanted,
     BlockUsed,
     CancelBlock,
+    FilesNotStaged,
     HostsThere,
     NodeEnded,
     NodeServes,
@@ -83,7 +84,7 @@ from gspc_trio.components.rts.shell.site_questions import (
     with_plan,
     with_script,
 )
-from gspc_trio.components.rts.shell.site_service import SiteQuestion
+from gspc_trio.components.rts.shell.site_service import SiteQuestion, SiteService
 from gspc_trio.components.rts.shell.strategy_runs import Blocks
 from gspc_trio.components.rts.site_messages import (
     AddSite,
@@ -123,6 +124,7 @@ class SiteHost(Protocol):
     records: RecordStream
     machine: Rts
     blocks: Blocks
+    sites: SiteService
     rm: RmShell | RemoteManager
 
     def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
@@ -362,8 +364,9 @@ class SiteRuns(Performer[SitesAction]):
 
     def _statuses(self) -> tuple[SiteStatus, ...]:
         """Return how the sites are."""
-        now = trio.current_time()
-        return tuple(site_status(self.machine, site, now) for site in self.machine.sites.values())
+        now, turns = trio.current_time(), self._host.sites.turns
+        files = None if turns is None else turns.gate
+        return tuple(site_status(self.machine, site, now, files) for site in self.machine.sites.values())
 
     async def _answer_planned(self, call: IncomingCall, check: bool) -> None:
         """Answer how the sites are and what is planned, with scripts, and what the batch systems say."""
@@ -433,6 +436,12 @@ class SiteRuns(Performer[SitesAction]):
     def has_told(self, host: str) -> bool:
         """Return whether people were told that the block is over of which this host is."""
         return host.rpartition(".")[0] in self._outputs.over
+
+    def files_failed(self, rif_id: RifId, detail: str) -> None:
+        """See SiteRunner."""
+        block_id = self._blocks_of_rifs.get(rif_id)
+        if block_id is not None:
+            self._inbox.put(FilesNotStaged(block_id, detail))
 
     def _news(self, news: BlockNews) -> None:
         """Take what becomes of a block."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,13 @@ from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
 if TYPE_CHECKING:  # a job without a memory layer needs nothing of that
     from gspc_trio.components.worker.shell.iml_staging import DataStaging
+
+
+_OF_HOST = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOMEM),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOTCONN, errno.ETIMEDOUT),
+}
+"""Errors of a host, or of a file system that it sees: no file that a task names is to blame."""
 
 
 class _Work:
@@ -50,6 +59,7 @@ class JobStaging:
         limits: of the job.
         files: moves its files.
         home: directory of its files, if the processes that run its tasks see it and stage themselves; or "".
+        failed: told why, when files could not be staged because of this host, or of its site.
     """
 
     def __init__(
@@ -59,8 +69,10 @@ class JobStaging:
         limits: StageLimits,
         files: TaskFiles,
         home: str = "",
+        failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._home = home
+        self._failed = failed
         self._data = data
         self._folders = folders
         self._limits = limits
@@ -91,7 +103,8 @@ class JobStaging:
         if plan.has_files and self._home:
             directory = await self._wrapped(staged)
         if plan.has_files and not directory:
-            staged.folder = await self._make_folder(staged)
+            with self._told_if_failed():
+                staged.folder = await self._make_folder(staged)
             directory = staged.folder.path
         key = (resource.resource_id, (submission.task_id, submission.attempt))
         self._works[key] = staged
@@ -110,11 +123,23 @@ class JobStaging:
         staged = self._works.get((resource.resource_id, (submission.task_id, submission.attempt)))
         changed = None
         if staged is not None and (staged.plan.store or staged.plan.scatter or staged.plan.ranges):
-            changed = outcome = replace(outcome, values=await self._store(staged, outcome.values))
+            with self._told_if_failed():
+                values = await self._store(staged, outcome.values)
+            changed = outcome = replace(outcome, values=values)
         if self._data is not None:
             await self._data.copy(outcome)
         await trio.lowlevel.checkpoint()
         return changed
+
+    @contextmanager
+    def _told_if_failed(self) -> Iterator[None]:
+        """Have it told if the files of a task cannot be staged, and not because of the task."""
+        try:
+            yield
+        except (StagingError, OSError) as error:
+            if error.of_host if isinstance(error, StagingError) else error.errno in _OF_HOST:
+                self._failed(str(error))
+            raise
 
     async def _wrapped(self, staged: _Work) -> str:
         """Return what the process that runs a task is told of its files, "" if it cannot stage them all."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
 from trio.to_thread import run_sync
 
-from gspc_trio.components.provision.throttle import Limit, ThrottleGate, ThrottleKind
+from gspc_trio.components.provision.messages import FileMove, TurnOver, WantTurn
+from gspc_trio.components.provision.throttle import DEFAULTS, Limit
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, Room
 from gspc_trio.components.worker.shell.staging import StagingError
 from gspc_trio.compute.folders import Folder
@@ -34,35 +35,47 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class FileTurns:
-    """Lets file transfers and file operations begin as the throttles say.
+    """Lets file transfers and file operations begin when the run-time system says so, which knows all hosts.
 
     Args:
-        limits: throttles by name.
+        limits: throttles by name; what none of them limits begins at once.
+        tell: tells the run-time system.
     """
 
-    def __init__(self, limits: Mapping[str, Limit]) -> None:
-        self.gate = ThrottleGate(limits)
-        self._turns: dict[str, trio.Event] = {}
+    def __init__(self, limits: Mapping[str, Limit], tell: Callable[[WantTurn | TurnOver], None]) -> None:
+        known = {**DEFAULTS, **limits}
+        self._limited = {
+            move for move in FileMove if any(known[name] is not None for name in known if move in name)
+        }
+        self._tell = tell
+        self._turns: dict[int, tuple[FileMove, trio.Event]] = {}
         self._numbers = Counter()
 
     @asynccontextmanager
-    async def turn(self, kind: ThrottleKind) -> AsyncIterator[None]:
+    async def turn(self, move: FileMove) -> AsyncIterator[None]:
         """Wait for a turn, and have it for as long as the block lasts."""
-        key = str(self._numbers.next())
-        began = self._turns[key] = trio.Event()
-        self.gate.want(key, kind, "here")
-        self._start()
+        if move not in self._limited:
+            yield
+            return
+        number, began = self._numbers.next(), trio.Event()
+        self._turns[number] = move, began
+        self._tell(WantTurn(number, move))
         try:
             await began.wait()
             yield
         finally:
-            del self._turns[key]
-            self.gate.ended(key)
-            self._start()
+            del self._turns[number]
+            self._tell(TurnOver(number))
 
-    def _start(self) -> None:
-        for key in self.gate.start():
-            self._turns[key].set()
+    def begins(self, number: int) -> None:
+        """The run-time system lets one begin; it may not be wanted any more."""
+        if number in self._turns:
+            self._turns[number][1].set()
+
+    def tell_again(self) -> None:
+        """Tell a run-time system that may know nothing of those that there are."""
+        for number, (move, began) in self._turns.items():
+            self._tell(WantTurn(number, move, began.is_set()))
 
 
 class Site:
@@ -70,12 +83,12 @@ class Site:
 
     Args:
         directory: of the site.
-        limits: throttles of this host by name.
+        turns: let transfers and operations there begin.
     """
 
-    def __init__(self, directory: str, limits: Mapping[str, Limit]) -> None:
+    def __init__(self, directory: str, turns: FileTurns) -> None:
         self._directory = directory
-        self._turns = FileTurns(limits)
+        self._turns = turns
 
     def files_of(self, job: JobId, transfer: FileTransfer) -> SiteFiles:
         """Return the files of one job there."""
@@ -110,7 +123,7 @@ class SiteFiles:
             StagingError: it is not to be had.
         """
         there, size_bytes = await self._arrived(path)
-        async with self._turns.turn(ThrottleKind.FILE_OPERATION):
+        async with self._turns.turn(FileMove.OPERATION):
             is_linked = await run_sync(folder.link, parts, str(there))
         return size_bytes if is_linked else None
 
@@ -122,7 +135,7 @@ class SiteFiles:
         """
         there, size_bytes = await self._arrived(path)
         room.take(size_bytes)
-        async with self._turns.turn(ThrottleKind.FILE_OPERATION):
+        async with self._turns.turn(FileMove.OPERATION):
             await _copy(there, target)
 
     async def send(self, source: int, size_bytes: int, path: str) -> None:
@@ -132,7 +145,7 @@ class SiteFiles:
             StagingError: it cannot be written there.
         """
         there = self._home / "out" / secrets.token_hex(8)
-        async with self._turns.turn(ThrottleKind.FILE_OPERATION):
+        async with self._turns.turn(FileMove.OPERATION):
             copy = await run_sync(os.open, there, os.O_RDWR | _NEW, 0o600)
             try:
                 await _copy(f"/proc/self/fd/{source}", copy)
@@ -140,7 +153,7 @@ class SiteFiles:
                 await _clear(copy, there)
                 raise
         try:
-            async with self._turns.turn(ThrottleKind.FILE_TRANSFER):
+            async with self._turns.turn(FileMove.TRANSFER):
                 await self._transfer.send(copy, size_bytes, path)
         finally:
             await _clear(copy, there)
@@ -153,14 +166,15 @@ class SiteFiles:
         """
         path = self._home / "results" / attempt
         text = f"error: {problem}\n" if problem else SUCCESS
-        async with self._turns.turn(ThrottleKind.FILE_OPERATION):
+        async with self._turns.turn(FileMove.OPERATION):
             try:
                 await run_sync(_write_whole, path, text)
                 said = await run_sync(path.read_text)
             except OSError as error:
-                raise StagingError(f"the result file {path}: {error.strerror}") from None
+                raise StagingError(f"the result file {path}: {error.strerror}", of_host=True) from None
         if said != text:
-            raise StagingError(f"the result file {path} says something else than was written")
+            why = f"the result file {path} says something else than was written"
+            raise StagingError(why, of_host=True)
 
     async def _arrived(self, path: str) -> tuple[Path, int]:
         """Have a file of the job's host in the site directory; return where it is, and its size."""
@@ -171,7 +185,7 @@ class SiteFiles:
         try:
             async with turn:
                 if not await trio.Path(there).exists():
-                    async with self._turns.turn(ThrottleKind.FILE_TRANSFER):
+                    async with self._turns.turn(FileMove.TRANSFER):
                         await self._bring(path, there, size_bytes)
         finally:
             if not turn.locked():  # nobody waits for it
@@ -197,13 +211,13 @@ class SiteFiles:
         """
         if self._is_made:
             return
-        async with self._turns.turn(ThrottleKind.FILE_OPERATION):
+        async with self._turns.turn(FileMove.OPERATION):
             for name in ("in", "out", "results"):
                 try:
                     await trio.Path(self._home, name).mkdir(mode=0o700, parents=True, exist_ok=True)
                 except OSError as error:
                     why = f"the site directory {self._home}: {error.strerror}"
-                    raise StagingError(why, returned=True) from None
+                    raise StagingError(why, returned=True, of_host=True) from None
             self._is_made = True
 
 

@@ -26,11 +26,15 @@ class StagingError(Exception):
         message: one line for people.
         returned: whether the task has nothing to do with it, and is to be tried again.
         kind: of the task's error.
+        of_host: the files of this host, or of its site, are to blame.
     """
 
-    def __init__(self, message: str, *, returned: bool = False, kind: str = "staging") -> None:
+    def __init__(
+        self, message: str, *, returned: bool = False, kind: str = "staging", of_host: bool = False
+    ) -> None:
         super().__init__(message)
         self.returned = returned
+        self.of_host = of_host
         self.kind = kind
 
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.provision.throttle import ThrottleKind
+from gspc_trio.components.provision.messages import FileMove, TurnOver, WantTurn
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, Room
 from gspc_trio.components.worker.shell.site_files import FileTurns, Site, SiteFiles
 from gspc_trio.components.worker.shell.staging import StagingError
@@ -57,8 +57,21 @@ def job() -> Job:
     return Job()
 
 
-def files_of(job: Any, directory: Path, **limits: int | None) -> SiteFiles:
-    return Site(str(directory), limits).files_of("j1", FileTransfer(lambda: job, Budget(1 << 20)))
+def turns_at_once(told: list[WantTurn | TurnOver]) -> FileTurns:
+    """Return turns that begin as soon as they are wanted."""
+
+    def tell(said: WantTurn | TurnOver) -> None:
+        told.append(said)
+        if isinstance(said, WantTurn):
+            turns.begins(said.number)
+
+    turns = FileTurns({}, tell)
+    return turns
+
+
+def files_of(job: Any, directory: Path, told: list[WantTurn | TurnOver] | None = None) -> SiteFiles:
+    site = Site(str(directory), turns_at_once([] if told is None else told))
+    return site.files_of("j1", FileTransfer(lambda: job, Budget(1 << 20)))
 
 
 @asynccontextmanager
@@ -141,30 +154,44 @@ async def test_a_site_directory_that_cannot_be_made_is_no_fault_of_the_task(job:
     with pytest.raises(StagingError, match=r"the site directory .*: Not a directory") as caught:
         await files_of(job, tmp_path / "file").prepare()
     assert caught.value.returned
+    assert caught.value.of_host, "the score of the site falls"
 
 
-async def test_transfers_and_operations_keep_to_their_throttles(autojump_clock: MockClock) -> None:
+async def test_transfers_and_operations_have_their_turns_from_the_run_time_system(
+    job: Job, tmp_path: Path
+) -> None:
+    told: list[WantTurn | TurnOver] = []
+    files = files_of(job, tmp_path / "site", told)
+    async with task(files, tmp_path / "t1") as folder:
+        await files.link(folder, ("a",), "in/a")
+    moves = [FileMove.OPERATION, FileMove.TRANSFER, FileMove.OPERATION]
+    wanted = [(WantTurn(number, move), TurnOver(number)) for number, move in enumerate(moves, 1)]
+    assert told == [said for both in wanted for said in both]
+
+
+async def test_a_turn_waits_is_given_back_when_cancelled_and_told_again(autojump_clock: MockClock) -> None:
     del autojump_clock
-    turns, now, most = FileTurns({"file_transfers": 2}), {"n": 0}, {"n": 0}
+    told: list[WantTurn | TurnOver] = []
+    turns, done = FileTurns({"file_operations": None}, told.append), list[FileMove]()
 
-    async def move(kind: ThrottleKind, lasts_s: float) -> None:
+    async def move(kind: FileMove) -> None:
         async with turns.turn(kind):
-            now["n"] += 1
-            most["n"] = max(most["n"], now["n"])
-            await trio.sleep(lasts_s)
-            now["n"] -= 1
+            done.append(kind)
+            await trio.sleep(5)
 
     async with trio.open_nursery() as nursery:
-        for number in range(7):
-            nursery.start_soon(move, ThrottleKind.FILE_TRANSFER, 1 + number)
-        nursery.cancel_scope.deadline = trio.current_time() + 2.5
-    assert most["n"] == 2
-    turns.gate.check()
-    assert turns.gate.uses() == {
-        "job_submit": (0, 4),
-        "file_transfers": (0, 2),
-        "file_operations": (0, 8),
-    }, "who is cancelled gives his turn back"
+        for kind in (FileMove.OPERATION, FileMove.TRANSFER, FileMove.TRANSFER):
+            nursery.start_soon(move, kind)
+        await trio.testing.wait_all_tasks_blocked()
+        assert done == [FileMove.OPERATION], "no throttle limits it"
+        turns.begins(1)
+        await trio.testing.wait_all_tasks_blocked()
+        wanted = told[:2]
+        assert wanted == [WantTurn(1, FileMove.TRANSFER), WantTurn(2, FileMove.TRANSFER)]
+        turns.tell_again()
+        assert told[2:] == [WantTurn(1, FileMove.TRANSFER, True), WantTurn(2, FileMove.TRANSFER)]
+        nursery.cancel_scope.cancel()
+    assert sorted(said.number for said in told[4:] if isinstance(said, TurnOver)) == [1, 2]
 
 
 async def test_nothing_is_done_to_a_slow_file_system_in_the_thread_of_the_host(
