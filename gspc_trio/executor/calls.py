@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from gspc_trio.core.task import Shape, TaskOptions
 from gspc_trio.executor.codes import CodeTable
@@ -23,7 +24,7 @@ OFTEN = 16
 """Calls of one map from which on its function gets an entry of its own in the code table."""
 
 PUT_MAX = 500
-"""Calls of a map that are put at a time, so that the first are on their way while the others are made."""
+"""Calls that are put at a time, so that the first are on their way while the others are made."""
 
 
 class ManyCalls(Generic[T]):
@@ -85,6 +86,66 @@ class ManyCalls(Generic[T]):
             return code_id, [*leading, *[v if isinstance(v, Future) else encode(v) for v in item]]
         except Exception as error:
             return entry_with_holes(self._codes, encode, self._fn, item, {}, error)
+
+
+class CallsTogether:
+    """Calls that are submitted in one go, all by the end of the block: ``Executor.calls_together`` makes it.
+
+    When the block fails, those that were on their way are cancelled.
+
+    Args:
+        loop: of the executor.
+        codes: its code table.
+        encode: returns an argument as it travels.
+        shape, options: what each call needs and states about itself.
+    """
+
+    def __init__(
+        self, loop: Loop, codes: CodeTable, encode: Encode, shape: Shape, options: TaskOptions
+    ) -> None:
+        self._loop = loop
+        self._codes = codes
+        self._encode = encode
+        self._shape = shape
+        self._options = options
+        self._calls: list[Call] = []
+        self._put: list[weakref.ref[Future[Any]]] = []
+
+    def __enter__(self) -> CallsTogether:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._put_calls()
+        else:
+            self.cancel()
+
+    def _put_calls(self) -> None:
+        calls, self._calls = self._calls, []
+        self._put += [weakref.ref(call.future) for call in calls]
+        self._loop.put(calls)
+
+    def submit(self, name: str, fn: Callable[..., T], *args: object, **kwargs: object) -> TaskFuture[T]:
+        """Add ``fn(*args, **kwargs)``, under a name; futures among the arguments stand for their results.
+
+        Raises:
+            BadCode, BadValue: function or argument cannot be sent to another process.
+        """
+        encode = self._encode
+        code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            arguments.append(value if isinstance(value, Future) else encode(value))
+        future: TaskFuture[T] = TaskFuture(self._loop)
+        self._calls.append(Call(future, code_id, name, arguments, self._shape, self._options))
+        if len(self._calls) >= PUT_MAX:
+            self._put_calls()
+        return future
+
+    def cancel(self) -> None:
+        """End those that have not ended; their futures are not kept here."""
+        for reference in self._put:
+            if (future := reference()) is not None:
+                future.cancel()
 
 
 def entry_with_holes(

@@ -22,7 +22,7 @@ from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
-from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
+from gspc_trio.executor.calls import CallsTogether, ManyCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Call, Deadline, TaskFuture
 from gspc_trio.executor.results import flat, results, results_as_read
@@ -301,6 +301,13 @@ class Executor(ExecutorInterface):
             return results(calls.submit(items), deadline)
         futures = calls.submit(islice(items, buffersize))
         return results_as_read(futures, lambda: calls.submit(islice(items, 1)), deadline)
+
+    def calls_together(self) -> CallsTogether:
+        """Return a block whose ``submit(name, fn, *args, **kwargs)`` adds calls that all go at its end.
+
+        Whole graphs are submitted like this: a call may have the futures of earlier ones as arguments.
+        """
+        return CallsTogether(self._loop, self._codes, self._encode, self._shape, self._options)
 
     def share(self, value: T) -> TaskFuture[T]:
         """Return a future that has ended with a value, to be an argument of many tasks.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, suppress
 from time import monotonic
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gspc_trio.core.current import current_place
 from gspc_trio.core.task import Shape, TaskOptions
-from gspc_trio.protocol.values import dumps, loads, refuse_future
+from gspc_trio.protocol.values import RAW, TrackedReference, dumps, gather, loads, refuse_future
 from gspc_trio.workflow.failures import TaskFailed
 
 T = TypeVar("T")
@@ -259,6 +259,37 @@ class TaskFuture(Future[T]):
         with _locks:
             told, self._told = self._told, True
         return not told
+
+
+LOOK_INTERVAL_S = 0.1
+"""Who waits for many looks so often whether one has failed."""
+
+
+def wait_finished(futures: Sequence[SomeTaskFuture]) -> None:
+    """Return when all of these have finished.
+
+    Raises:
+        CancelledError: one was cancelled.
+        Exception: what one of them raised, soon after that, also while others run.
+    """
+    for future in futures:
+        while not future.done():
+            future._wait(LOOK_INTERVAL_S)
+            if not future.done():
+                failed = (one for one in futures if one.cancelled() or one._exception is not None)
+                future = next(failed, future)
+        if future.cancelled() or future._exception is not None:
+            future.result(0)
+
+
+def own_value(future: TaskFuture[T]) -> T:
+    """Return the result of a task that has finished, in memory of its own: arrays can be written."""
+    data = future.encoded()
+    if type(data) is not TrackedReference or data.reference.kind == RAW:
+        return future.result()
+    view = data.open_data(data.reference.data_id)
+    value: T = gather(data.reference, memoryview(bytearray(view)))
+    return value
 
 
 SomeFuture: TypeAlias = Future[Any]

@@ -29,8 +29,8 @@ from gspc_trio.integrations.joblib_batches import (
     Batches,
     JoblibCall,
     run_batch,
-    set_variables,
 )
+from gspc_trio.integrations.own_executor import open_own_executor, set_variables
 
 Callback: TypeAlias = Callable[[Future[bytes]], object]
 
@@ -259,23 +259,11 @@ def _open(
     rts: RunningSystem | None, iml: Path | str | None, n_jobs: int, variables: dict[str, str]
 ) -> Executor:
     if rts is None:
-        return Executor(
-            n_jobs,
-            initializer=set_variables,
-            initargs=(variables,),
-            data_bytes=_shared_bytes(),
-            large_bytes_min=LARGE_BYTES_MIN,
-        )
+        return open_own_executor(n_jobs, variables, LARGE_BYTES_MIN)
     joined = {"rts": rts} if isinstance(rts, RunTimeSystem) else {"connection_file": rts}
     return Executor(
         initializer=set_variables, initargs=(variables,), large_bytes_min=LARGE_BYTES_MIN, iml=iml, **joined
     )
-
-
-def _shared_bytes() -> int:
-    """Return how much shared memory large values may take: half of what the system has."""
-    found = os.statvfs("/dev/shm")
-    return found.f_blocks * found.f_frsize // 2
 
 
 _kept = _KeptExecutor()

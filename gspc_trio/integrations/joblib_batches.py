@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import threading
@@ -145,11 +144,6 @@ _here = threading.local()
 def _beside(number: int) -> object:
     """Return one of the values beside the batch that is being opened in this thread."""
     return _here.values[number]
-
-
-def set_variables(variables: Mapping[str, str]) -> None:
-    """Set environment variables of a process before libraries look at them: how many threads they use."""
-    os.environ.update(variables)
 
 
 def run_batch(batch: bytes, level: int, *beside: object) -> bytes:

@@ -326,7 +326,7 @@ ALIGNMENT_BYTES = 64
 """Buffers begin at multiples of this: arrays want it."""
 
 _MARK = b"\xc1\x00"
-_RAW, _PICKLE, _ENCODED, _VIEW = range(4)
+RAW, _PICKLE, _ENCODED, _VIEW = range(4)
 
 
 class Reference(Struct, frozen=True):
@@ -388,7 +388,7 @@ def decode_reference(data: bytes | bytearray | memoryview) -> Reference:
 
 def bytes_reference(data_id: str, size_bytes: int, host: str) -> bytes:
     """Return what travels instead of a ``bytes`` object whose bytes are the data."""
-    return encode_reference(Reference(data_id, size_bytes, ((host, size_bytes),), _RAW))
+    return encode_reference(Reference(data_id, size_bytes, ((host, size_bytes),), RAW))
 
 
 def is_range(reference: Reference) -> bool:
@@ -412,7 +412,7 @@ def plain_range(reference: Reference) -> tuple[int, int]:
     Raises:
         BadValue: it stands for another value.
     """
-    if reference.kind == _RAW:
+    if reference.kind == RAW:
         return 0, reference.size_bytes
     if reference.kind == _VIEW:
         ((begin, end),) = reference.ends
@@ -467,10 +467,10 @@ def spread(value: object, bytes_min: int) -> Spread | bytes:
     """
     if type(value) is memoryview:
         if value.nbytes >= bytes_min and value.c_contiguous:
-            return Spread(_RAW, [value.cast("B")])
+            return Spread(RAW, [value.cast("B")])
         value = bytes(value)
     if type(value) is bytes:
-        return Spread(_RAW, [memoryview(value)]) if len(value) >= bytes_min else dumps(value)
+        return Spread(RAW, [memoryview(value)]) if len(value) >= bytes_min else dumps(value)
     data = dumps_plain(value)
     if data is not None:
         return Spread(_ENCODED, [memoryview(data)]) if len(data) >= bytes_min else data
@@ -504,7 +504,7 @@ def gather(reference: Reference, view: memoryview) -> Value:
     """
     if len(view) != reference.size_bytes:
         raise BadValue(f"{len(view)} bytes of data for a reference to {reference.size_bytes}")
-    if reference.kind == _RAW:
+    if reference.kind == RAW:
         return bytes(view)
     if reference.kind == _ENCODED:
         return loads(view)

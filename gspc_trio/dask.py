@@ -1,0 +1,14 @@
+"""A scheduler of Dask on a run-time system: ``dask.config.set(scheduler=gspc_trio.dask.get)``."""
+
+from __future__ import annotations
+
+from gspc_trio.core.imports import missing_extra
+
+try:
+    from gspc_trio.integrations.dask_scheduler import get
+except ModuleNotFoundError as error:
+    if error.name != "dask":
+        raise
+    raise ImportError(missing_extra("gspc_trio.dask", "dask", "dask"), name="dask") from error
+
+__all__ = ["get"]

@@ -1,0 +1,124 @@
+"""Dask on our scheduler gives what its own threads give."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.e2e.support import World
+
+pytest.importorskip("dask", reason="dask is not installed: make bridges")
+pytestmark = pytest.mark.process
+
+HEAD = """
+import operator, os, sys, time
+from pathlib import Path
+import dask
+from dask import delayed
+from gspc_trio import Executor
+from gspc_trio.dask import get
+
+def inc(x):
+    return x + 1
+
+"""
+
+
+def run(world: World, text: str) -> str:
+    path = world.folder / "program.py"
+    path.write_text(HEAD + text)
+    done = world.run_program(sys.executable, str(path), anew=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout
+
+
+def test_collections_have_the_values_that_threads_compute(world: World) -> None:
+    pytest.importorskip("xarray", reason="xarray is not installed: make bridges")
+    printed = run(
+        world,
+        """
+import dask.array as da
+import dask.bag as db
+import numpy as np
+import xarray as xr
+
+def values():
+    x = da.ones((1000, 1000), chunks=(250, 250)) * np.arange(1000)
+    whole = (x + x.T).compute()
+    whole[0, 0] = 0  # as with threads, a result may be written
+    yield whole.sum(), x.sum(axis=0).std().compute()
+    yield da.from_array(np.arange(400_000.0), chunks=50_000).cumsum(axis=0)[::100_000].compute().tolist()
+    yield db.from_sequence(range(100), npartitions=4).map(inc).filter(lambda n: n % 3).frequencies().compute()
+    parts = [delayed(inc)(number) for number in range(20)]
+    yield dask.compute(delayed(sum)(parts), {"parts": parts[:3]}, optimize_graph=False)
+    data = xr.DataArray(np.arange(600.0).reshape(20, 30), dims=("time", "place")).chunk({"time": 5})
+    yield data.mean("time").values.tolist(), data.rolling(time=3).sum().sum().compute().item()
+
+if __name__ == "__main__":
+    found = {}
+    for name, scheduler in {"ours": get, "threads": "threads"}.items():
+        with dask.config.set(scheduler=scheduler):
+            found[name] = repr(list(values()))
+    print(found["ours"] == found["threads"] or found)
+""",
+    )
+    assert printed == "True\n"
+
+
+def test_graphs_keys_errors_and_callbacks(world: World) -> None:
+    printed = run(
+        world,
+        """
+from dask.callbacks import Callback
+
+def refuse(x):
+    raise ValueError(f"no {x}")
+
+if __name__ == "__main__":
+    with Executor(cores=2) as executor:
+        on = get.on(executor)
+        legacy = {"x": 1, "y": (inc, "x"), "z": (operator.add, "y", "x"), "all": (sum, ["x", "y", "z"])}
+        print(on(legacy, [["z", "x"], "all"]), on(legacy, "y"), on(legacy, []))
+        chain = {0: (inc, -1)} | {number: (inc, number - 1) for number in range(1, 3000)}
+        print(on(chain, 2999), on(chain, [2999, 1500], optimize_graph=False))
+        for graph, key in ((legacy, "w"), ({"a": (inc, "x"), "b": (refuse, "a")} | {"x": 1}, "b")):
+            try:
+                on(graph, key)
+            except (KeyError, ValueError) as error:
+                print(repr(error))
+        told = []
+        with Callback(
+            start=lambda graph: told.append("start"),
+            start_state=lambda graph, state: told.append(len(state["ready"])),
+            pretask=lambda key, graph, state: told.append(key),
+            posttask=lambda key, value, graph, state, worker: told.append((key, value, worker)),
+            finish=lambda graph, state, failed: told.append(failed),
+        ):
+            on(legacy, ["z"], optimize_graph=False)
+        print(told)
+""",
+    )
+    assert printed.splitlines() == [
+        "((3, 1), 6) 2 ()",
+        "2999 (2999, 1500)",
+        "KeyError('w')",
+        "ValueError('no 2')",
+        "['start', 1, 'y', ('y', 2, 'gspc'), 'z', ('z', 3, 'gspc'), False]",
+    ]
+
+
+def test_chains_are_one_task_and_what_is_not_needed_is_none() -> None:
+    from dask._task_spec import convert_legacy_graph
+
+    from gspc_trio.integrations.dask_scheduler import fused, needed
+
+    graph = convert_legacy_graph(
+        {"a": 1, "b": (abs, "a"), "c": (abs, "b"), "d": (abs, "c"), "e": (max, "c", "b"), "f": (abs, "e")}
+    )
+    assert set(needed(graph, ["d"])) == {"a", "b", "c", "d"}
+    assert set(fused(needed(graph, ["d"]), ["d"])) == {"a", "d"}
+    assert set(fused(needed(graph, ["d"]), ["d", "c"])) == {"a", "c", "d"}
+    assert set(fused(graph, ["d", "f"])) == {"a", "b", "c", "d", "f"}
+    with pytest.raises(KeyError, match="w"):
+        needed(convert_legacy_graph({"v": (abs, "u"), "u": (abs, "v")}), ["w"])
