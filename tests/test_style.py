@@ -42,6 +42,7 @@ ORDER = (
         "study",
         "",
         "tui",
+        "integrations.metrics",
         "reports",
         "cli",
         "testing",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ from gspc_trio.cli.arguments import (
     Hosts,
     LogJson,
     MaybeDirectory,
+    MaybePort,
     MaybeWhole,
     PlacementName,
     Port,
@@ -48,6 +51,7 @@ from gspc_trio.components.rts.messages import NO_STRATEGY, StopRts
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.shell.system import RtsSettings, open_rm, open_system, published_manager
+from gspc_trio.core.imports import missing_extra
 from gspc_trio.core.resources import Resource
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import (
@@ -98,6 +102,7 @@ async def start(
     spill_directory: str = "",
     rm: Path | None = None,
     sites: SitesOption = None,
+    metrics: MaybePort = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -114,8 +119,7 @@ async def start(
     listen
         Address to listen on; an address that other hosts can reach needs --tls.
     tls
-        Encrypt all connections (TLS 1.3). The first use creates a certificate authority for hosts and
-        clients, beside the connection file.
+        Encrypt all connections (TLS 1.3); certificates are kept beside the connection file.
     state
         Write address, secret and hosts to this directory. If the run-time system crashes, and is started
         again with the same directory within 30 s, hosts and jobs reconnect, and their tasks go on.
@@ -131,14 +135,15 @@ async def start(
     directory
         Directory for tasks with files; by default the system's directory for temporary files.
     memory
-        How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of the memory of
-        its host.
+        How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of its host's.
     spill
         How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
     spill_directory
         Directory for data on disk; by default the system's directory for temporary files.
     rm
         Connection file of a resource manager that runs elsewhere (gspc-rts rm); by default one begins here.
+    metrics
+        Serve metrics for Prometheus at this TCP port, not encrypted; 0 for any free one.
     """
     set_up_logging(verbose, log_json)
     path = connection_path(connection_file)
@@ -148,10 +153,10 @@ async def start(
     told = replace(told, directory=directory, memory_bytes=parse_size(memory or "0"), rm=rm, sites=sites)
     told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory)
     with tuned_collector():
-        await _run(told, path)
+        await _run(told, path, metrics)
 
 
-async def _run(settings: RtsSettings, path: Path) -> None:
+async def _run(settings: RtsSettings, path: Path, metrics: int | None) -> None:
     """Run it, say where it is, and serve until it is told to stop."""
     claimed: list[ConnectionInfo] = []
 
@@ -163,12 +168,32 @@ async def _run(settings: RtsSettings, path: Path) -> None:
         async with open_system(settings.checked(), tls_folder=path.parent, claim=claim) as started:
             for host, reason in started.failed.items():
                 print(f"{host} failed: {reason}", flush=True)
-            await _serve_until_stopped(started.service, path)
+            async with _metrics_served(path, settings.listen, metrics):
+                await _serve_until_stopped(started.service, path)
     except BadSetting as error:
         raise setting_error(error) from error
     finally:
         for info in claimed:
             remove_connection_file(path, info)
+
+
+@asynccontextmanager
+async def _metrics_served(path: Path, listen: str, port: int | None) -> AsyncIterator[None]:
+    """Serve metrics, if a port is named for them, while the block runs."""
+    if port is None:
+        yield
+        return
+    try:
+        from gspc_trio.integrations.metrics import open_metrics
+    except ModuleNotFoundError as error:
+        raise UsageError(missing_extra("--metrics", "prometheus-client", "metrics")) from error
+    async with AsyncExitStack() as stack:
+        try:
+            at = await stack.enter_async_context(open_metrics(path, port, listen))
+        except OSError as error:
+            raise CommandError(f"--metrics {port}: cannot listen at {listen}: {error.strerror}") from error
+        print(f"metrics at http://{listen}:{at}/metrics", flush=True)
+        yield
 
 
 @app.command(name="rm")

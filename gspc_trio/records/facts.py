@@ -93,6 +93,8 @@ class TaskCounts(Struct, frozen=True):
         recent: (second, number of tasks finished in it), oldest first.
         lately: of tasks that finished last, oldest first; they are in ``counts``.
         keep: this only says how many there are now, for a watcher that does not know all by name.
+        retried: attempts that were followed by another one.
+        moved_bytes: what workers fetched from other hosts for tasks that finished.
     """
 
     at_s: float
@@ -103,6 +105,8 @@ class TaskCounts(Struct, frozen=True):
     recent: tuple[tuple[int, int], ...] = ()
     lately: tuple[TaskChanged, ...] = ()
     keep: bool = False
+    retried: Count = 0
+    moved_bytes: Count = 0
 
 
 class GrantChanged(Struct, frozen=True):

@@ -87,6 +87,8 @@ class JobProgress(Struct):
         failures: of the tasks that failed last, oldest first.
         held: what it holds.
         computed_s: seconds of compute of its finished tasks.
+        retried: attempts that were followed by another one.
+        moved_bytes: what workers fetched from other hosts for finished tasks.
         recent: second -> number of tasks finished in it, the last ones.
         lately: of tasks that finished last, oldest first.
     """
@@ -101,6 +103,8 @@ class JobProgress(Struct):
     failures: dict[TaskId, TaskChanged] = field(default_factory=dict)
     held: dict[GrantId, GrantChanged] = field(default_factory=dict)
     computed_s: float = 0.0
+    retried: int = 0
+    moved_bytes: int = 0
     recent: dict[int, int] = field(default_factory=dict)
     lately: deque[TaskChanged] = field(default_factory=_lately)
 
@@ -153,6 +157,8 @@ class JobProgress(Struct):
             counts[before.state] -= 1
             if before.state is _RUNNING:
                 del self.running[task_id]
+            if state is _READY and record.attempt >= before.attempt > 0:
+                self.retried += 1  # of one that came back and had not begun, the number is less
         elif state is _READY and record.detail:
             counts[_FAILED] -= 1  # ready again though it had ended: a failed one is retried
             self.failures.pop(task_id, None)
@@ -170,6 +176,8 @@ class JobProgress(Struct):
     def _end(self, record: TaskChanged) -> None:
         if record.state is _FINISHED:
             self.computed_s += record.duration_s
+            for moved in record.moved:
+                self.moved_bytes += moved[1]
             self.lately.append(record)
             second = int(record.at_s)
             recent = self.recent
@@ -186,7 +194,8 @@ class JobProgress(Struct):
         """Begin with what a snapshot says of the tasks that it does not name."""
         self.counts = _no_counts()
         self.counts.update(record.counts)
-        self.computed_s = record.computed_s
+        self.computed_s, self.retried = record.computed_s, record.retried
+        self.moved_bytes = record.moved_bytes
         self.first_s, self.last_s = record.first_s, record.at_s
         self.recent = dict(record.recent)
         if record.keep:
@@ -212,7 +221,16 @@ class JobProgress(Struct):
         recent = tuple(self.recent.items())
         records: list[Record] = [
             TaskCounts(
-                self.last_s, self.job, counts, self.computed_s, self.first_s, recent, tuple(self.lately)
+                self.last_s,
+                self.job,
+                counts,
+                self.computed_s,
+                self.first_s,
+                recent,
+                tuple(self.lately),
+                False,
+                self.retried,
+                self.moved_bytes,
             )
         ]
         records += named
@@ -225,7 +243,18 @@ class JobProgress(Struct):
         """Return how many tasks there are, for who does not know all of them by name."""
         counts = dict(self.counts)
         recent = tuple(self.recent.items())
-        return TaskCounts(self.last_s, self.job, counts, self.computed_s, self.first_s, recent, keep=True)
+        return TaskCounts(
+            self.last_s,
+            self.job,
+            counts,
+            self.computed_s,
+            self.first_s,
+            recent,
+            (),
+            True,
+            self.retried,
+            self.moved_bytes,
+        )
 
     def _worth_naming(self, most: int) -> list[TaskChanged]:
         """Return at most ``most`` running tasks and as many of the others that live."""

@@ -67,7 +67,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
             _learn(state, held, code_id, seconds, measured)
             seconds, measured = 0.0, 0
         code_id = task.code_id
-        seconds += outcome.duration_s if not outcome.staged_s else _longest_phase_s(outcome)
+        seconds += outcome.duration_s if not outcome.staged_s else _staged(state, outcome)
         computed_s += outcome.duration_s
         measured += 1
         done += 1
@@ -114,8 +114,9 @@ def begun(state: SchedulerState, event: Begun) -> None:
     state.touched[entry.held] = state.turned[entry.queue] = None
 
 
-def _longest_phase_s(outcome: Outcome) -> float:
+def _staged(state: SchedulerState, outcome: Outcome) -> float:
     """Return how long a staged task kept others from the same phase: that is what it costs beside them."""
+    state.sums.moved_bytes += sum(size_bytes for _, size_bytes, _ in outcome.moved)
     times_s = outcome.staged_s
     staged_s = [end_s - begin_s for begin_s, end_s in zip(times_s[::2], times_s[1::2], strict=False)]
     return max(outcome.duration_s, *staged_s)

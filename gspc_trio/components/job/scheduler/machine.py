@@ -399,7 +399,7 @@ def _counted(
         records = [*state.sums.failures.values(), *(record_of(state, entry) for entry in named)]
         for record in records:
             totals[record.state] -= 1
-    return [state.sums.counts(now, state.job, totals), *records]
+    return [state.sums.counts(now, state.job, totals, state.retries), *records]
 
 
 def _give_up(state: SchedulerState, queue: ShapeQueue) -> None:

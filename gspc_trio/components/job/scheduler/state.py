@@ -40,6 +40,7 @@ class Sums(Struct, eq=False):
     Attributes:
         first_s: time of the first event.
         computed_s: seconds of compute of those that finished.
+        moved_bytes: what workers fetched from other hosts for them.
         recent: second -> number of tasks finished in it, the last ones.
         failures: records of those that failed last.
         failed_unsent: number of those that failed without having been ready; they are among ``failures``.
@@ -49,6 +50,7 @@ class Sums(Struct, eq=False):
 
     first_s: float | None = None
     computed_s: float = 0.0
+    moved_bytes: int = 0
     recent: dict[int, int] = field(default_factory=dict)
     failures: dict[TaskId, TaskChanged] = field(default_factory=dict)
     failed_unsent: int = 0
@@ -66,11 +68,13 @@ class Sums(Struct, eq=False):
         """A task has failed."""
         keep_failure(self.failures, record)
 
-    def counts(self, now: float, job: JobId, totals: Mapping[TaskState, int]) -> TaskCounts:
+    def counts(self, now: float, job: JobId, totals: Mapping[TaskState, int], retried: int) -> TaskCounts:
         """Return the record that says all this, with these totals."""
         first_s = now if self.first_s is None else self.first_s
         recent, lately = tuple(self.recent.items()), tuple(TaskChanged(*fields) for fields in self.lately)
-        return TaskCounts(now, job, dict(totals), self.computed_s, first_s, recent, lately)
+        return TaskCounts(
+            now, job, dict(totals), self.computed_s, first_s, recent, lately, False, retried, self.moved_bytes
+        )
 
 
 class TaskPlace(IntEnum):
