@@ -198,12 +198,10 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         sent = want.sent
         while sent and sent[0] <= seen:
             sent.popleft()
-        is_moved = want.priority != event.priority
-        if is_moved:
-            want.priority = event.priority
         if want.unmet:
-            self._demand_again(want, credit, is_moved)
+            self._demand_again(want, event)
             return
+        want.priority = event.priority
         unmet = credit - len(sent) if sent else credit
         form = want.form
         if unmet <= 0 or (form.possible_at != state.pool.changed and self._refuse(want)):
@@ -223,10 +221,12 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         recall.soon(state)
         self._after()
 
-    def _demand_again(self, want: Want, credit: int, is_moved: bool) -> None:
+    def _demand_again(self, want: Want, event: Demand) -> None:
         """A want that waits already states another credit, or has moved to another priority."""
         state = self._state
-        change = want.set_credit(credit)
+        is_moved = want.priority != event.priority
+        want.priority = event.priority
+        change = want.set_credit(event.credit)
         if not want.unmet:
             self._drop(want)
         elif change > 0 or is_moved:
