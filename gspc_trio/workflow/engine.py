@@ -10,8 +10,8 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
-from gspc_trio.workflow.flight import TaskGroups
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
+from gspc_trio.workflow.in_flight import TaskGroups
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.net_state import NetState

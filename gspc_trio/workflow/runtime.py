@@ -12,7 +12,7 @@ from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.core.frames import user_stack
 from gspc_trio.core.ids import TaskId
 from gspc_trio.workflow.arcs import ANSWERS, OutputArc, Place, WorkflowError
-from gspc_trio.workflow.flight import Flight
+from gspc_trio.workflow.in_flight import InFlight
 from gspc_trio.workflow.marking import (
     AnswerPlace,
     AnyPlace,
@@ -147,7 +147,7 @@ class RunningTransition:
         )
         watching = self.search.inner if isinstance(self.search, DrawnSearch) else self.search
         most = description.in_flight
-        self.flight = Flight(most) if most is not None else None
+        self.flight = InFlight(most) if most is not None else None
         self.on_result: Callable[[TaskId, Binding, Encoded], None] | None = None
         self.order = Order(self.produce_result) if description.ordered else None
         self._find = self.search.find if most is None else self._find_in_flight

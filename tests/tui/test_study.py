@@ -28,7 +28,7 @@ from gspc_trio.tui.news import alerts
 from gspc_trio.tui.once import as_lines, snapshot
 from gspc_trio.tui.replay import Player, ReplaySource
 from gspc_trio.tui.study_follower import StudyFollower
-from tests.components.launcher.shell.test_http_server import FIRST, Desk, open_desk
+from tests.components.launcher.shell.test_http_server import FIRST, World, open_world
 from tests.tui.support import WALL_S, FakeSource, opened, screen_text
 
 RECORDS: tuple[Record, ...] = (
@@ -139,27 +139,27 @@ def test_a_file_of_records_is_replayed(tmp_path: Path) -> None:
 # The launcher of a study, and who asks it -------------------------------------------------------------------
 
 
-async def served(desk: Desk, directory: Path) -> None:
+async def served(world: World, directory: Path) -> None:
     """Serve at the loopback interface, and write the files that clients look for."""
-    address = await desk.nursery.start(desk.server.run, 0)
+    address = await world.nursery.start(world.server.run, 0)
     secrets = directory / SECRETS
     secrets.mkdir()
-    write_http_file(secrets, HttpAccess(address, desk.server.token))
+    write_http_file(secrets, HttpAccess(address, world.server.token))
     (secrets / "server.0.json").write_text(json.dumps({"token": FIRST.hex()}))
 
 
 async def test_the_follower_takes_a_snapshot_and_what_happens_then(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, interval_s=1000.0) as desk:  # nobody is dead on a busy host
-        await served(desk, tmp_path)
+    async with open_world(tmp_path, interval_s=1000.0) as world:  # nobody is dead on a busy host
+        await served(world, tmp_path)
         model = Model()
         follower = StudyFollower(StudyClient(tmp_path), model)
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(follower.run)
                 await follower.up.wait()
-                assert model.rts.studies["s"].changed == desk.view.progress.changed
+                assert model.rts.studies["s"].changed == world.view.progress.changed
                 assert not model.log
-                await desk.ask("POST /ping", token=FIRST)
+                await world.ask("POST /ping", token=FIRST)
                 while not model.log:  # noqa: ASYNC110
                     await trio.sleep(0.01)
                 assert model.log[0].text == "the study is serving, server 0"
@@ -167,10 +167,10 @@ async def test_the_follower_takes_a_snapshot_and_what_happens_then(tmp_path: Pat
 
 
 async def test_commands_ask_the_launcher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with open_desk(tmp_path, interval_s=1000.0) as desk:  # nobody is dead on a busy host
-        await served(desk, tmp_path)
+    async with open_world(tmp_path, interval_s=1000.0) as world:  # nobody is dead on a busy host
+        await served(world, tmp_path)
         wanted = {"client_ids": [1, 2], "command": ["solve"]}
-        assert (await desk.ask("POST /jobs", wanted, token=FIRST))[0] == 202
+        assert (await world.ask("POST /jobs", wanted, token=FIRST))[0] == 202
         (tmp_path / "job.1.client.2.err").write_text("a warning\n")
         for call in (
             partial(status, study=tmp_path, jobs=True),

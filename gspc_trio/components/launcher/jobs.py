@@ -267,7 +267,7 @@ class LastByNumber(OrderedDict[int, T]):
             self.popitem(last=False)
 
 
-class ServerLife(Struct):
+class ServerLiveness(Struct):
     """When a server that is connected was heard of, and when it is asked for a sign of life.
 
     Attributes:

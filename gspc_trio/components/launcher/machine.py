@@ -58,7 +58,7 @@ from gspc_trio.components.launcher.jobs import (
     LaunchedClient,
     LaunchedJob,
     PostponedJobs,
-    ServerLife,
+    ServerLiveness,
     last_servers,
     request_problem,
 )
@@ -131,7 +131,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._unconnected = 0
         """Number of servers in a row that ended without having connected."""
         self._connection: int | None = None
-        self._life = ServerLife(options.timer_interval_s)
+        self._liveness = ServerLiveness(options.timer_interval_s)
         self._return_at: float | None = None
         """When a server that is to come back is given up."""
         self._kept = KeptForServer(resumable=resumable)
@@ -157,7 +157,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         if self.state is LauncherState.IDLE:
             yield self.now
         if self.state is LauncherState.SERVING:
-            yield self._life.due_at
+            yield self._liveness.due_at
         if self.state is LauncherState.AWAITING and self._return_at is not None:
             yield self._return_at
         if self.state is LauncherState.RESTARTING and self._restart_at > self.now:
@@ -218,9 +218,9 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
 
     def _look_for_life(self) -> None:
         assert self._connection is not None
-        if self._life.is_over(self.now):
-            self._server_lost(f"nothing was heard of the server for {self._life.silent_s:g} s")
-        elif self._life.wants_ping(self.now):
+        if self._liveness.is_over(self.now):
+            self._server_lost(f"nothing was heard of the server for {self._liveness.silent_s:g} s")
+        elif self._liveness.wants_ping(self.now):
             self.actions.append(PingServer(self._connection))
 
     @handles(Signal)
@@ -333,7 +333,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         self._enter(LauncherState.SERVING)
         self._facts.connected(job)
         self._connection, self._unconnected = event.connection, 0
-        self._life.begin(self.now)
+        self._liveness.begin(self.now)
         self._tell_site(JobRuns(job.name, event.job_id))
         self._tell_site(JobContact(job.name, 1))
         if self._stale:
@@ -391,7 +391,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
     def _message(self, event: Message) -> None:
         if event.connection != self._connection:
             return  # it was closed
-        self._life.heard_at = self.now
+        self._liveness.heard_at = self.now
         self._facts.said(event.body)
         match event.body:
             case SubmitClients(again=True) | CancelClient(again=True) if self._kept.has_accepted(event.body):

@@ -8,7 +8,7 @@ from msgspec import DecodeError, Struct, convert, to_builtins
 from msgspec.json import decode, encode
 
 from gspc_trio.components.launcher.events import ClientMoved, Stop
-from gspc_trio.components.launcher.jobs import LaunchedJob, ServerLife
+from gspc_trio.components.launcher.jobs import LaunchedJob, ServerLiveness
 from gspc_trio.components.launcher.machine import Launcher
 from gspc_trio.components.launcher.states import LauncherState
 from gspc_trio.components.provision.site_job import SiteSnapshot
@@ -46,7 +46,7 @@ class LauncherSnapshot(Struct, frozen=True):
     restart_at: float
     unconnected: int
     connection: int | None
-    life: ServerLife
+    life: ServerLiveness
     return_at: float | None
     stale: str
     stop: Stop
@@ -73,7 +73,7 @@ def snapshot_of(launcher: Launcher) -> LauncherSnapshot:
         restart_at=launcher._restart_at,
         unconnected=launcher._unconnected,
         connection=launcher._connection,
-        life=launcher._life,
+        life=launcher._liveness,
         return_at=launcher._return_at,
         stale=launcher._stale,
         stop=launcher._stop,
@@ -103,7 +103,7 @@ def restore(launcher: Launcher, known: LauncherSnapshot) -> None:
     launcher._facts.restore(known.facts)
     launcher._incarnation, launcher._restart_at = known.incarnation, known.restart_at
     launcher._unconnected, launcher._connection = known.unconnected, known.connection
-    launcher._life, launcher._return_at, launcher._stale = known.life, known.return_at, known.stale
+    launcher._liveness, launcher._return_at, launcher._stale = known.life, known.return_at, known.stale
     launcher._stop, launcher._stop_at, launcher._cancel_at = known.stop, known.stop_at, known.cancel_at
 
 

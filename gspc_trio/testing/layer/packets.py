@@ -13,7 +13,7 @@ from random import Random
 
 import trio
 
-from gspc_trio.testing.layer.strands import call_trio, in_strand
+from gspc_trio.testing.layer.threads import call_trio, in_thread
 from gspc_trio.testing.simulated.alarm import Alarm
 from gspc_trio.testing.simulated.process import SimulatedProcess
 
@@ -48,14 +48,14 @@ class PacketEnd:
         self.close()
 
     def setblocking(self, blocking: bool) -> None:
-        """Say whether to wait, in a strand, for what is not there yet."""
+        """Say whether to wait, in a thread, for what is not there yet."""
         self._blocking = blocking
 
     def close(self) -> None:
         """Close this end; what was sent still arrives."""
         if self._closed:
             return
-        if in_strand():
+        if in_thread():
             call_trio(self._close)
             return
         self._closed = True
@@ -87,7 +87,7 @@ class PacketEnd:
         self, buffers: list[memoryview], *_: int
     ) -> tuple[int, list[tuple[int, int, bytes]], int, None]:
         """Take a packet, or none at the end."""
-        if not in_strand():
+        if not in_thread():
             packet, descriptor = self._take()
         else:
             packet, descriptor = call_trio(self._wait_and_take)
@@ -110,7 +110,7 @@ class PacketEnd:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _send_or_wait(self, packet: bytes, descriptor: int) -> int:
-        if not in_strand():
+        if not in_thread():
             return self._send(packet, descriptor)
 
         async def send() -> int:
@@ -220,7 +220,7 @@ class PacketSockets:
         Raises:
             ConnectionRefusedError: nobody does.
         """
-        if in_strand():
+        if in_thread():
             return call_trio(partial(self._connect, process, address))
         listener = self.listening.get(address)
         if listener is None or not process.alive:

@@ -8,7 +8,7 @@ import os
 import trio
 
 from gspc_trio.iml.segment import Segment, SpillFile
-from gspc_trio.testing.layer.strands import call_trio
+from gspc_trio.testing.layer.threads import call_trio
 
 
 class SpillDisk:
@@ -28,7 +28,7 @@ class SpillDisk:
 
 
 class SimulatedSpill(SpillFile):
-    """A spill file in memory, which is written and read in strands.
+    """A spill file in memory, which is written and read in threads.
 
     Args:
         disk: on which it is.

@@ -14,7 +14,7 @@ from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.shell.platform import Platform, platform
 from gspc_trio.protocol.values import decode_reference, dumps, is_reference, loads
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.layer.strands import Strands, Unwound, call_trio
+from gspc_trio.testing.layer.threads import SimulatedThreads, Unwound, call_trio
 
 T = TypeVar("T")
 
@@ -60,11 +60,11 @@ class DataWork:
 
     Args:
         layer: of the job.
-        strands: in which that blocks.
+        threads: in which that blocks.
     """
 
-    def __init__(self, layer: DataLayer, strands: Strands) -> None:
-        self._strands = strands
+    def __init__(self, layer: DataLayer, threads: SimulatedThreads) -> None:
+        self._threads = threads
         self._serializer = _LayerSerializer(layer, platform())
 
     async def open(self, arguments: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -104,7 +104,7 @@ class DataWork:
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         try:
-            return await self._strands.run(function, *arguments)
+            return await self._threads.run(function, *arguments)
         except Unwound:
             await trio.sleep_forever()  # it was killed: its task is cancelled
             raise

@@ -24,7 +24,7 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.layer.packets import PacketSockets
 from gspc_trio.testing.layer.spill import SimulatedSpill, SpillDisk
-from gspc_trio.testing.layer.strands import Strands
+from gspc_trio.testing.layer.threads import SimulatedThreads
 from gspc_trio.testing.layer.work import DataWork
 from gspc_trio.testing.simulated.process import SimulatedProcess, first_of
 
@@ -124,12 +124,12 @@ class SimulatedPlatform(Platform):
         """Return what a function does that blocks; it cannot be cancelled."""
         with trio.CancelScope(shield=True):
             await trio.sleep(self._world.random.choice((0.0, 0.0005, 0.01)))
-            done: T = await self._world.strands.run(function, *arguments)
+            done: T = await self._world.threads.run(function, *arguments)
         return done
 
     def waker(self) -> Callable[..., object]:
         """Return what runs a function soon."""
-        return self._world.strands.soon
+        return self._world.threads.soon
 
     def pool(self, bytes_max: int) -> SegmentPool:
         """Return a pool whose segments are spoilt when they are given up."""
@@ -228,7 +228,7 @@ class LayerWorld:
         coordinator: that of it.
         servers: process -> the memory server that it is.
         owners: process of such a server -> that which has started it.
-        sockets, strands: sockets and blocking functions of all processes.
+        sockets, threads: sockets and blocking functions of all processes.
         pools: process -> memory of its servers.
     """
 
@@ -254,7 +254,7 @@ class LayerWorld:
         self.layer: DataLayer | None = None
         self.coordinator: CoordinatorService | None = None
         self.sockets = PacketSockets(Random(random.getrandbits(64)))
-        self.strands = Strands()
+        self.threads = SimulatedThreads()
         self.servers: dict[SimulatedProcess, ImlServer] = {}
         self.owners: dict[SimulatedProcess, SimulatedProcess] = {}
         self.pools: dict[SimulatedProcess, list[PoisonedPool]] = {}
@@ -281,7 +281,7 @@ class LayerWorld:
 
     def work(self, opening: OpenJob) -> DataWork | None:
         """Return what opens and keeps values for a job's tasks in compute, None for a job without a layer."""
-        return None if opening.data is None else DataWork(opening.data, self.strands)
+        return None if opening.data is None else DataWork(opening.data, self.threads)
 
     def make_server(self, network: Network, host: str) -> ImlServer:
         """Return a memory server that is to run."""
@@ -338,4 +338,4 @@ class LayerWorld:
 
     def close(self) -> None:
         """The simulation is over."""
-        self.strands.close()
+        self.threads.close()

@@ -31,7 +31,7 @@ BUFFER_BYTES = 256 * 1024
 FIRST_FREE_PORT = 40_000
 
 
-class Lane:
+class OneWayBytes:
     """One direction of a connection."""
 
     def __init__(self, buffer_bytes: int) -> None:
@@ -124,7 +124,7 @@ class Wire:
         self.random = random
         self.dark = dark
         self._mean_s = latency_s
-        there, back = Lane(buffer_bytes), Lane(buffer_bytes)
+        there, back = OneWayBytes(buffer_bytes), OneWayBytes(buffer_bytes)
         self.dialer = WireEnd(self, dialer, there, back)
         self.listener = WireEnd(self, listener, back, there)
         self.ends = (self.dialer, self.listener)
@@ -162,7 +162,9 @@ class Wire:
 class WireEnd(trio.abc.Stream):
     """One end of a wire, as a stream."""
 
-    def __init__(self, wire: Wire, process: SimulatedProcess, sends: Lane, receives: Lane) -> None:
+    def __init__(
+        self, wire: Wire, process: SimulatedProcess, sends: OneWayBytes, receives: OneWayBytes
+    ) -> None:
         self.wire = wire
         self.process = process
         self.sends = sends

@@ -16,7 +16,7 @@ LATENCY_S = 0.002
 """How long something is on its way, about."""
 
 
-class Lane(Generic[T]):
+class OneWayItems(Generic[T]):
     """One direction of a connection.
 
     Args:
@@ -31,7 +31,7 @@ class Lane(Generic[T]):
         self._is_closed = self._is_cut = False
 
     def send(self, item: T) -> None:
-        """Send something, unless the lane is closed."""
+        """Send something, unless it is closed."""
         if not self._is_closed:
             self._items.append(item)
             self._change()
@@ -85,8 +85,8 @@ class Link(Generic[Up, Down]):
 
     def __init__(self, number: int, random: Random, on_step: Callable[[], None]) -> None:
         self.number = number
-        self.up: Lane[Up] = Lane(random)
-        self.down: Lane[Down] = Lane(random)
+        self.up: OneWayItems[Up] = OneWayItems(random)
+        self.down: OneWayItems[Down] = OneWayItems(random)
         self._on_step = on_step
 
     def say(self, item: Up) -> None:

@@ -8,7 +8,7 @@ from typing import Unpack
 from gspc_trio.core.code import Program, SourceFile, WithItem
 from gspc_trio.workflow.arcs import Place, Sources, Unpassed, WorkflowError, each, forward, take
 from gspc_trio.workflow.calls import Run, function_name
-from gspc_trio.workflow.flight import IN_FLIGHT
+from gspc_trio.workflow.in_flight import IN_FLIGHT
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns.stream import LAST, Builder, PatternNet, Stream, StreamStage
 from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number

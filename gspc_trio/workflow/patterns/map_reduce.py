@@ -17,7 +17,7 @@ from gspc_trio.workflow.arcs import (
     take,
 )
 from gspc_trio.workflow.calls import Run, function_name
-from gspc_trio.workflow.flight import IN_FLIGHT
+from gspc_trio.workflow.in_flight import IN_FLIGHT
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns.farm import IN_FLIGHT_OF_STREAM, FarmStage, one_input
 from gspc_trio.workflow.patterns.pipeline import check_function, pipeline

@@ -41,7 +41,7 @@ TOKEN, FIRST, SECOND = "a token", b"\x01" * 32, b"\x02" * 32
 HOST = "127.0.0.1:8000"
 
 
-class Desk(Study):
+class World(Study):
     """A router over a study; the secrets of its first two servers are known."""
 
     def __init__(self) -> None:
@@ -82,21 +82,21 @@ class Desk(Study):
         return answer.status, str(answer.body["error"])
 
 
-def busy() -> Desk:
+def busy() -> World:
     """Return a study whose clients 1 and 2 share a job that is queued, 3 has one, and 4 waits."""
-    desk = Desk()
-    desk.serving()
-    desk.want(1, 2)
-    desk.tell(Submitted(1, "72"))
-    desk.want(3)
-    desk.want(4)
-    return desk
+    world = World()
+    world.serving()
+    world.want(1, 2)
+    world.tell(Submitted(1, "72"))
+    world.want(3)
+    world.want(4)
+    return world
 
 
 def test_the_status_tells_server_and_clients() -> None:
-    desk = busy()
-    desk.now = 2.0
-    assert desk.get("/status") == {
+    world = busy()
+    world.now = 2.0
+    assert world.get("/status") == {
         "study": "s",
         "state": "serving",
         "detail": "",
@@ -125,7 +125,7 @@ def test_the_status_tells_server_and_clients() -> None:
 
 
 def test_a_study_that_has_not_begun_has_a_status() -> None:
-    told = Desk().get("/status")
+    told = World().get("/status")
     assert (told["state"], told["server"], told["heard_ago_s"]) == ("idle", None, None)
 
 
@@ -140,12 +140,12 @@ def states(told: dict[str, object]) -> list[tuple[object, object]]:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 100])
 def test_all_that_runs_and_waits_is_on_some_page_once(limit: int) -> None:
-    desk = busy()
+    world = busy()
     for client_id in (8, 5, 7):
-        desk.want(client_id)
+        world.want(client_id)
     found, then, pages = [], "", 0
     while pages == 0 or then:
-        told = desk.get(f"/jobs?limit={limit}&{then}".rstrip("&"))
+        told = world.get(f"/jobs?limit={limit}&{then}".rstrip("&"))
         found += ids(told)
         then, pages = str(told["next"]), pages + 1
         assert told["more"] is bool(then)
@@ -162,66 +162,66 @@ def ids(told: dict[str, object]) -> list[object]:
 
 
 def test_jobs_are_listed_all_or_those_in_a_state() -> None:
-    desk = busy()
-    desk.tell(CommandExited(1, 3, client_id=2))
-    assert states(desk.get("/jobs")) == [
+    world = busy()
+    world.tell(CommandExited(1, 3, client_id=2))
+    assert states(world.get("/jobs")) == [
         (2, "submitted"),
         (1, "queued"),
         (0, "running"),
         (None, "postponed"),
     ]
-    assert states(desk.get("/jobs?state=queued")) == [(1, "queued")]
-    assert states(desk.get("/jobs?state=failed")) == [(1, "queued")]
-    assert states(desk.get("/jobs?state=postponed")) == [(None, "postponed")]
-    assert states(desk.get("/jobs?state=cancelled")) == []
-    first = desk.get("/jobs?limit=1")
+    assert states(world.get("/jobs?state=queued")) == [(1, "queued")]
+    assert states(world.get("/jobs?state=failed")) == [(1, "queued")]
+    assert states(world.get("/jobs?state=postponed")) == [(None, "postponed")]
+    assert states(world.get("/jobs?state=cancelled")) == []
+    first = world.get("/jobs?limit=1")
     assert (states(first), first["more"]) == ([(2, "submitted")], True)
-    assert states(desk.get("/jobs?before=2"))[:1] == [(1, "queued")]
-    assert desk.get("/jobs/1")["clients"] == [
+    assert states(world.get("/jobs?before=2"))[:1] == [(1, "queued")]
+    assert world.get("/jobs/1")["clients"] == [
         {"client_id": 1, "state": "queued", "detail": "slurm job 72 is queued"},
         {"client_id": 2, "state": "failed", "detail": "exit status 3"},
     ]
 
 
 def test_output_is_that_of_the_server_or_of_a_client() -> None:
-    desk = busy()
-    assert desk.ask("GET /jobs/0/log") == ReadOutput("job.0.server.out", 100, {"uid": 0, "stream": "out"})
-    assert desk.ask("GET /jobs/1/log?stream=err&tail=5&client=2") == ReadOutput(
+    world = busy()
+    assert world.ask("GET /jobs/0/log") == ReadOutput("job.0.server.out", 100, {"uid": 0, "stream": "out"})
+    assert world.ask("GET /jobs/1/log?stream=err&tail=5&client=2") == ReadOutput(
         "job.1.client.2.err", 5, {"uid": 1, "stream": "err", "client_id": 2}
     )
-    assert desk.refused("GET /jobs/1/log?client=7") == (404, "job 1 has no client 7")
-    assert desk.refused("GET /jobs/0/log?client=7") == (404, "job 0 is the server, and has no clients")
-    assert desk.refused("GET /jobs/1/log?stream=both")[0] == 400
-    assert desk.refused("GET /jobs/1/log?tail=-1")[0] == 400
+    assert world.refused("GET /jobs/1/log?client=7") == (404, "job 1 has no client 7")
+    assert world.refused("GET /jobs/0/log?client=7") == (404, "job 0 is the server, and has no clients")
+    assert world.refused("GET /jobs/1/log?stream=both")[0] == 400
+    assert world.refused("GET /jobs/1/log?tail=-1")[0] == 400
 
 
 def test_what_is_not_there_or_not_understood_is_refused_with_a_reason() -> None:
-    desk = busy()
-    assert desk.refused("GET /job") == (
+    world = busy()
+    assert world.refused("GET /job") == (
         404,
         "there is no '/job'; there are: /status, /jobs, /jobs/UID, /jobs/UID/log, /events, /ping, /done",
     )
-    assert desk.refused("GET /jobs/9") == (404, "there is no job 9")
-    assert desk.refused("GET /jobs/x") == (
+    assert world.refused("GET /jobs/9") == (404, "there is no job 9")
+    assert world.refused("GET /jobs/x") == (
         400,
         "'x' is not the number of a job (UID): it has to be a whole number",
     )
-    status, reason = desk.refused("GET /jobs?state=runing")
+    status, reason = world.refused("GET /jobs?state=runing")
     assert status == 400
     assert reason.startswith("there is no state 'runing' (did you mean 'running'?)")
-    assert desk.refused("GET /jobs?stat=running")[0] == 400
-    assert desk.refused("PUT /status") == (405, "this is for GET, not for PUT")
-    assert desk.refused("GET /ping") == (405, "this is for POST, not for GET")
+    assert world.refused("GET /jobs?stat=running")[0] == 400
+    assert world.refused("PUT /status") == (405, "this is for GET, not for PUT")
+    assert world.refused("GET /ping") == (405, "this is for POST, not for GET")
 
 
 def test_only_who_knows_a_secret_gets_in() -> None:
-    desk = busy()
+    world = busy()
     for wrong in ("", "another", TOKEN + "x", b"\x09" * 32):
         for request in ("GET /status", "GET /nothing", "POST /jobs", "DELETE /jobs/1"):
-            status, reason = desk.refused(request, token=wrong)
+            status, reason = world.refused(request, token=wrong)
             assert (status, "Bearer TOKEN" in reason) == (401, True)
     headers = {"host": HOST, "authorization": f"Basic {TOKEN}"}
-    answer = desk.router.plan(HttpRequest("GET", "/status", headers), 0.0)
+    answer = world.router.plan(HttpRequest("GET", "/status", headers), 0.0)
     assert isinstance(answer, HttpAnswer)
     assert (answer.status, answer.headers) == (401, (("www-authenticate", "Bearer"),))
 
@@ -235,20 +235,20 @@ def test_a_page_elsewhere_that_calls_this_host_by_its_own_name_is_refused(host: 
 
 
 def test_the_token_of_the_interface_changes_nothing() -> None:
-    desk = busy()
+    world = busy()
     for request in ("POST /jobs", "DELETE /jobs/1", "POST /ping", "POST /done"):
-        status, reason = desk.refused(request)
+        status, reason = world.refused(request)
         assert (status, "only the server of the study" in reason) == (401, True)
 
 
 def test_the_server_asks_for_clients_and_ends_the_study() -> None:
-    desk, body = busy(), b'{"client_ids": [7, 8], "command": ["solve", "--fast"]}'
-    assert desk.ask("POST /jobs", body, token=FIRST) == AskLauncher(
+    world, body = busy(), b'{"client_ids": [7, 8], "command": ["solve", "--fast"]}'
+    assert world.ask("POST /jobs", body, token=FIRST) == AskLauncher(
         0, SubmitClients(0, (7, 8), ("solve", "--fast"))
     )
-    assert desk.ask("DELETE /jobs/7", token=FIRST) == AskLauncher(0, CancelClient(0, 7))
-    assert desk.ask("POST /ping", token=FIRST) == AskLauncher(0, ServerPing())
-    assert desk.ask("POST /done", token=FIRST) == AskLauncher(0, StudyDone())
+    assert world.ask("DELETE /jobs/7", token=FIRST) == AskLauncher(0, CancelClient(0, 7))
+    assert world.ask("POST /ping", token=FIRST) == AskLauncher(0, ServerPing())
+    assert world.ask("POST /done", token=FIRST) == AskLauncher(0, StudyDone())
 
 
 @pytest.mark.parametrize(
@@ -296,33 +296,33 @@ def test_whatever_is_asked_has_an_answer(method: str, target: str, body: bytes, 
 
 
 def test_a_server_sees_what_is_its_own_and_one_that_is_over_is_told_so() -> None:
-    desk = busy()
-    desk.tell(ConnectionShutdown(1))
+    world = busy()
+    world.tell(ConnectionShutdown(1))
     told = "server 0 is over: server 1 has taken over"
-    assert desk.refused("GET /jobs", token=FIRST) == (409, told)
-    assert desk.refused("GET /events", token=FIRST) == (409, told)
-    assert desk.ask("POST /ping", token=FIRST) == AskLauncher(0, ServerPing())  # the launcher says the same
-    assert states(desk.get("/jobs", token=SECOND)) == []
-    assert desk.refused("GET /jobs/1", token=SECOND) == (404, "there is no job 1")
-    assert states(desk.get("/jobs"))  # for people
-    found, _, _ = desk.view.events(0, 1)
+    assert world.refused("GET /jobs", token=FIRST) == (409, told)
+    assert world.refused("GET /events", token=FIRST) == (409, told)
+    assert world.ask("POST /ping", token=FIRST) == AskLauncher(0, ServerPing())  # the launcher says the same
+    assert states(world.get("/jobs", token=SECOND)) == []
+    assert world.refused("GET /jobs/1", token=SECOND) == (404, "there is no job 1")
+    assert states(world.get("/jobs"))  # for people
+    found, _, _ = world.view.events(0, 1)
     assert [type(record) for _, record in found] == [StudyChanged]
 
 
 def test_events_are_numbered_and_those_that_were_forgotten_are_counted() -> None:
-    desk = busy()
-    assert desk.ask("GET /events?after=3&wait_s=99") == AwaitEvents(3, 30.0, None)
-    assert desk.ask("GET /events", token=FIRST) == AwaitEvents(0, 0.0, 0)
-    assert desk.ask("GET /events?snapshot=1") == GetSnapshot()
-    found, then, missed = desk.view.events(0, None)
-    assert [number for number, _ in found] == list(range(1, desk.view.last + 1))
-    assert (then, missed) == (desk.view.last, 0)
-    assert desk.view.events(then, None) == ([], then, 0)
+    world = busy()
+    assert world.ask("GET /events?after=3&wait_s=99") == AwaitEvents(3, 30.0, None)
+    assert world.ask("GET /events", token=FIRST) == AwaitEvents(0, 0.0, 0)
+    assert world.ask("GET /events?snapshot=1") == GetSnapshot()
+    found, then, missed = world.view.events(0, None)
+    assert [number for number, _ in found] == list(range(1, world.view.last + 1))
+    assert (then, missed) == (world.view.last, 0)
+    assert world.view.events(then, None) == ([], then, 0)
     last = StudyChanged(0.0, "s", "serving", 0)
     for _ in range(EVENTS_KEPT):
-        desk.view.apply(last)
-    found, then, missed = desk.view.events(3, None)
-    assert missed == desk.view.last - EVENTS_KEPT - 3
+        world.view.apply(last)
+    found, then, missed = world.view.events(3, None)
+    assert missed == world.view.last - EVENTS_KEPT - 3
     assert (found[0][0], len(found), then) == (missed + 4, 1000, missed + 3 + 1000)
 
 

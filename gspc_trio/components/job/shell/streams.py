@@ -76,7 +76,7 @@ def checked_port(ports: OutputPorts | None, port: str) -> str:
     return port
 
 
-class FedJob(Protocol):
+class StreamedJob(Protocol):
     """What feeds and readers need of a running job."""
 
     @property
@@ -118,7 +118,7 @@ class FedJob(Protocol):
         ...
 
 
-async def results_of(job: FedJob, ports: OutputPorts, port: str) -> AsyncIterator[Value]:
+async def results_of(job: StreamedJob, ports: OutputPorts, port: str) -> AsyncIterator[Value]:
     """Yield the values at a port; what ``Job.results`` does."""
     count = 0
     while True:
@@ -152,7 +152,7 @@ class StreamReader(AsyncIterator[Value]):
         port: name of the output port.
     """
 
-    def __init__(self, job: FedJob, ports: OutputPorts, port: str) -> None:
+    def __init__(self, job: StreamedJob, ports: OutputPorts, port: str) -> None:
         self._job = job
         self._ports = ports
         self._port = port
@@ -226,7 +226,7 @@ class OpenQuestion:
             self._why = why
             self._over.set()
 
-    async def wait(self, job: FedJob) -> Token:
+    async def wait(self, job: StreamedJob) -> Token:
         """Wait for the answer.
 
         Raises:
@@ -257,7 +257,7 @@ async def open_token(ports: OutputPorts, token: Token) -> Value:
 
 @asynccontextmanager
 async def feeding(
-    job: FedJob, ports: OutputPorts, net: Net, values: Mapping[str, object]
+    job: StreamedJob, ports: OutputPorts, net: Net, values: Mapping[str, object]
 ) -> AsyncIterator[None]:
     """Fill input ports of a job from the iterators among its values, while the block runs and after it."""
     feeds = {port: fed for port in ports.ports.open if isinstance(fed := values.get(port), Feed)}
@@ -270,7 +270,7 @@ async def feeding(
         yield
 
 
-async def feed(job: FedJob, ports: OutputPorts, port: str, values: Feed, most: int) -> None:
+async def feed(job: StreamedJob, ports: OutputPorts, port: str, values: Feed, most: int) -> None:
     """Put the values of an iterator to an input port while there is room, and close it at the end.
 
     A job that is resumed has had some of them: an iterator that begins anew is read so far without putting
@@ -309,7 +309,7 @@ async def feed(job: FedJob, ports: OutputPorts, port: str, values: Feed, most: i
 
 
 async def _feed_from_thread(
-    job: FedJob,
+    job: StreamedJob,
     ports: OutputPorts,
     port: str,
     values: Feed,

@@ -29,7 +29,7 @@ ENDPOINTS_MAX = 1024
 """So many are open at a time."""
 
 
-class Lane(Struct, eq=False):
+class WorkerEndpoint(Struct, eq=False):
     """What may come over the connection to one worker.
 
     Attributes:
@@ -48,6 +48,9 @@ class Lane(Struct, eq=False):
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     peer: Peer | None = None
     reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.resource_id} under {self.grant_id}"
 
     def allows(self, message: object) -> bool:
         """Return whether this may be said here."""
@@ -75,7 +78,7 @@ class Endpoints:
     Args:
         network, address: of the RIF: endpoints listen where it does.
         objection: returns why a grant is not honoured on a resource, or "".
-        serve: serves a connection over a lane.
+        serve: serves a connection over an endpoint.
     """
 
     def __init__(
@@ -83,28 +86,28 @@ class Endpoints:
         network: Network,
         address: str,
         objection: Callable[[ResourceId, GrantId], str],
-        serve: Callable[[Peer, Lane], Awaitable[None]],
+        serve: Callable[[Peer, WorkerEndpoint], Awaitable[None]],
     ) -> None:
         self._network = network
         self._where = parse_address(address)
         self._objection = objection
         self._serve = serve
-        self._lanes: dict[JobId, Lane] = {}
+        self._open: dict[JobId, WorkerEndpoint] = {}
 
     async def open(self, call: IncomingCall, asked: OpenEndpoint) -> None:
         """Open an endpoint, tell how it is reached, and serve it until it is closed."""
         problem = self._objection(asked.resource_id, asked.grant_id)
-        if problem or len(self._lanes) >= ENDPOINTS_MAX:
+        if problem or len(self._open) >= ENDPOINTS_MAX:
             problem = problem or f"there may be {ENDPOINTS_MAX} endpoints at one time, and there are"
             call.fail(PermissionError(problem))
             return
         name = f"{asked.job}.{secrets.token_hex(4)}"
-        lane = self._lanes[name] = Lane(asked.job, name, asked.resource_id, asked.grant_id)
-        await self._listen(call, lane)
+        endpoint = self._open[name] = WorkerEndpoint(asked.job, name, asked.resource_id, asked.grant_id)
+        await self._listen(call, endpoint)
 
-    async def _listen(self, call: IncomingCall, lane: Lane) -> None:
+    async def _listen(self, call: IncomingCall, endpoint: WorkerEndpoint) -> None:
         """Answer the call, and serve the endpoint until it is closed."""
-        network, where = self._network, f"memory:{lane.job}"
+        network, where = self._network, f"memory:{endpoint.job}"
         token = b""
         if isinstance(self._where, WebSocketAddress):
             token = secrets.token_bytes(32)
@@ -120,46 +123,46 @@ class Endpoints:
             assert isinstance(self._where, MemoryAddress)
 
         async def serve(peer: Peer) -> None:
-            if peer.role != "job" or lane.peer is not None:
-                drop_offender(peer, f"an endpoint of {lane.resource_id} serves one job, once")
+            if peer.role != "job" or endpoint.peer is not None:
+                drop_offender(peer, f"an endpoint of {endpoint.resource_id} serves one job, once")
                 return
-            lane.peer, lane.scope.deadline = peer, float("inf")
+            endpoint.peer, endpoint.scope.deadline = peer, float("inf")
             try:
-                await self._serve(peer, lane)
+                await self._serve(peer, endpoint)
             finally:
-                lane.scope.cancel()
+                endpoint.scope.cancel()
 
         answered = False
         async with trio.open_nursery() as nursery:
-            with lane.scope:
+            with endpoint.scope:
                 try:
                     address = await _listening(network, where, serve, nursery)
                     await trio.lowlevel.checkpoint_if_cancelled()  # closed just when it had opened
-                    lane.scope.deadline = trio.current_time() + UNUSED_S
-                    call.reply(Endpoint(address, token, lane.job))
+                    endpoint.scope.deadline = trio.current_time() + UNUSED_S
+                    call.reply(Endpoint(address, token, endpoint.job))
                     answered = True
                     await trio.sleep_forever()
                 except OSError as error:
                     call.fail(error)
                     answered = True
                 finally:
-                    del self._lanes[lane.job]
+                    del self._open[endpoint.job]
             if not answered:  # it was closed while it opened
-                call.fail(PermissionError(lane.reason))
+                call.fail(PermissionError(endpoint.reason))
             nursery.cancel_scope.cancel()
 
     def check_fences(self) -> None:
         """Close those whose grant is not honoured any more."""
-        for lane in list(self._lanes.values()):
-            problem = self._objection(lane.resource_id, lane.grant_id)
+        for endpoint in list(self._open.values()):
+            problem = self._objection(endpoint.resource_id, endpoint.grant_id)
             if problem:
-                lane.close(problem)
+                endpoint.close(problem)
 
     def close_of(self, job: JobId) -> None:
         """Close those of a job that is over."""
-        for lane in list(self._lanes.values()):
-            if lane.owner == job:
-                lane.close(f"job {job} is over")
+        for endpoint in list(self._open.values()):
+            if endpoint.owner == job:
+                endpoint.close(f"job {job} is over")
 
 
 async def _listening(

@@ -48,7 +48,7 @@ from gspc_trio.components.rif.messages import (
     StopServer,
     WorkBack,
 )
-from gspc_trio.components.rif.shell.endpoints import Endpoints, Lane
+from gspc_trio.components.rif.shell.endpoints import Endpoints, WorkerEndpoint
 from gspc_trio.components.rif.shell.host_staging import HostStaging, OwnServer, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
 from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, TaskRelay, job_of
@@ -256,10 +256,10 @@ class RifService(Performer[HostAction]):
             for shell in (*self._shells.values(), *self._closing):
                 nursery.start_soon(shell.aclose)
 
-    async def _serve_scheduler(self, peer: Peer, lane: Lane | None = None) -> None:
+    async def _serve_scheduler(self, peer: Peer, endpoint: WorkerEndpoint | None = None) -> None:
         """Take what a job's scheduler says until it is gone; then its work is ended at once.
 
-        Over a lane only what that allows is taken.
+        Over an endpoint only what that allows is taken.
         """
         if peer.role != "job":
             drop_offender(peer, f"a RIF serves jobs, not {peer.role}")
@@ -269,9 +269,9 @@ class RifService(Performer[HostAction]):
 
         def take(message: object) -> None:
             nonlocal job
-            if lane is not None and not lane.allows(message):
+            if endpoint is not None and not endpoint.allows(message):
                 what = type(message).__name__
-                drop_offender(peer, f"this {what} is not for {lane.resource_id} under {lane.grant_id}")
+                drop_offender(peer, f"this {what} is not for {endpoint}")
                 return
             if isinstance(message, FROM_SCHEDULER):
                 if message.job != job:
@@ -294,8 +294,8 @@ class RifService(Performer[HostAction]):
         try:
             await peer.listen(take)
         finally:
-            if lane is not None:
-                self._router.dismiss(lane.job, "its endpoint was closed")
+            if endpoint is not None:
+                self._router.dismiss(endpoint.job, "its endpoint was closed")
             elif job is not None:
                 self._relay.forget(job)
                 self._router.detach(job, peer, self._nursery)

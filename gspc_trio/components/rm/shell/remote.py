@@ -1,4 +1,4 @@
-"""A resource manager that runs elsewhere, as its run-time system sees it (RTS-4): the shell of the ledger.
+"""A resource manager that runs elsewhere, as its run-time system sees it (RTS-4): the replay log's shell.
 
 Jobs speak to their run-time system as ever; their demands and releases go on over one connection, and grants
 come back over it, pushed by credit: no task waits for a round trip. When the connection is lost, tasks that
@@ -22,7 +22,6 @@ from gspc_trio.components.rm.explain import (
     GetManagerStatus,
     ManagerStatus,
 )
-from gspc_trio.components.rm.ledger import ENDING, Ledger
 from gspc_trio.components.rm.messages import (
     Grant,
     GrantsAhead,
@@ -34,6 +33,7 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     ServeRts,
 )
+from gspc_trio.components.rm.replay_log import ENDING, ReplayLog
 from gspc_trio.components.rm.shell.service import FromJob, ToRts, own_words, with_reason
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
@@ -93,7 +93,7 @@ class RemoteManager:
         self._tell_rts = tell_rts
         self.record = record
         self.why_refused: Callable[[], str] = str
-        self._ledger = Ledger(epoch)
+        self._replay_log = ReplayLog(epoch)
         self._link: Peer | None = None
         self._status = _UNKNOWN
         self._explained: Mapping[JobId, Sequence[ExplainedRequest]] = {}
@@ -102,7 +102,7 @@ class RemoteManager:
 
     def tell(self, event: RmEvent) -> None:
         """Pass on what the RTS says."""
-        self._ledger.said(event)
+        self._replay_log.said(event)
         if self._link is not None:
             self._post(self._link, event)
 
@@ -113,7 +113,7 @@ class RemoteManager:
 
     def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
         """Return the newest grant of a resource, see the machine."""
-        return self._ledger.newest_given(resource_id, grant_id)
+        return self._replay_log.newest_given(resource_id, grant_id)
 
     def status(self) -> ManagerStatus:
         """Return what :meth:`look` has found."""
@@ -182,9 +182,9 @@ class RemoteManager:
         """Serve over one connection; return why it is over."""
         async with self._connect() as peer:
             try:
-                ready: ManagerReady = await peer.call(ServeRts(self._ledger.epoch, self._name))
-                self._ledger.epoch = max(self._ledger.epoch, ready.epoch)
-                for event in self._ledger.replay():
+                ready: ManagerReady = await peer.call(ServeRts(self._replay_log.epoch, self._name))
+                self._replay_log.epoch = max(self._replay_log.epoch, ready.epoch)
+                for event in self._replay_log.replay():
                     self._post(peer, event)
                 self._link = peer
                 there()
@@ -207,7 +207,7 @@ class RemoteManager:
     def _hear(self, peer: Peer, message: object) -> None:
         if isinstance(message, Grant | Recall | Refuse | Lapsed):
             if not isinstance(message, Recall):
-                self._ledger.heard(message)
+                self._replay_log.heard(message)
             job = self.peers.get(message.job)
             if job is not None:  # who is gone hears nothing any more
                 if isinstance(message, Refuse):
@@ -226,10 +226,12 @@ class RemoteManager:
 
     def _hear_for_rts(self, message: Revoke | ResourcesLeft | GrantsAhead | RmAnswered) -> None:
         if isinstance(message, Revoke):
-            self._ledger.heard(message)
+            self._replay_log.heard(message)
         elif isinstance(message, ResourcesLeft):
-            self._ledger.left(message.resource_ids)
-        elif isinstance(message, RmAnswered) and not self._ledger.answered(message.event, message.refusal):
+            self._replay_log.left(message.resource_ids)
+        elif isinstance(message, RmAnswered) and not self._replay_log.answered(
+            message.event, message.refusal
+        ):
             return  # what was told again, of which the RTS knows
         self._tell_rts(message)
 

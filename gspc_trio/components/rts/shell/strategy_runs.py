@@ -116,7 +116,7 @@ class StrategyRuns:
             scope.cancel()
 
 
-class BlockKeeper(Protocol):
+class BlockService(Protocol):
     """What blocks need of the service."""
 
     machine: Rts
@@ -148,7 +148,7 @@ class Blocks:
         runs: of its strategies.
     """
 
-    def __init__(self, service: BlockKeeper, runs: StrategyRuns) -> None:
+    def __init__(self, service: BlockService, runs: StrategyRuns) -> None:
         self._service = service
         self._runs = runs
         self._tell: dict[str, Callable[[BlockNews], None]] = {}

@@ -300,6 +300,10 @@ def _call(name: str, line: int, *operands: ast.expr) -> ast.expr:
     return ast.Call(function, list(operands), [], lineno=line, col_offset=0)
 
 
+_LOCATED = (ast.expr, ast.stmt, ast.arg, ast.keyword)
+"""Nodes of a piece of code that have a line."""
+
+
 class _Filling(ast.NodeTransformer):
     """Copies a piece of code with operands in it; the line says which operation it is of."""
 
@@ -313,8 +317,8 @@ class _Filling(ast.NodeTransformer):
         copy = type(node)()
         for name, value in ast.iter_fields(node):
             setattr(copy, name, self._copied(value))
-        if "lineno" in node._attributes:
-            copy.lineno, copy.col_offset = self._line, 0  # type: ignore[attr-defined]
+        if isinstance(copy, _LOCATED):
+            copy.lineno, copy.col_offset = self._line, 0
         return copy
 
     def _copied(self, value: object) -> object:
@@ -402,8 +406,8 @@ def _function(parameters: Iterable[str], body: list[ast.stmt], reached: Mapping[
     )
     module = ast.Module([ast.FunctionDef("expression", arguments, body, [])], [])
     for node in ast.walk(module):
-        if "lineno" in node._attributes and not hasattr(node, "lineno"):
-            node.lineno, node.col_offset = 1, 0  # type: ignore[attr-defined]
+        if isinstance(node, _LOCATED) and not hasattr(node, "lineno"):
+            node.lineno, node.col_offset = 1, 0
     code = compile(module, "<xpnet>", "exec")
     (inner,) = (each for each in code.co_consts if isinstance(each, CodeType))
     return FunctionType(inner, dict(reached), "expression")

@@ -36,7 +36,7 @@ class TypedPlace(Struct, frozen=True, eq=False):
     name: str
 
 
-class Joints(Struct, frozen=True, eq=False):
+class TransitionConnections(Struct, frozen=True, eq=False):
     """How a transition is connected.
 
     Attributes:
@@ -61,12 +61,12 @@ def port_types(ports: Iterable[Port], structures: Structures) -> dict[str, Value
     return {name: kind for name, kind in found if kind is not None}
 
 
-def joints_of(
+def connections_of(
     transition: NetTransition,
     types: Mapping[str, ValueType],
     places: Mapping[str, TypedPlace],
     report: Callable[[Problem], None],
-) -> Joints:
+) -> TransitionConnections:
     """Return how a transition is connected; report what does not fit."""
     ports = transition.function.ports
     inputs: dict[str, Connection] = {}
@@ -106,7 +106,7 @@ def joints_of(
         if connection.kind in OUTPUTS:
             outputs.append(connection)
     unconnected = tuple(port.name for port in ports.values() if port.is_input and port.name not in inputs)
-    return Joints(types, inputs, tuple(outputs), tuple(eureka), tuple(responses), unconnected)
+    return TransitionConnections(types, inputs, tuple(outputs), tuple(eureka), tuple(responses), unconnected)
 
 
 def _direction_fits(connection: Connection, port: Port, report: Callable[[Problem], None]) -> bool:

@@ -15,9 +15,9 @@ from gspc_trio.workflow.formats.xpnet.building import Building, Lowered, all_of,
 from gspc_trio.workflow.formats.xpnet.compiling import compile_condition, compile_results, compile_value
 from gspc_trio.workflow.formats.xpnet.connections import (
     COUNT,
-    Joints,
+    TransitionConnections,
     TypedPlace,
-    joints_of,
+    connections_of,
     port_types,
     unknown_name,
 )
@@ -94,31 +94,31 @@ class Lowering:
         for transition in body.transitions.values():
             structures = Structures(transition.function.structs, transition.function.types, self.report)
             types = port_types(transition.function.ports.values(), structures)
-            joints = joints_of(transition, types, places, self.report)
-            self._transition(transition, joints, places, path)
+            connections = connections_of(transition, types, places, self.report)
+            self._transition(transition, connections, places, path)
 
     def _transition(
         self,
         transition: NetTransition,
-        joints: Joints,
+        connections: TransitionConnections,
         places: Mapping[str, TypedPlace],
         path: Path,
     ) -> None:
         body = transition.function.body
         if isinstance(body, NetBody):
             self._no_memory(transition.function)
-            self._subnet(transition, joints, places, path)
+            self._subnet(transition, connections, places, path)
         elif transition.place_maps:
             self.report(
                 transition.place_maps[0].spot.problem("a <place-map> is for transitions that are nets")
             )
         elif isinstance(body, Text):
             self._no_memory(transition.function)
-            self._expression(transition, body, joints, places, path)
+            self._expression(transition, body, connections, places, path)
         elif isinstance(body, Module):
-            self._task(transition, body, joints, places, path)
+            self._task(transition, body, connections, places, path)
         elif isinstance(body, Modules) and len(body.modules) == 1:
-            self._task(transition, body.modules[0], joints, places, path)
+            self._task(transition, body.modules[0], connections, places, path)
         elif isinstance(body, Modules):
             targets = ", ".join(body.targets)
             self.report(
@@ -132,16 +132,18 @@ class Lowering:
         for spot in spots:
             self.report(spot.problem(f"<{spot.tag}> is for functions that are modules"))
 
-    def _can_fire(self, transition: NetTransition, joints: Joints, is_net: bool = False) -> bool:
+    def _can_fire(
+        self, transition: NetTransition, connections: TransitionConnections, is_net: bool = False
+    ) -> bool:
         """Return whether a transition gets what it needs to fire; note or report why not."""
         name = transition.name
-        if joints.unconnected:
-            why = f"transition {name!r} never fires: its port {joints.unconnected[0]!r} is not connected"
+        if connections.unconnected:
+            why = f"transition {name!r} never fires: its port {connections.unconnected[0]!r} is not connected"
             self.building.note(transition.spot.problem(why))
             return False
-        if any(one.kind in ("in", "inout") for one in joints.inputs.values()):
+        if any(one.kind in ("in", "inout") for one in connections.inputs.values()):
             return True
-        if joints.inputs:
+        if connections.inputs:
             self.report(
                 transition.spot.problem(
                     f"transition {name!r} only looks at tokens and takes none, so it would fire for ever: "
@@ -158,7 +160,7 @@ class Lowering:
     def _subnet(
         self,
         transition: NetTransition,
-        joints: Joints,
+        connections: TransitionConnections,
         places: Mapping[str, TypedPlace],
         path: Path,
     ) -> None:
@@ -182,18 +184,18 @@ class Lowering:
         path = (*path, transition.name)
         inner = add_places(self.building, body, path, mapped, {})
         ports = {
-            direction: self._inner_places(function, direction, joints.types, inner)
+            direction: self._inner_places(function, direction, connections.types, inner)
             for direction in ("in", "out")
         }
         name = ".".join(path)
-        if self._can_fire(transition, joints, is_net=True):
-            arcs = self._arcs(joints, places)
+        if self._can_fire(transition, connections, is_net=True):
+            arcs = self._arcs(connections, places)
             taken = [
                 OutputArc(ports["in"][arc.name], -1, index)
                 for index, arc in enumerate(arcs)
                 if arc.name in ports["in"]
             ]
-            condition = self._condition(transition, joints, arcs)
+            condition = self._condition(transition, connections, arcs)
             taking = Transition(
                 name=f"{name} (in)",
                 run=None,
@@ -204,9 +206,11 @@ class Lowering:
                 is_inline=True,
             )
             self.building.add_transition(taking, path)
-        used = [one for one in joints.outputs if one.port in ports["out"]]
+        used = [one for one in connections.outputs if one.port in ports["out"]]
         if used:
-            names = list(dict.fromkeys(one.port for one in (*used, *joints.eureka, *joints.responses)))
+            names = list(
+                dict.fromkeys(one.port for one in (*used, *connections.eureka, *connections.responses))
+            )
             arcs = tuple(InputArc(port, ports["out"][port]) for port in names if port in ports["out"])
             outputs, output_arcs = _outputs(used, names, places)
             self.building.add_transition(
@@ -216,7 +220,7 @@ class Lowering:
                     _same,
                     outputs,
                     output_arcs,
-                    ends_groups=_eureka(joints, names),
+                    ends_groups=_eureka(connections, names),
                 ),
                 path,
             )
@@ -266,10 +270,12 @@ class Lowering:
                 found[port.name] = inner[port.place].name
         return found
 
-    def _arcs(self, joints: Joints, places: Mapping[str, TypedPlace]) -> tuple[InputArc, ...]:
+    def _arcs(
+        self, connections: TransitionConnections, places: Mapping[str, TypedPlace]
+    ) -> tuple[InputArc, ...]:
         arcs = []
-        for port, connection in joints.inputs.items():
-            if port not in joints.types:
+        for port, connection in connections.inputs.items():
+            if port not in connections.types:
                 continue
             name = places[connection.place].name
             if connection.kind == COUNT:
@@ -287,12 +293,12 @@ class Lowering:
         return name
 
     def _condition(
-        self, transition: NetTransition, joints: Joints, arcs: Sequence[InputArc]
+        self, transition: NetTransition, connections: TransitionConnections, arcs: Sequence[InputArc]
     ) -> FunctionCall | None:
         """Return what all conditions of a transition and of its function say together."""
         calls: list[FunctionCall] = []
         names = [arc.name for arc in arcs]
-        types = _input_types(transition, joints, arcs)
+        types = _input_types(transition, connections, arcs)
         for text in (*transition.function.conditions, *transition.conditions):
             expression = self.building.parsed(text)
             if expression is None:
@@ -308,22 +314,23 @@ class Lowering:
         self,
         transition: NetTransition,
         body: Text,
-        joints: Joints,
+        connections: TransitionConnections,
         places: Mapping[str, TypedPlace],
         path: Path,
     ) -> None:
-        arcs = self._arcs(joints, places)
-        condition = self._condition(transition, joints, arcs)
+        arcs = self._arcs(connections, places)
+        condition = self._condition(transition, connections, arcs)
         wanted = dict.fromkeys(
-            connection.port for connection in (*joints.outputs, *joints.eureka, *joints.responses)
+            connection.port
+            for connection in (*connections.outputs, *connections.eureka, *connections.responses)
         )
-        results = {name: joints.types[name] for name in wanted if name in joints.types}
-        inputs = _input_types(transition, joints, arcs)
+        results = {name: connections.types[name] for name in wanted if name in connections.types}
+        inputs = _input_types(transition, connections, arcs)
         results_of = self.building.compiled(body, partial(compile_results, inputs=inputs, results=results))
-        if results_of is None or not self._can_fire(transition, joints):
+        if results_of is None or not self._can_fire(transition, connections):
             return
-        outputs, output_arcs = _outputs(joints.outputs, list(results), places)
-        output_arcs += self._responses(joints, arcs, list(results))
+        outputs, output_arcs = _outputs(connections.outputs, list(results), places)
+        output_arcs += self._responses(connections, arcs, list(results))
         self.building.add_transition(
             _direct(
                 ".".join((*path, transition.name)),
@@ -333,18 +340,18 @@ class Lowering:
                 output_arcs,
                 condition=condition,
                 priority=transition.priority or 0,
-                ends_groups=_eureka(joints, list(results)),
+                ends_groups=_eureka(connections, list(results)),
             ),
             path,
         )
 
     def _responses(
-        self, joints: Joints, arcs: Sequence[InputArc], names: Sequence[str]
+        self, connections: TransitionConnections, arcs: Sequence[InputArc], names: Sequence[str]
     ) -> tuple[OutputArc, ...]:
         """Return the arcs that answer who has asked with a token: that token goes first, then the answer."""
         made: list[OutputArc] = []
         inputs = [arc.name for arc in arcs]
-        for one in joints.responses:
+        for one in connections.responses:
             if one.place not in inputs or one.port not in names:
                 self.report(
                     one.spot.problem(
@@ -356,7 +363,7 @@ class Lowering:
             index = inputs.index(one.place)
             made += (OutputArc(ANSWERS, -1, index), OutputArc(ANSWERS, names.index(one.port)))
             self.building.net.places.setdefault(ANSWERS, Place(ANSWERS, may_keep=True))
-            self.building.made.answers[arcs[index].place] = joints.types[one.port]
+            self.building.made.answers[arcs[index].place] = connections.types[one.port]
         return tuple(made)
 
     # Modules
@@ -365,19 +372,23 @@ class Lowering:
         self,
         transition: NetTransition,
         module: Module,
-        joints: Joints,
+        connections: TransitionConnections,
         places: Mapping[str, TypedPlace],
         path: Path,
     ) -> None:
-        arcs = self._arcs(joints, places)
-        condition = self._condition(transition, joints, arcs)
-        names = list(dict.fromkeys(one.port for one in (*joints.outputs, *joints.eureka, *joints.responses)))
-        outputs, output_arcs = _outputs(joints.outputs, names, places)
-        output_arcs += self._responses(joints, arcs, names)
+        arcs = self._arcs(connections, places)
+        condition = self._condition(transition, connections, arcs)
+        names = list(
+            dict.fromkeys(
+                one.port for one in (*connections.outputs, *connections.eureka, *connections.responses)
+            )
+        )
+        outputs, output_arcs = _outputs(connections.outputs, names, places)
+        output_arcs += self._responses(connections, arcs, names)
         making = ModuleMaking(
             module,
             transition.function,
-            joints.types,
+            connections.types,
             [arc.name for arc in arcs],
             self.languages,
             self.report,
@@ -385,8 +396,8 @@ class Lowering:
         run = making.made({one.name: one.elements for one in outputs if one.elements is not None})
         for transfer in transition.function.transfers[:1]:
             self.building.needs_layer(transfer.spot)
-        group = self._group(transition, module, joints, arcs)
-        if run is None or not self._can_fire(transition, joints):
+        group = self._group(transition, module, connections, arcs)
+        if run is None or not self._can_fire(transition, connections):
             return
         self.building.add_transition(
             Transition(
@@ -400,18 +411,22 @@ class Lowering:
                 shape=_shape(transition, module),
                 options=_options(transition.function),
                 group=group,
-                ends_groups=_eureka(joints, names),
+                ends_groups=_eureka(connections, names),
             ),
             path,
         )
 
     def _group(
-        self, transition: NetTransition, module: Module, joints: Joints, arcs: Sequence[InputArc]
+        self,
+        transition: NetTransition,
+        module: Module,
+        connections: TransitionConnections,
+        arcs: Sequence[InputArc],
     ) -> FunctionCall | None:
         """Return what says to which group a task belongs, None if to none."""
         if module.eureka_group is None:
             return None
-        inputs = _input_types(transition, joints, arcs)
+        inputs = _input_types(transition, connections, arcs)
         function = self.building.compiled(module.eureka_group, partial(compile_value, inputs=inputs))
         return None if function is None else FunctionCall(function, tuple(range(len(arcs))))
 
@@ -430,18 +445,20 @@ def _options(function: Defun) -> TaskOptions:
     return structs.replace(DEFAULT_OPTIONS, cache=False) if function.transfers else DEFAULT_OPTIONS
 
 
-def _input_types(transition: NetTransition, joints: Joints, arcs: Sequence[InputArc]) -> dict[str, ValueType]:
+def _input_types(
+    transition: NetTransition, connections: TransitionConnections, arcs: Sequence[InputArc]
+) -> dict[str, ValueType]:
     """Return the types of the inputs: those of the arcs first, in their order."""
     names = [arc.name for arc in arcs]
     names += [
         port.name for port in transition.function.ports.values() if port.is_input and port.name not in names
     ]
-    return {name: joints.types[name] for name in names if name in joints.types}
+    return {name: connections.types[name] for name in names if name in connections.types}
 
 
-def _eureka(joints: Joints, results: Sequence[str]) -> int:
+def _eureka(connections: TransitionConnections, results: Sequence[str]) -> int:
     """Return which of the results names groups of tasks that end; -1 if none does."""
-    named = [one.port for one in joints.eureka if one.port in results]
+    named = [one.port for one in connections.eureka if one.port in results]
     return results.index(named[0]) if named else -1
 
 

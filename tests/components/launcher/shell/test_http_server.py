@@ -60,7 +60,7 @@ TOKEN, FIRST, SECOND = "a token", b"\x01" * 32, b"\x02" * 32
 HOST = "127.0.0.1:8000"
 
 
-class Desk:
+class World:
     """A launcher whose engine takes every job, and its HTTP interface."""
 
     def __init__(self, directory: Path, interval_s: float) -> None:
@@ -122,31 +122,31 @@ async def answer_of(stream: trio.abc.ReceiveStream) -> tuple[int, dict[str, obje
 
 
 @asynccontextmanager
-async def open_desk(directory: Path, interval_s: float = 5.0) -> AsyncIterator[Desk]:
-    desk = Desk(directory, interval_s)
+async def open_world(directory: Path, interval_s: float = 5.0) -> AsyncIterator[World]:
+    world = World(directory, interval_s)
     async with trio.open_nursery() as nursery:
-        desk.nursery = nursery
-        nursery.start_soon(drive, MarkedLauncher(desk.machine), desk.inbox, desk.perform)
+        world.nursery = nursery
+        nursery.start_soon(drive, MarkedLauncher(world.machine), world.inbox, world.perform)
         await trio.testing.wait_all_tasks_blocked()
-        yield desk
+        yield world
         nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_speaks_http_alone_is_a_server(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_desk(tmp_path) as desk:
-        assert (await desk.ask("GET /status"))[1]["state"] == "awaiting"
-        assert await desk.ask("DELETE /jobs/1", token=FIRST) == (409, {"error": "server 0 is not connected"})
-        assert (await desk.ask("GET /status"))[1]["state"] == "awaiting", "only a server says POST"
-        assert await desk.ask("POST /ping", token=FIRST) == (200, {})
-        assert (await desk.ask("GET /status"))[1]["state"] == "serving"
+    async with open_world(tmp_path) as world:
+        assert (await world.ask("GET /status"))[1]["state"] == "awaiting"
+        assert await world.ask("DELETE /jobs/1", token=FIRST) == (409, {"error": "server 0 is not connected"})
+        assert (await world.ask("GET /status"))[1]["state"] == "awaiting", "only a server says POST"
+        assert await world.ask("POST /ping", token=FIRST) == (200, {})
+        assert (await world.ask("GET /status"))[1]["state"] == "serving"
         wanted = {"client_ids": [1, 2], "command": ["solve"]}
         told = (202, {"client_ids": [1, 2], "state": "postponed"})
-        assert await desk.ask("POST /jobs", wanted, token=FIRST) == told
-        assert await desk.ask("POST /jobs", wanted, token=FIRST) == (
+        assert await world.ask("POST /jobs", wanted, token=FIRST) == told
+        assert await world.ask("POST /jobs", wanted, token=FIRST) == (
             409,
             {"error": "client 1 has not ended yet"},
         )
-        status, events = await desk.ask("GET /events", token=FIRST)
+        status, events = await world.ask("GET /events", token=FIRST)
         assert isinstance(events["events"], list)
         moves = [
             (event["client_id"], event["state"])
@@ -157,72 +157,72 @@ async def test_a_server_that_speaks_http_alone_is_a_server(tmp_path: Path, autoj
             *((1, "postponed"), (2, "postponed"), (1, "submitted")),
             *((2, "submitted"), (1, "queued"), (2, "queued")),
         ]
-        assert await desk.ask("DELETE /jobs/1", token=FIRST) == (202, {"client_id": 1})
-        status, refused = await desk.ask("DELETE /jobs/9", token=FIRST)
+        assert await world.ask("DELETE /jobs/1", token=FIRST) == (202, {"client_id": 1})
+        status, refused = await world.ask("DELETE /jobs/9", token=FIRST)
         assert (status, refused["error"]) == (
             404,
             "there is no client 9: it has ended, or was never asked for",
         )
-        assert await desk.ask("POST /done", token=FIRST) == (200, {})
-        assert (await desk.ask("GET /status"))[1]["state"] == "stopping"
-        status, refused = await desk.ask("POST /ping", token=FIRST)
+        assert await world.ask("POST /done", token=FIRST) == (200, {})
+        assert (await world.ask("GET /status"))[1]["state"] == "stopping"
+        status, refused = await world.ask("POST /ping", token=FIRST)
         assert (status, refused["error"]) == (409, "the study stops: the server says that the study is done")
 
 
 async def test_a_server_of_which_nothing_is_heard_is_over(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_desk(tmp_path) as desk:
-        await desk.ask("POST /ping", token=FIRST)
+    async with open_world(tmp_path) as world:
+        await world.ask("POST /ping", token=FIRST)
         for _ in range(8):
             await trio.sleep(6.0)  # not for twice the interval
-            await desk.ask("GET /jobs", token=FIRST)  # says that it lives, too
-            await desk.ask("POST /ping", token=FIRST)
+            await world.ask("GET /jobs", token=FIRST)  # says that it lives, too
+            await world.ask("POST /ping", token=FIRST)
         await trio.sleep(10.1)
         told = (409, {"error": "server 0 is over: server 1 has taken over"})
-        assert await desk.ask("POST /ping", token=FIRST) == told
-        assert await desk.ask("POST /done", token=FIRST) == told
-        assert await desk.ask("GET /jobs", token=FIRST) == told
-        assert not desk.ends
-        assert await desk.ask("POST /ping", token=SECOND) == (200, {})
-        assert (await desk.ask("GET /status"))[1]["refusals"] == 2
+        assert await world.ask("POST /ping", token=FIRST) == told
+        assert await world.ask("POST /done", token=FIRST) == told
+        assert await world.ask("GET /jobs", token=FIRST) == told
+        assert not world.ends
+        assert await world.ask("POST /ping", token=SECOND) == (200, {})
+        assert (await world.ask("GET /status"))[1]["refusals"] == 2
 
 
 async def test_a_server_that_is_connected_otherwise_may_use_http_too(
     tmp_path: Path, autojump_clock: object
 ) -> None:
-    async with open_desk(tmp_path) as desk:
-        desk.inbox.put(NewConnection(1, 0))
-        desk.inbox.put(Message(1, SubmitClients(1, (5,), ("solve",))))
+    async with open_world(tmp_path) as world:
+        world.inbox.put(NewConnection(1, 0))
+        world.inbox.put(Message(1, SubmitClients(1, (5,), ("solve",))))
         told: list[object] = [RequestAccepted(1)]
         told += [ClientMoved(5, ClientState.SUBMITTED), ClientMoved(5, ClientState.QUEUED, "11", QUEUED)]
-        assert desk.told == told
-        assert await desk.ask("POST /ping", token=FIRST) == (200, {})
-        assert await desk.ask("DELETE /jobs/5", token=FIRST) == (202, {"client_id": 5})
-        assert (await desk.ask("DELETE /jobs/6", token=FIRST))[0] == 404
-        assert desk.told == told, "answers to what was said by HTTP go nowhere else"
-        assert (await desk.ask("GET /status"))[1]["refusals"] == 0
-        assert await desk.ask("POST /done", token=FIRST) == (200, {})
-        assert desk.told[-1] == CloseConnection(1, "the study stops: the server says that the study is done")
+        assert world.told == told
+        assert await world.ask("POST /ping", token=FIRST) == (200, {})
+        assert await world.ask("DELETE /jobs/5", token=FIRST) == (202, {"client_id": 5})
+        assert (await world.ask("DELETE /jobs/6", token=FIRST))[0] == 404
+        assert world.told == told, "answers to what was said by HTTP go nowhere else"
+        assert (await world.ask("GET /status"))[1]["refusals"] == 0
+        assert await world.ask("POST /done", token=FIRST) == (200, {})
+        assert world.told[-1] == CloseConnection(1, "the study stops: the server says that the study is done")
 
 
 async def test_an_answer_waits_for_events(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_desk(tmp_path) as desk:
-        last = desk.view.last
+    async with open_world(tmp_path) as world:
+        last = world.view.last
         before = trio.current_time()
-        told = await desk.ask(f"GET /events?after={last}&wait_s=20")
+        told = await world.ask(f"GET /events?after={last}&wait_s=20")
         assert told == (200, {"events": [], "next": last, "missed": 0})
         assert 20.0 <= trio.current_time() - before < 21.0
         found = []
 
         async def wait() -> None:
-            found.append(await desk.ask(f"GET /events?after={last}&wait_s=20"))
+            found.append(await world.ask(f"GET /events?after={last}&wait_s=20"))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.sleep(3.0)
-            await desk.ask("POST /ping", token=FIRST)
+            await world.ask("POST /ping", token=FIRST)
         assert trio.current_time() - before < 25.0
         assert found[0][1]["events"]
-        _, told = await desk.ask("GET /events?snapshot=1")
+        _, told = await world.ask("GET /events?snapshot=1")
         assert isinstance(told["events"], list)
         assert [event["record"] for event in told["events"]] == [
             *("StreamOpened", "StudyChanged", "StudyJobChanged")
@@ -231,10 +231,10 @@ async def test_an_answer_waits_for_events(tmp_path: Path, autojump_clock: object
 
 async def test_the_end_of_output_is_shown(tmp_path: Path) -> None:
     (tmp_path / "job.0.server.out").write_bytes(b"one\ntwo\nthree \xff\n")
-    async with open_desk(tmp_path) as desk:
-        status, told = await desk.ask("GET /jobs/0/log?tail=2")
+    async with open_world(tmp_path) as world:
+        status, told = await world.ask("GET /jobs/0/log?tail=2")
         assert (status, told["text"], told["size_bytes"]) == (200, "two\nthree \ufffd\n", 16)
-        assert await desk.ask("GET /jobs/0/log?stream=err") == (
+        assert await world.ask("GET /jobs/0/log?stream=err") == (
             404,
             {"error": "there is no output job.0.server.err yet"},
         )
@@ -242,24 +242,24 @@ async def test_the_end_of_output_is_shown(tmp_path: Path) -> None:
 
 async def test_a_pipe_by_the_name_of_output_holds_nothing_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "job.0.server.out")
-    async with open_desk(tmp_path) as desk:
+    async with open_world(tmp_path) as world:
         with trio.fail_after(60):
-            told = await desk.ask("GET /jobs/0/log")
+            told = await world.ask("GET /jobs/0/log")
     assert told == (404, {"error": "it is no regular file"})
 
 
 async def test_output_is_read_in_threads_of_its_own_and_by_few_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "job.0.server.out").write_text("one\n")
-    async with open_desk(tmp_path) as desk:
+    async with open_world(tmp_path) as world:
         others = trio.to_thread.current_default_thread_limiter()
         for number in range(int(others.total_tokens)):
             others.acquire_on_behalf_of_nowait(number)
         with trio.fail_after(60):
-            assert (await desk.ask("GET /jobs/0/log"))[0] == 200
+            assert (await world.ask("GET /jobs/0/log"))[0] == 200
         for number in range(READS_MAX):
-            desk.server._reads.acquire_on_behalf_of_nowait(number)
+            world.server._reads.acquire_on_behalf_of_nowait(number)
         words = f"{READS_MAX} files are being read: ask again in a moment"
-        assert await desk.ask("GET /jobs/0/log") == (429, {"error": words})
+        assert await world.ask("GET /jobs/0/log") == (429, {"error": words})
 
 
 # Limits -----------------------------------------------------------------------------------------------------
@@ -285,23 +285,23 @@ async def test_output_is_read_in_threads_of_its_own_and_by_few_at_a_time(tmp_pat
 async def test_what_is_too_large_or_no_request_is_refused(
     tmp_path: Path, autojump_clock: object, data: bytes, status: int
 ) -> None:
-    async with open_desk(tmp_path) as desk:
-        found, told = await desk.send(data)
+    async with open_world(tmp_path) as world:
+        found, told = await world.send(data)
         assert found == status, told
         assert told["error"]
 
 
 async def test_a_body_in_pieces_has_its_limit_too(tmp_path: Path, autojump_clock: object) -> None:
     head = f"POST /jobs HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-    async with open_desk(tmp_path) as desk:
+    async with open_world(tmp_path) as world:
         piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-        status, told = await desk.send(head + piece * (1 + BODY_BYTES_MAX // 0x10000))
+        status, told = await world.send(head + piece * (1 + BODY_BYTES_MAX // 0x10000))
         assert (status, told["error"]) == (413, "the body is larger than 1048576 bytes")
 
 
 async def test_a_client_that_waits_for_leave_to_send_gets_it(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_desk(tmp_path) as desk:
-        stream = desk.dial()
+    async with open_world(tmp_path) as world:
+        stream = world.dial()
         head = f"POST /ping HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {FIRST.hex()}\r\n"
         await stream.send_all(f"{head}Expect: 100-continue\r\nContent-Length: 2\r\n\r\n".encode())
         assert bytes(await stream.receive_some(100)).startswith(b"HTTP/1.1 100 ")
@@ -318,33 +318,33 @@ PIECES = (
 
 async def test_no_bytes_harm_the_launcher(tmp_path: Path, autojump_clock: object) -> None:
     chance = random.Random(17)
-    async with open_desk(tmp_path) as desk:
+    async with open_world(tmp_path) as world:
         for _ in range(300):
             begin = [b"GET ", b"/status", b" HTTP/1.1\r\n"] * chance.randrange(2)
-            stream = desk.dial()
+            stream = world.dial()
             await stream.send_all(b"".join([*begin, *chance.choices(PIECES, k=chance.randrange(1, 12))]))
             await stream.send_eof()
             with trio.fail_after(100):
                 said = b"".join([bytes(piece) async for piece in stream])
             assert said[:12] != b"HTTP/1.1 500", said
             await stream.aclose()
-        assert (await desk.ask("GET /status"))[0] == 200
+        assert (await world.ask("GET /status"))[0] == 200
 
 
 async def test_a_fault_of_the_interface_does_not_end_the_study(
     tmp_path: Path, autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_desk(tmp_path) as desk:
-        desk.router = HttpRouter(desk.view, TOKEN, lambda _: 1 // 0, [HOST], 5.0)
-        assert (await desk.ask("GET /status", token=FIRST))[0] == 500
+    async with open_world(tmp_path) as world:
+        world.router = HttpRouter(world.view, TOKEN, lambda _: 1 // 0, [HOST], 5.0)
+        assert (await world.ask("GET /status", token=FIRST))[0] == 500
         assert "the HTTP interface has failed at GET /status" in caplog.text
-        desk.router = desk.server.router([HOST])
-        assert (await desk.ask("GET /status"))[0] == 200
+        world.router = world.server.router([HOST])
+        assert (await world.ask("GET /status"))[0] == 200
 
 
 async def test_a_request_that_comes_in_drops_is_given_up(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_desk(tmp_path) as desk:
-        stream, begun = desk.dial(), trio.current_time()
+    async with open_world(tmp_path) as world:
+        stream, begun = world.dial(), trio.current_time()
         for byte in b"GET /st":
             await stream.send_all(bytes([byte]))
             await trio.sleep(0.7)
@@ -355,9 +355,9 @@ async def test_a_request_that_comes_in_drops_is_given_up(tmp_path: Path, autojum
 async def test_a_client_that_does_not_read_loses_its_connection(
     tmp_path: Path, autojump_clock: object
 ) -> None:
-    async with open_desk(tmp_path) as desk:
+    async with open_world(tmp_path) as world:
         ours, theirs = trio.testing.lockstep_stream_pair()
-        desk.nursery.start_soon(desk.server.accept, desk.router, theirs)
+        world.nursery.start_soon(world.server.accept, world.router, theirs)
         await ours.send_all(f"GET /status HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         await trio.sleep(11.0)
         with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
@@ -365,18 +365,18 @@ async def test_a_client_that_does_not_read_loses_its_connection(
 
 
 async def test_of_too_many_connections_the_last_are_told_so(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_desk(tmp_path) as desk:
-        silent = [desk.dial() for _ in range(CONNECTIONS_MAX)]
+    async with open_world(tmp_path) as world:
+        silent = [world.dial() for _ in range(CONNECTIONS_MAX)]
         await trio.testing.wait_all_tasks_blocked()
-        status, told = await desk.ask("GET /status")
+        status, told = await world.ask("GET /status")
         assert (status, told["error"]) == (429, "64 connections are open already: ask again in a moment")
-        more = [desk.dial() for _ in range(200)]
+        more = [world.dial() for _ in range(200)]
         await trio.testing.wait_all_tasks_blocked()
         said = [await stream.receive_some(12) for stream in more]
         assert set(map(bytes, said)) == {b"", b"HTTP/1.1 429"}
         assert said.count(b"") >= len(more) - REFUSED_MAX, "of a crowd most are closed at once"
         await trio.sleep(6.5)
-        assert (await desk.ask("GET /status"))[0] == 200
+        assert (await world.ask("GET /status"))[0] == 200
         for stream in silent:
             assert (await answer_of(stream))[0] == 408
 
@@ -385,8 +385,8 @@ async def test_of_too_many_connections_the_last_are_told_so(tmp_path: Path, auto
 
 
 async def test_it_listens_at_the_loopback_interface_alone(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        address = await desk.nursery.start(desk.server.run, 0)
+    async with open_world(tmp_path) as world:
+        address = await world.nursery.start(world.server.run, 0)
         host, _, port = address.removeprefix("http://").partition(":")
         assert host == "127.0.0.1"
         request = f"GET /status HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
@@ -394,29 +394,31 @@ async def test_it_listens_at_the_loopback_interface_alone(tmp_path: Path) -> Non
             await stream.send_all(request.encode())
             assert (await answer_of(stream))[0] == 200
         with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
-            await desk.nursery.start(desk.server.run, int(port))
+            await world.nursery.start(world.server.run, int(port))
 
 
 async def test_a_launcher_that_goes_on_serves_where_the_one_before_it_has(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        before = HttpAccess(await desk.nursery.start(desk.server.run, 0), "old token")
+    async with open_world(tmp_path) as world:
+        before = HttpAccess(await world.nursery.start(world.server.run, 0), "old token")
         opened = StreamOpened(0.0, 0.0, "1")
 
         def server(access: HttpAccess) -> HttpServer:
-            return HttpServer(desk.view, desk.news, desk.servers, {}.get, tmp_path, 5.0, opened, "", access)
+            return HttpServer(
+                world.view, world.news, world.servers, {}.get, tmp_path, 5.0, opened, "", access
+            )
 
         other = server(before)  # its port is taken
         assert other.token == "old token"
-        address = await desk.nursery.start(other.run, 0)
+        address = await world.nursery.start(other.run, 0)
         assert address != before.address
         for wrong in ("", "http://127.0.0.1:99999", "http://127.0.0.1"):
-            await desk.nursery.start(server(HttpAccess(wrong, "t")).run, 0)
+            await world.nursery.start(server(HttpAccess(wrong, "t")).run, 0)
     found = set()
     for _ in range(10):  # somebody else may have got a port that was just left
-        async with open_desk(tmp_path) as desk:
-            address = await desk.nursery.start(desk.server.run, 0)
-        async with open_desk(tmp_path) as desk:
-            found.add(await desk.nursery.start(server(HttpAccess(address, "t")).run, 0) == address)
+        async with open_world(tmp_path) as world:
+            address = await world.nursery.start(world.server.run, 0)
+        async with open_world(tmp_path) as world:
+            found.add(await world.nursery.start(server(HttpAccess(address, "t")).run, 0) == address)
         if True in found:
             break
     assert True in found

@@ -57,7 +57,7 @@ class SlowJournal(StudyJournal):
         self.was_given_up = True
 
 
-class Desk:
+class World:
     def __init__(self) -> None:
         self.journal = SlowJournal()
         self.done: list[tuple[int, float]] = []
@@ -84,74 +84,74 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk() -> AsyncIterator[Desk]:
-    desk = Desk()
+async def open_world() -> AsyncIterator[World]:
+    world = World()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(desk.writer.run)
+        nursery.start_soon(world.writer.run)
         await trio.testing.wait_all_tasks_blocked()
-        yield desk
+        yield world
         nursery.cancel_scope.cancel()
 
 
 async def test_an_action_waits_until_its_event_is_durable_and_lines_gather(autojump_clock: object) -> None:
-    async with open_desk() as desk:
+    async with open_world() as world:
         begun = trio.current_time()
-        desk.follows = {1: 4}
-        desk.event(1)
+        world.follows = {1: 4}
+        world.event(1)
         await trio.sleep(0.5)
-        desk.event(2)
-        desk.event(3)
-        assert desk.done == []
-        await desk.writer.finish()
-        done = [(number, at_s - begun) for number, at_s in desk.done]
+        world.event(2)
+        world.event(3)
+        assert world.done == []
+        await world.writer.finish()
+        done = [(number, at_s - begun) for number, at_s in world.done]
         assert done == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
-        assert desk.journal.written == ["1", "2", "3", "4"]
-        desk.writer.do(Action(9))
-        assert desk.done[-1][0] == 9, "what follows from nothing new waits for nothing"
+        assert world.journal.written == ["1", "2", "3", "4"]
+        world.writer.do(Action(9))
+        assert world.done[-1][0] == 9, "what follows from nothing new waits for nothing"
 
 
 async def test_a_file_that_is_large_gives_way_to_what_is_known_now(autojump_clock: object) -> None:
-    async with open_desk() as desk:
-        desk.journal.lines_max = 1
-        desk.event(1)
+    async with open_world() as world:
+        world.journal.lines_max = 1
+        world.event(1)
         await trio.sleep(0.5)
-        desk.event(2)
-        desk.event(3)
+        world.event(2)
+        world.event(3)
         await trio.sleep(1.0)
-        desk.event(4)  # while those are written: it is known when the new file begins
+        world.event(4)  # while those are written: it is known when the new file begins
         await trio.sleep(1.0)
-        desk.event(5)
-        await desk.writer.finish()
-        assert (desk.begun_with, desk.journal.written) == (["1", "2", "3", "4"], ["5"])
-        assert [number for number, _ in desk.done] == [1, 2, 3, 4, 5]
+        world.event(5)
+        await world.writer.finish()
+        assert (world.begun_with, world.journal.written) == (["1", "2", "3", "4"], ["5"])
+        assert [number for number, _ in world.done] == [1, 2, 3, 4, 5]
 
 
 async def test_nothing_waits_for_long_for_a_disk_that_does_not_answer(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_desk() as desk:
-        desk.journal.takes_s = 60.0
+    async with open_world() as world:
+        world.journal.takes_s = 60.0
         begun = trio.current_time()
-        desk.event(1)
-        desk.event(2)
+        world.event(1)
+        world.event(2)
         await trio.sleep(10.0)
-        assert desk.done == [(1, begun + HOLD_S), (2, begun + HOLD_S)]
-        desk.event(3)
-        assert desk.done[-1] == (3, begun + 10.0)
+        assert world.done == [(1, begun + HOLD_S), (2, begun + HOLD_S)]
+        world.event(3)
+        assert world.done[-1] == (3, begun + 10.0)
         assert "the disk of a disk is slow" in caplog.text
-        desk.journal.takes_s = 1.0
-        await desk.writer.finish()
-        assert desk.journal.written == ["1", "2", "3"]
+        world.journal.takes_s = 1.0
+        await world.writer.finish()
+        assert world.journal.written == ["1", "2", "3"]
 
 
 async def test_a_signal_waits_for_no_disk(autojump_clock: object) -> None:
-    async with open_desk() as desk:
-        desk.journal.takes_s = 60.0
+    async with open_world() as world:
+        world.journal.takes_s = 60.0
         begun = trio.current_time()
-        desk.event(1)
-        desk.writer.open()
-        desk.event(2)
-        assert desk.done == [(1, begun), (2, begun)]
+        world.event(1)
+        world.writer.open()
+        world.event(2)
+        assert world.done == [(1, begun), (2, begun)]
 
 
 @pytest.mark.parametrize("characters_max", [journal_writer.CHARACTERS_MAX, 3])
@@ -162,12 +162,12 @@ async def test_a_full_disk_ends_the_journal_and_not_the_study(
     characters_max: int,
 ) -> None:
     monkeypatch.setattr(journal_writer, "CHARACTERS_MAX", characters_max)
-    async with open_desk() as desk:
-        desk.journal.is_full = characters_max > 3
+    async with open_world() as world:
+        world.journal.is_full = characters_max > 3
         for number in range(1, 6):
-            desk.event(number)
-        await desk.writer.finish()
-        desk.event(6)
-        assert [number for number, _ in desk.done] == [1, 2, 3, 4, 5, 6]
-        assert desk.journal.was_given_up
+            world.event(number)
+        await world.writer.finish()
+        world.event(6)
+        assert [number for number, _ in world.done] == [1, 2, 3, 4, 5, 6]
+        assert world.journal.was_given_up
         assert "no other launcher can go on" in caplog.text

@@ -64,7 +64,7 @@ class _Job(Struct):
     grants: dict[GrantId, Grant] = field(default_factory=dict)
 
 
-class Ledger:
+class ReplayLog:
     """Follows both directions; :meth:`replay` says what a resource manager has to be told that begins anew.
 
     Attributes:

@@ -11,7 +11,7 @@ IN_FLIGHT = 16_384
 """How many iterations of a farm are in flight at most, unless told otherwise."""
 
 
-class Flight:
+class InFlight:
     """The tasks of one transition that have begun and not ended.
 
     New ones begin while fewer than ``most`` have not ended. This depends on nothing but the states of tasks,

@@ -20,7 +20,6 @@ from gspc_trio.components.rm.events import (
     RmEvent,
     Settled,
 )
-from gspc_trio.components.rm.ledger import ENDING, Ledger
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import (
     Demand,
@@ -32,6 +31,7 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     Revoked,
 )
+from gspc_trio.components.rm.replay_log import ENDING, ReplayLog
 from gspc_trio.components.rts.events import RmAnswered
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
@@ -49,8 +49,8 @@ def grant(job: str, number: int, *cores: int, shape: Shape = CORE) -> Grant:
     return Grant(job, shape, (5, number), tuple(f"r1.core{n}" for n in cores))
 
 
-def ledger() -> Ledger:
-    made = Ledger(4)
+def replay_log() -> ReplayLog:
+    made = ReplayLog(4)
     made.said(HOST)
     assert made.answered(HOST, "")
     made.said(JobJoined("j1", 2.0, 1))
@@ -58,7 +58,7 @@ def ledger() -> Ledger:
 
 
 def test_what_is_there_held_and_wanted_is_told_again_in_an_order_that_gives_nothing_away() -> None:
-    known = ledger()
+    known = replay_log()
     known.said(JobWeighed("j1", 3.0))
     known.said(JobWeighed("j1", 3.0, 4))
     known.said(Demand("j1", CORE, 3, NO_GRANT))
@@ -85,7 +85,7 @@ def test_what_is_there_held_and_wanted_is_told_again_in_an_order_that_gives_noth
 
 
 def test_credit_counts_from_the_last_grant_that_the_job_had_seen() -> None:
-    known = ledger()
+    known = replay_log()
     known.said(Demand("j1", CORE, 1, NO_GRANT))
     known.heard(grant("j1", 1, 0))
     known.said(Demand("j1", CORE, 2, NO_GRANT))  # sent before the grant came
@@ -98,7 +98,7 @@ def test_credit_counts_from_the_last_grant_that_the_job_had_seen() -> None:
 
 @pytest.mark.parametrize("end", [Interrupt("j1"), Refuse("j1", CORE, "no")])
 def test_a_demand_that_is_over_is_not_told_again(end: Interrupt | Refuse) -> None:
-    known = ledger()
+    known = replay_log()
     known.said(Demand("j1", CORE, 1, NO_GRANT))
     if isinstance(end, Refuse):
         known.heard(end)
@@ -108,7 +108,7 @@ def test_a_demand_that_is_over_is_not_told_again(end: Interrupt | Refuse) -> Non
 
 
 def test_what_may_still_run_of_a_job_that_has_gone_is_claimed_and_revoked_again() -> None:
-    known = ledger()
+    known = replay_log()
     known.heard(grant("j1", 1, 0, 1, shape=PAIR))
     known.heard(grant("j1", 2, 2))
     known.said(JobGone("j1"))
@@ -123,7 +123,7 @@ def test_what_may_still_run_of_a_job_that_has_gone_is_claimed_and_revoked_again(
 
 
 def test_a_part_that_was_given_back_is_not_claimed_and_what_lapsed_is_ended() -> None:
-    known = ledger()
+    known = replay_log()
     known.heard(grant("j1", 1, 0, 1, shape=PAIR))
     known.said(Release("j1", (5, 1), ("r1.core0",)))
     assert known.replay()[1] == Claimed("j1", (grant("j1", 1, 1),), whole=True)
@@ -136,7 +136,7 @@ def test_a_part_that_was_given_back_is_not_claimed_and_what_lapsed_is_ended() ->
 
 
 def test_what_was_not_answered_is_asked_again_and_what_was_waits_on() -> None:
-    known = ledger()
+    known = replay_log()
     more, going = Added((Resource("r1.gpu0", "gpu", ("r1.node",)),), "anna"), Removed(("r1.core0",), "wait")
     known.said(going)
     assert known.answered(going, "")
@@ -153,7 +153,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.now = 0.0
-        self.ledger = Ledger(1)
+        self.replay_log = ReplayLog(1)
         self.to_rm: deque[RmEvent] = deque()
         self.to_rts: deque[object] = deque()
         self.rm = ResourceManager(2)
@@ -164,15 +164,15 @@ class World:
             self.say(event)
 
     def say(self, event: RmEvent) -> None:
-        self.ledger.said(event)
+        self.replay_log.said(event)
         self.to_rm.append(event)
 
     def cut(self) -> None:
         """The connection is lost, with all that was on its way; the resource manager begins anew."""
         self.to_rts.clear()
-        self.rm = ResourceManager(self.ledger.epoch + 1)
-        self.ledger.epoch += 1
-        self.to_rm = deque(self.ledger.replay())
+        self.rm = ResourceManager(self.replay_log.epoch + 1)
+        self.replay_log.epoch += 1
+        self.to_rm = deque(self.replay_log.replay())
 
     def step(self) -> None:
         self.now += 0.01
@@ -217,7 +217,7 @@ class World:
     def deliver_to_rts(self) -> None:
         word = self.to_rts.popleft() if self.to_rts else None
         if isinstance(word, Grant | Refuse | Lapsed):
-            self.ledger.heard(word)
+            self.replay_log.heard(word)
         if isinstance(word, Grant):
             if word.job in self.held:
                 self.held[word.job][word.grant_id] = set(word.resources)
@@ -227,11 +227,11 @@ class World:
             for grant_id in word.grant_ids:
                 self.held[word.job].pop(grant_id, None)
         elif isinstance(word, Revoke):
-            self.ledger.heard(word)
+            self.replay_log.heard(word)
             self.at_host.pop(word.grant_id, None)
             self.say(Revoked(word.grant_id, word.resources))
         elif isinstance(word, RmAnswered):
-            self.ledger.answered(word.event, word.refusal)
+            self.replay_log.answered(word.event, word.refusal)
 
     def check(self) -> None:
         """No two have the same, nor a node and its cores."""

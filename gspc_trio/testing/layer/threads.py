@@ -16,11 +16,11 @@ class Unwound(BaseException):
     """The task for which a function runs was cancelled, so that what it waits for never comes."""
 
 
-class _Strand(threading.Thread):
+class _Thread(threading.Thread):
     """A thread that takes turns with trio's."""
 
     def __init__(self) -> None:
-        super().__init__(name="strand", daemon=True)
+        super().__init__(name="thread", daemon=True)
         self.request: Callable[[], Awaitable[object]] | None = None
         self.result: Any = None
         self.error: BaseException | None = None
@@ -83,60 +83,61 @@ class _Strand(threading.Thread):
             del problem  # else it would keep itself, and what is mapped here
 
 
-def in_strand() -> bool:
+def in_thread() -> bool:
     """Return whether this is not trio's own thread."""
-    return isinstance(threading.current_thread(), _Strand)
+    return isinstance(threading.current_thread(), _Thread)
 
 
 def call_trio(request: Callable[[], Awaitable[T]]) -> T:
-    """Wait, in a strand, for something that takes simulated time.
+    """Wait, in a thread, for something that takes simulated time.
 
     Raises:
-        Unwound: whoever waits for the strand was cancelled.
+        Unwound: whoever waits for the thread was cancelled.
     """
-    strand = threading.current_thread()
-    assert isinstance(strand, _Strand), "only strands can wait"
-    return strand.ask(request)
+    thread = threading.current_thread()
+    assert isinstance(thread, _Thread), "trio's own thread cannot wait"
+    return thread.ask(request)
 
 
-class Strands:
+class SimulatedThreads:
     """Runs blocking functions as steps of one simulation; close it at the end."""
 
     def __init__(self) -> None:
-        self._idle: list[_Strand] = []
+        self._idle: list[_Thread] = []
         self._later: list[Callable[[], object]] = []
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function does; if cancelled while it waits, it gets :class:`Unwound`."""
-        strand = self._idle.pop() if self._idle else _Strand()
+        thread = self._idle.pop() if self._idle else _Thread()
         cancelled: trio.Cancelled | None = None
-        strand.begin(partial(function, *arguments))
-        while strand.request is not None:
+        thread.begin(partial(function, *arguments))
+        while thread.request is not None:
             self._catch_up()
             answer, problem = None, None
             try:
-                answer = await strand.request()
+                answer = await thread.request()
             except BaseException as error:
                 problem = error
                 cancelled = error if isinstance(error, trio.Cancelled) else cancelled
-            strand.answer(answer, problem)
+            thread.answer(answer, problem)
             del problem
         self._catch_up()
-        result, failure, strand.result, strand.error = strand.result, strand.error, None, None
-        self._idle.append(strand)
+        result: T = thread.result
+        failure, thread.result, thread.error = thread.error, None, None
+        self._idle.append(thread)
         try:
             if cancelled is not None:
                 raise cancelled
             if failure is not None:
                 raise failure
-            return result  # type: ignore[no-any-return]
+            return result
         finally:
             del failure, cancelled  # an exception keeps its frames, and these what is mapped
 
     def soon(self, function: Callable[[], object], *, idempotent: bool = False) -> None:
         """Do something in trio's thread: now, or when that goes on."""
         del idempotent
-        if in_strand():
+        if in_thread():
             self._later.append(function)
         elif trio.lowlevel.in_trio_run():
             function()
@@ -148,6 +149,6 @@ class Strands:
 
     def close(self) -> None:
         """End all threads."""
-        for strand in self._idle:
-            strand.end()
+        for thread in self._idle:
+            thread.end()
         self._idle.clear()
