@@ -18,6 +18,7 @@ the product.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import json
 import random
@@ -210,7 +211,7 @@ class Queue:
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._ready: dict[tuple[float, int], list[Work]] = defaultdict(list)
-        self._kinds: list[Group] = []
+        self._kinds: dict[int, list[float]] = {}  # cores -> walltimes of what waits, the shortest first
         self._left = len(tasks)
         self._says_at: float | None = None
         self._tell(SiteAdded(0, "hpc", site_settings("hpc", settings)))
@@ -291,7 +292,7 @@ class Queue:
     def _is_ready(self, one: Work) -> None:
         waiting = self._ready[one.walltime_s, one.cores]
         if not waiting:
-            self._kinds.append(Group(one.walltime_s, one.cores))
+            bisect.insort(self._kinds.setdefault(one.cores, []), one.walltime_s)
         waiting.append(one)
         self._say_soon()
 
@@ -302,15 +303,16 @@ class Queue:
                 self._pull_node(block, node)
 
     def _pull_node(self, block: Block, node: Node) -> None:
-        while node.free and self._kinds and block.takes_tasks:
+        while node.free and block.takes_tasks:
             chosen = longest_fit(self._kinds, block.ends_at - RETURN_S - self.now, node.free)
             if chosen is None:
                 return
-            kind = self._kinds[chosen]
-            waiting = self._ready[kind.walltime_s, kind.cores]
+            waiting = self._ready[chosen]
             one = waiting.pop()
             if not waiting:
-                del self._kinds[chosen]
+                del self._ready[chosen]
+                walltimes_s = self._kinds[one.cores]
+                del walltimes_s[bisect.bisect_left(walltimes_s, one.walltime_s)]
             is_first = not any(other.running for other in block.up)
             node.running[one] = self.now + one.walltime_s
             node.free -= one.cores
@@ -346,8 +348,9 @@ class Queue:
     def _say(self) -> None:
         self._says_at = None
         groups = tuple(
-            TaskGroup(kind.walltime_s, kind.cores, 0, len(self._ready[kind.walltime_s, kind.cores]))
-            for kind in self._kinds
+            TaskGroup(walltime_s, cores, 0, len(waiting))
+            for (walltime_s, cores), waiting in sorted(self._ready.items())
+            if waiting
         )
         self._tell(TaskDemand("campaign", groups, tuple(self._running())))
 
@@ -358,14 +361,16 @@ class Queue:
                     yield RunningGroup(node.rif_id, max(0.0, until - self.now), one.cores)
 
 
-def longest_fit(kinds: Sequence[Group], time_left_s: float, cores_left: int) -> int | None:
-    """Return the number of the kind of which a free worker gets a task, None if none fits."""
-    fits = [
-        number
-        for number, kind in enumerate(kinds)
-        if kind.walltime_s <= time_left_s and kind.cores <= cores_left
-    ]
-    return max(fits, key=lambda one: (kinds[one].walltime_s, kinds[one].cores), default=None)
+def longest_fit(
+    kinds: Mapping[int, Sequence[float]], time_left_s: float, cores_left: int
+) -> tuple[float, int] | None:
+    """Return walltime and cores of the task that a free worker gets, None if none fits."""
+    found: tuple[float, int] | None = None
+    for cores, walltimes_s in kinds.items():
+        place = bisect.bisect_right(walltimes_s, time_left_s) if cores <= cores_left else 0
+        if place and (found is None or found < (walltimes_s[place - 1], cores)):
+            found = walltimes_s[place - 1], cores
+    return found
 
 
 def shares(

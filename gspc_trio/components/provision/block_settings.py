@@ -42,7 +42,8 @@ class BlockSettings:
         parallelism: exponent of times in sizes: 0 asks for width, 1 packs tightly.
         node_granularity: nodes are asked for in multiples of this number.
         reserve_s: time at the end of a block in which no task is planned, seconds.
-        idle_suspend_s: a block that is not needed and got no task for so long gets none any more, seconds.
+        idle_suspend_s: a block that is not needed and got no task for so long, although it had a free core,
+            gets none any more, seconds.
         idle_end_s: a block in which nothing ran for so long ends anyway, seconds.
         time_unit_s: the batch system counts time in this unit, seconds.
 

@@ -52,7 +52,8 @@ class BlockView:
         running: what runs there.
         takes_tasks: False when it gets no new task: it is suspended, or held for so long that nobody
             counts on it.
-        needed_at: when it last got a task or was planned to; first, when it was asked for or came up.
+        needed_at: when it last got a task, was planned to, or had no core free; first, when it was asked
+            for or came up.
         idle_since: since when nothing runs there; None if something does, or it is queued.
         is_suspended: it ends with its last task.
     """

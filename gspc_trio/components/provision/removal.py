@@ -4,6 +4,9 @@
 Once suspended, a block gets shut down as soon as it finishes running its last task" (Swift/Coasters, section
 0.6). The planner has filled the blocks that end first at first, so that as much as possible is left over.
 
+A block that is full sees no new task either, but it is not idle: the time counts from when it had a free
+core.
+
 A suspended block is never used again: the next demand finds room elsewhere or asks for a new block. Queued
 blocks are cancelled before running ones are suspended, as nothing has been lost with them.
 """

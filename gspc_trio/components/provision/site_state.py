@@ -61,7 +61,8 @@ class SiteBlock:
         up: node -> RIF of those that are up; ``was_up`` whether there ever was one.
         used: somebody who does not say what runs holds something of it.
         task_ends: when the walltime of what runs there is over.
-        needed_at: when it last got a task, or was planned to get one.
+        full: all its cores have tasks.
+        needed_at: when it last got a task, was planned to get one, or could not as it was full.
         idle_since: since when nothing runs there; None if something does, or it has no RIF yet.
         suspended: it gets no new task.
         ending: why it was ended, "" if it was not.
@@ -85,6 +86,7 @@ class SiteBlock:
     was_up: bool = False
     used: bool = False
     task_ends: tuple[float, ...] = ()
+    full: bool = False
     needed_at: float = 0.0
     idle_since: float | None = None
     suspended: bool = False
@@ -98,7 +100,9 @@ class SiteBlock:
     def note_running(self, running: Sequence[RunningTasks], now: float) -> None:
         """Note what runs there: whether it got a task since the last time, or has nothing to do."""
         before, self.task_ends = self.task_ends, tuple(now + one.rest_s for one in running if one.rest_s)
-        if any(all(abs(end - other) > SAME_END_S for other in before) for end in self.task_ends):
+        was_full, self.full = self.full, sum(one.cores * one.count for one in running) >= self.cores
+        got_one = any(all(abs(end - other) > SAME_END_S for other in before) for end in self.task_ends)
+        if got_one or was_full or self.full:
             self.needed_at = now
         if running or self.used:
             self.idle_since = None

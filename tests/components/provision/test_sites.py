@@ -154,7 +154,7 @@ def test_a_held_block_keeps_its_slot_and_is_not_counted_on_after_300_s() -> None
 
 
 def test_a_block_with_a_last_task_is_suspended_and_ends_with_it() -> None:
-    bench = Bench(a=ONE_SLOT)
+    bench = Bench(a=FOUR_CORES)
     bench.demand(TaskGroup(3000.0))
     started(bench)
     bench.do(BlockUsed("a/b1"))
@@ -163,6 +163,20 @@ def test_a_block_with_a_last_task_is_suspended_and_ends_with_it() -> None:
     bench.do(BlockIdle("a/b1"))
     (cancel,) = of(CancelBlock, bench.demand())
     assert cancel.reason == "it is suspended, and its last task has ended"
+
+
+def test_a_block_that_is_full_gets_the_next_task_though_it_got_none_for_long() -> None:
+    bench = Bench(a=FOUR_CORES)
+    bench.demand(TaskGroup(500.0, count=4))
+    started(bench)
+    bench.do(BlockUsed("a/b1"))
+    assert of(SuspendBlock, bench.demand(running=[RunningGroup("r5", 500.0, count=4)])) == []
+    assert of(SuspendBlock, bench.until(300)) == [], "it has no core for another task"
+    three = [RunningGroup("r5", 200.0, count=3)]
+    assert of(SubmitBlock, bench.demand(TaskGroup(500.0), running=three)) == [], "now it has"
+    bench.demand(running=three)
+    assert of(SuspendBlock, bench.until(329)) == []
+    assert of(SuspendBlock, bench.until(333)) == [SuspendBlock("a/b1")], "nobody needs the free core"
 
 
 def test_a_block_is_idle_when_nothing_runs_there_although_its_job_keeps_its_grants() -> None:
