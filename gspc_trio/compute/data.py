@@ -95,10 +95,10 @@ class LayerSerializer:
             self._with_server(lambda client: client.write(parts.pieces, data_id))
         return parts.reference(data_id, self.host)
 
-    def publish(self, name: str, value: object, copies: int = 1) -> None:
+    def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
         """Keep a value under a name, on so many hosts; see ``core.published``."""
         pieces = values.published_pieces(value)
-        self._with_server(lambda client: client.publish(name, pieces, copies))
+        self._with_server(lambda client: client.publish(name, pieces, copies, stripes))
 
     def read_published(self, name: str) -> Any:
         """Return the value of a name; see ``core.published``."""

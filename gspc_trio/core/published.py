@@ -9,7 +9,7 @@ from typing import Any, Protocol
 class NamedData(Protocol):
     """Data by name, as a task has it."""
 
-    def publish(self, name: str, value: object, copies: int = 1) -> None:
+    def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
         """Keep a value under a name, on so many hosts."""
         ...
 
@@ -39,7 +39,7 @@ NO_LAYER = (
 )
 
 
-def publish(name: str, value: object, *, copies: int = 1) -> None:
+def publish(name: str, value: object, *, copies: int = 1, stripes: int = 1) -> None:
     """Within a task: keep a value in the memory layer of its job under a name.
 
     Later tasks, of whatever job on that layer, and the application read it by its name. It stays when the
@@ -49,14 +49,18 @@ def publish(name: str, value: object, *, copies: int = 1) -> None:
         name: of the data.
         value: ``bytes`` and memory are kept as they are, other values encoded; who reads large arrays has no
             copy of them.
-        copies: on so many hosts it lies.
+        copies: on so many hosts all of it lies.
+        stripes: over so many hosts it is spread, a stretch of it on each; who reads it gets all of it.
 
     Raises:
         BadValue: the value cannot be sent to another process.
         NoNamedData: this is no task of a job with a memory layer.
-        NoRoom: it has no room, or there are fewer hosts than copies.
+        NoRoom: it has no room, or there are fewer hosts than copies or stripes.
+        ValueError: both copies and stripes are asked for.
     """
-    _layer().publish(name, value, copies)
+    if copies > 1 and stripes > 1:
+        raise ValueError(f"{copies} copies and {stripes} stripes: ask for one of them")
+    _layer().publish(name, value, copies, stripes)
 
 
 def read_published(name: str) -> Any:

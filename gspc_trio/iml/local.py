@@ -13,7 +13,8 @@ import secrets
 import socket
 import struct
 from array import array
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -31,7 +32,7 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
-LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT = range(12, 18)
+LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD = range(12, 19)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part write_token -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
@@ -42,6 +43,7 @@ LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT = range(12, 18)
 # SHOW data_id part; TAKE_BACK data_id part (no answer); PUBLISH job data_id name: in place of what has it
 # BRING_RANGE job data_id offset size -> segment_size id part begin + descriptor for reading: the range begins
 # there, UNMAP id part when it is not needed; PUT job data_id offset part: the bytes of what is lent and shown
+# SPREAD job part stripes -> data_id: new data of what is lent and shown, a stripe on each of so many hosts
 
 Fields: TypeAlias = list[Any]
 """What a packet has said, or is to say: plain values, each of the type that its request has."""
@@ -65,6 +67,7 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     PUBLISH: (str, str, _NAME),
     BRING_RANGE: (str, str, _COUNT, _COUNT),
     PUT: (str, str, _COUNT, _PART),
+    SPREAD: (str, _PART, _COUNT),
 }
 _NUMBER_MAX = 1 << 53
 
@@ -312,6 +315,12 @@ class LocalClient:
             ImlError: there is no such data or range, or no room; the old bytes are as they were then, or the
                 data is lost.
         """
+        with self._lent(pieces) as part:
+            self._ask(PUT, self.job, data_id, offset, part)
+
+    @contextmanager
+    def _lent(self, pieces: list[memoryview]) -> Iterator[int]:
+        """Lend these pieces, one after another, to the server for the time of a block."""
         (lent_id, part, *_), descriptor = self._ask(LEND, sum(piece.nbytes for piece in pieces))
         try:
             try:
@@ -319,7 +328,7 @@ class LocalClient:
             finally:
                 os.close(descriptor)
             self._ask(SHOW, lent_id, part)
-            self._ask(PUT, self.job, data_id, offset, part)
+            yield part
         finally:
             with suppress(LayerGone):
                 self._send(TAKE_BACK, lent_id, part)
@@ -352,15 +361,25 @@ class LocalClient:
             raise
         return str(made)
 
-    def publish(self, name: str, pieces: list[memoryview], copies: int = 1) -> None:
-        """Make data of these pieces, on so many hosts, and give it a name, in place of what has it now.
+    def publish(self, name: str, pieces: list[memoryview], copies: int = 1, stripes: int = 1) -> None:
+        """Make data of these pieces, and give it a name, in place of what has it now.
+
+        Args:
+            name: of the data.
+            pieces: its bytes, one piece after another.
+            copies: on so many hosts all of it lies.
+            stripes: over so many hosts it is spread, a stretch of it on each.
 
         Raises:
             ImlError: there is no room.
             TypeError, ValueError: the name is no text, or it is empty or very long.
         """
         check_request(PUBLISH, (self.job, "", name))  # before there is data that has no name
-        data_id = self.write(pieces)
+        if stripes > 1:
+            with self._lent(pieces) as part:
+                (data_id, *_), _ = self._ask(SPREAD, self.job, part, stripes)
+        else:
+            data_id = self.write(pieces)
         if copies > 1:
             self._ask(COPY, self.job, data_id, copies)
         self._ask(PUBLISH, self.job, data_id, name)

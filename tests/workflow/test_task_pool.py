@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Requirement
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.formats.in_tasks.python import NextToken, PoolTask
+from gspc_trio.workflow.formats.in_tasks.python import NextToken, PoolTask, SourceCall
 from gspc_trio.workflow.patterns.pool import DataLayout, PoolTaskDescription, pool, task
 from tests.workflow.support import Driver, engine_for
 
@@ -85,13 +87,16 @@ def make(*args: Any, **more: Any) -> PoolTaskDescription:
         (lambda: make("", "iml:", listed), "'iml:' is no data"),
         (lambda: make("", "", listed, threads=0), "threads must be at least 1, not 0"),
         (lambda: make("", "", listed, id=""), "its id is empty"),
-        (lambda: make("", DataLayout("iml:x", policy="striped:2"), listed), "the policy 'striped:2' is none"),
+        (lambda: make("", DataLayout("iml:x", policy="spread:2"), listed), "the policy 'spread:2' is none"),
+        (lambda: make("", DataLayout("iml:x", policy="striped:0"), listed), "the policy 'striped:0' is none"),
+        (lambda: make("", DataLayout("iml:x", policy="single:"), listed), "the policy 'single:' is none"),
+        (lambda: make(DataLayout("iml:x", policy="twice"), "", listed), "the policy 'twice' is none"),
+        (lambda: make("", DataLayout("x", policy="striped:2"), listed), "is for output in the memory"),
         (
             lambda: make("", DataLayout("x", policy="replicated:2"), listed),
             "is for output in the memory",
         ),
         (lambda: make("", "iml:x", Program(["x"])), "only what a function returns can be published"),
-        (lambda: make("", "", SourceFile("x.py")), "import the function from its file"),
         (lambda: make("", "", listed, requires="gpu"), "leave requires and same_host out"),
         (lambda: pool([make("", "", listed), make("", "", listed)]), "two tasks have the id 'a'"),
         (lambda: pool([make("", "", listed, dependencies=["b"])]), "task 'a': there is no task 'b'"),
@@ -119,6 +124,32 @@ def test_results_are_those_of_a_plain_walk_in_order(drawn: list[list[int]], rand
     outputs = Driver(engine_for(pool(tasks)), order=random.randrange).run().engine.outputs()
     assert outputs == {name: [expected[name]] for name in outputs}
     assert outputs.keys() == expected.keys() - {name for one in tasks for name in one.dependencies}
+
+
+def test_a_function_of_a_source_file_travels_with_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "steps-1.py"  # no name of a module
+    path.write_text("import os\n\ndef threads(*given):\n    return [os.environ['OMP_NUM_THREADS'], *given]\n")
+    code = SourceFile(str(path), "threads")
+    net = pool([task("", "", code, [7], threads=3, id="a"), task("", "", code, dependencies=["a"], id="b")])
+    sent = pickle.loads(pickle.dumps(net.transitions["a"].run))
+    path.unlink()
+    assert sent() == ["3", 7]
+    path.write_text("from os import *\ndef main(): return __name__\n")
+    assert SourceCall(str(path), "main")() == "steps-1"
+    assert pickle.loads(pickle.dumps(SourceCall(str(path), "getcwd")))() == os.getcwd()
+    path.write_text("x = 1\n")
+    for text, wrong in (("x = 1\n", ValueError), ("x =\n", SyntaxError)):
+        path.write_text(text)
+        with pytest.raises(wrong):
+            pickle.dumps(SourceCall(str(path), "main"))
+
+
+def test_published_output_lies_as_its_policy_says() -> None:
+    for policy, copies, stripes in (("single", 1, 1), ("replicated:3", 3, 1), ("striped:2", 1, 2)):
+        output = DataLayout("iml:x", policy=policy)
+        run = pool([task("", output, listed, id="a")]).transitions["a"].run
+        assert isinstance(run, PoolTask)
+        assert (run.publishes, run.copies, run.stripes) == ("x", copies, stripes)
 
 
 def test_a_token_is_no_value_of_the_user() -> None:

@@ -8,8 +8,8 @@ import os
 import socket
 from collections import Counter as Multiset
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any, Protocol
 
 import trio
@@ -17,12 +17,14 @@ import trio
 from gspc_trio.iml import local
 from gspc_trio.iml.directory import partition
 from gspc_trio.iml.errors import DuplicateData, ImlError, NoRoom, UnknownData
-from gspc_trio.iml.layout import Range, check_range
+from gspc_trio.iml.layout import Layout, Range, check_range
 from gspc_trio.iml.local import Fields
 from gspc_trio.iml.messages import (
     AbortData,
+    Alloc,
     BeginPut,
     CommitData,
+    GetServers,
     LayerRequest,
     Locate,
     Located,
@@ -30,6 +32,7 @@ from gspc_trio.iml.messages import (
     Publish,
     PutBegun,
     Replicate,
+    ServerList,
 )
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.iml.shell.access import Access
@@ -318,6 +321,8 @@ class _Connection:
         if operation == local.PUT:
             await self._put(*fields)
             return [], -1
+        if operation == local.SPREAD:
+            return [await self._spread(*fields)], -1
         if operation == local.SHOW:
             key = (fields[0], fields[1])
             if key not in self._lent:
@@ -389,21 +394,41 @@ class _Connection:
 
     async def _put(self, job: str, data_id: str, offset: int, part: int) -> None:
         """Overwrite a range with what this process has been lent and has shown."""
-        server, key = self._server, (LENT, part)
+        server = self._server
+        async with self._shown(part) as view:
+            begun: PutBegun = await server.ask(BeginPut(job, data_id, offset, len(view)))
+            target: Located = await server.ask(Locate(job, data_id))
+            await self._access().fill(server.ask, begun.located, target, offset, view)
+
+    async def _spread(self, job: str, part: int, stripes: int) -> str:
+        """Make data of what this process has shown, a stripe on this host and on others; return its id."""
+        server = self._server
+        there: ServerList = await server.ask(GetServers())
+        hosts = dict.fromkeys((server.host, *(entry.host for entry in there.servers)))
+        if not 0 < stripes <= len(hosts):
+            raise NoRoom(f"{stripes} stripes were asked for, but the layer has {len(hosts)} hosts")
+        async with self._shown(part) as view:
+            layout = Layout(tuple(hosts)[:stripes], -(-len(view) // stripes))
+            made: Located = await server.ask(Alloc(job, len(view), layout, writing=True))
+            await self._access().fill(server.ask, made, made, 0, view)
+        return made.data_id
+
+    @asynccontextmanager
+    async def _shown(self, part: int) -> AsyncIterator[memoryview]:
+        """See what this process has been lent and has shown, for the time of a block."""
+        store, key = self._server.store, (LENT, part)
         if key not in self._lent:
             raise UnknownData(f"part {part} is not lent by this process")
-        granted = await server.store.pin(key, PinUse.MAP)
+        granted = await store.pin(key, PinUse.MAP)
         try:
-            descriptor = server.store.segment_of(granted).reader()
+            descriptor = store.segment_of(granted).reader()
             try:
                 mapped = map_readonly(descriptor, granted.size_bytes)
             finally:
                 os.close(descriptor)
-            begun: PutBegun = await server.ask(BeginPut(job, data_id, offset, granted.size_bytes))
-            target: Located = await server.ask(Locate(job, data_id))
-            await self._access().fill(server.ask, begun.located, target, offset, memoryview(mapped))
+            yield memoryview(mapped)
         finally:
-            server.store.unpin(key, PinUse.MAP)
+            store.unpin(key, PinUse.MAP)
 
     def _access(self) -> Access:
         return Access(self._server.links, self._server.host, lambda _: self)

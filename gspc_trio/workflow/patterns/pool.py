@@ -15,7 +15,7 @@ from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Requirement
 from gspc_trio.workflow.arcs import Place, Source, Sources, Unpassed, WorkflowError
 from gspc_trio.workflow.calls import Run
-from gspc_trio.workflow.formats.in_tasks.python import NextToken, PoolTask
+from gspc_trio.workflow.formats.in_tasks.python import NextToken, PoolTask, SourceCall
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.settings import TaskSettings, whole_number
 from gspc_trio.workflow.structure import find_cycle
@@ -33,7 +33,8 @@ class DataLayout(Struct, frozen=True):
         source: URI: a path or ``file:PATH``, a file on the host of the job, below its working directory; or
             ``iml:NAME``, published data of the memory layer. "": the value itself, for the tasks that wait.
         location: names of hosts where the task should run, those that have the data, the best first.
-        policy: of published output: ``single``, or ``replicated:N`` for a copy on each of N hosts.
+        policy: of published output: ``single``, ``replicated:N`` for a copy on each of N hosts, or
+            ``striped:N`` for a stretch of it on each of N hosts.
     """
 
     source: str = ""
@@ -55,17 +56,30 @@ class DataLayout(Struct, frozen=True):
 
     @property
     def copies(self) -> int:
-        """On how many hosts published output lies.
+        """On how many hosts all of a published output lies.
 
         Raises:
             WorkflowError: there is no such policy.
         """
-        kind, _, number = self.policy.partition(":")
-        if kind == "single" and not number:
+        return self._hosts("replicated")
+
+    @property
+    def stripes(self) -> int:
+        """Over how many hosts a published output is spread.
+
+        Raises:
+            WorkflowError: there is no such policy.
+        """
+        return self._hosts("striped")
+
+    def _hosts(self, wanted: str) -> int:
+        kind, colon, number = self.policy.partition(":")
+        if kind == "single" and not colon:
             return 1
-        if kind == "replicated" and number.isdecimal() and 1 <= int(number) <= THREADS_MAX:
-            return int(number)
-        raise WorkflowError(f"the policy {self.policy!r} is none; there are: single, replicated:N")
+        is_number = number.isdecimal() and number.isascii() and len(number) < 10
+        if kind in ("replicated", "striped") and is_number and 1 <= int(number) <= THREADS_MAX:
+            return int(number) if kind == wanted else 1
+        raise WorkflowError(f"the policy {self.policy!r} is none; there are: single, replicated:N, striped:N")
 
 
 GivenData: TypeAlias = "str | DataLayout"
@@ -115,7 +129,7 @@ def task(
     Args:
         input: URIs or :class:`DataLayout` of its data; "" or an empty list for none.
         output: URI or layout of its result; "" for a value that only tasks which wait for it get.
-        code: a function, or a Program (``{ID}`` stands for the output of dependency ID).
+        code: a function, a SourceFile, or a Program (``{ID}`` stands for the output of dependency ID).
         arguments: values that the code gets last.
         threads: so many cores of one host; ``OMP_NUM_THREADS`` says so to the code.
         dependencies: tasks, or their ids, that have to end before.
@@ -171,12 +185,11 @@ def _check(made: PoolTaskDescription) -> None:
         if layout.scheme not in ("", FILE, MEMORY) or (layout.scheme and not layout.name):
             known = "a path, file:PATH or iml:NAME"
             raise WorkflowError(f"{layout.source!r} is no data that it could have: {known} is")
-    if made.output.copies > 1 and made.output.scheme != MEMORY:
+        _ = layout.copies  # refuses what is no policy
+    if made.output.copies * made.output.stripes > 1 and made.output.scheme != MEMORY:
         raise WorkflowError(f"the policy {made.output.policy} is for output in the memory layer, iml:NAME")
     if made.output.scheme == MEMORY and isinstance(made.code, Program):
         raise WorkflowError("a program leaves files: only what a function returns can be published")
-    if isinstance(made.code, SourceFile):
-        raise WorkflowError("a SourceFile cannot be told of its threads: import the function from its file")
     if "requires" in made.settings or "same_host" in made.settings:
         raise WorkflowError("it needs as many cores as it has threads: leave requires and same_host out")
 
@@ -336,10 +349,12 @@ class _Pool:
             others = [source for source in given.sources if source not in passed.values()]
             inputs = passed | {f"_{index}": source for index, source in enumerate(others)}
             return evolve(one.code, arguments=words, environment=environment), inputs
-        assert not isinstance(one.code, SourceFile), "task() refuses it"
+        code, output = one.code, one.output
+        function = SourceCall(code.path, code.function) if isinstance(code, SourceFile) else code
         values = (*given.arguments, *one.arguments)
-        publishes = one.output.name if one.output.scheme == MEMORY else ""
-        return PoolTask(one.code, values, one.threads, publishes, one.output.copies), given.sources
+        publishes = output.name if output.scheme == MEMORY else ""
+        made = PoolTask(function, values, one.threads, publishes, output.copies, output.stripes)
+        return made, given.sources
 
 
 def _cores(one: PoolTaskDescription) -> list[Requirement]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
+import tokenize
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType, ModuleType
 
 from msgspec import Struct
 
@@ -89,6 +92,65 @@ class NextToken(Struct, frozen=True):
     """Stands for the next token among the arguments of a task."""
 
 
+class SourceCall(Struct, eq=False):
+    """A function of a Python source file, whose text goes along when this is sent.
+
+    Attributes:
+        path: of the file.
+        function: its name.
+        text: of the file; None: it is read when this is sent.
+    """
+
+    path: str
+    function: str
+    text: str | None = None
+    _found: Callable[..., object] | None = None
+
+    def __call__(self, *arguments: object) -> object:
+        """Call it.
+
+        Raises:
+            AttributeError: the file has no such function.
+            Exception: whatever the file or the function raises.
+        """
+        if self._found is None:
+            module = ModuleType(Path(self.path).stem)
+            module.__file__ = self.path
+            before = sys.modules.get(module.__name__)
+            sys.modules[module.__name__] = module  # while it runs: some look for themselves
+            try:
+                exec(self._compiled(self._read()), module.__dict__)
+            finally:
+                if before is None:
+                    del sys.modules[module.__name__]
+                else:
+                    sys.modules[module.__name__] = before
+            self._found = getattr(module, self.function)
+        return self._found(*arguments)
+
+    def __reduce__(self) -> tuple[type[SourceCall], tuple[str, str, str]]:
+        text = self._read()
+        compiled = self._compiled(text)
+        if self.function not in compiled.co_names and ("*",) not in compiled.co_consts:
+            raise ValueError("there is no such function")
+        return SourceCall, (self.path, self.function, text)
+
+    def __repr__(self) -> str:
+        return f"{self.function} of {self.path}"
+
+    def _compiled(self, text: str) -> CodeType:
+        return compile(text, self.path, "exec", dont_inherit=True)
+
+    def _read(self) -> str:
+        if self.text is not None:
+            return self.text
+        try:
+            with tokenize.open(self.path) as file:
+                return file.read()
+        except OSError as error:
+            raise ValueError(f"it cannot be read: {error.strerror or error}") from error
+
+
 class PoolTask(Struct, frozen=True):
     """Calls a function with tokens and values, and publishes what it returns.
 
@@ -98,6 +160,7 @@ class PoolTask(Struct, frozen=True):
         threads: so many it may use; ``OMP_NUM_THREADS`` says so.
         publishes: name under which its result is published, or "".
         copies: of the published result, each on a host of its own.
+        stripes: of the published result, each on a host of its own.
     """
 
     function: Callable[..., object]
@@ -105,6 +168,10 @@ class PoolTask(Struct, frozen=True):
     threads: int = 1
     publishes: str = ""
     copies: int = 1
+    stripes: int = 1
+
+    def __repr__(self) -> str:
+        return repr(self.function)
 
     def __call__(self, *tokens: object) -> object:
         """Call it."""
@@ -115,7 +182,7 @@ class PoolTask(Struct, frozen=True):
         with _threads(self.threads):
             result = self.function(*arguments)
         if self.publishes:
-            publish(self.publishes, result, copies=self.copies)
+            publish(self.publishes, result, copies=self.copies, stripes=self.stripes)
         return result
 
 
