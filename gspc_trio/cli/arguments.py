@@ -36,8 +36,8 @@ def _cores(_: object, cores: int) -> None:
         raise ValueError(f"a number from 0 (all cores of the host) to {CORES_MAX} is needed")
 
 
-def _port(_: object, port: int) -> None:
-    if not 0 <= port <= 65535:
+def _port(_: object, port: int | None) -> None:
+    if port is not None and not 0 <= port <= 65535:  # the default is checked, too
         raise ValueError("a TCP port is a number from 0 to 65535")
 
 
