@@ -22,7 +22,7 @@ the names are used together.
 API_GROUPS = {
     "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken", "current_executor"),
     "Pool as in multiprocessing": ("Pool", "AsyncResult"),
-    "Pool in trio": ("open_pool", "TaskPool", "PoolResults"),
+    "Pool in trio": ("open_pool", "TaskPool", "PoolResults", "PoolOutcomes"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
         *("Workflow", "Net", "take", "each", "forward", "respond", "Program", "SourceFile"),

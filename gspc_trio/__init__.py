@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
     from gspc_trio.executor.process_pool import AsyncResult, Pool
-    from gspc_trio.executor.trio_pool import PoolResults, TaskPool, open_pool
+    from gspc_trio.executor.trio_pool import PoolOutcomes, PoolResults, TaskPool, open_pool
     from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
     from gspc_trio.iml.layout import Layout, replicated, striped
     from gspc_trio.iml.shell.layer import open_iml
@@ -83,6 +83,7 @@ _HOMES = {
     "NotAnswered": "gspc_trio.components.job.shell.streams",
     "NoRoom": "gspc_trio.iml.errors",
     "Pool": "gspc_trio.executor.process_pool",
+    "PoolOutcomes": "gspc_trio.executor.trio_pool",
     "PoolResults": "gspc_trio.executor.trio_pool",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
@@ -163,6 +164,7 @@ __all__ = [
     "NoRoom",
     "NotAnswered",
     "Pool",
+    "PoolOutcomes",
     "PoolResults",
     "Program",
     "Requirement",

@@ -46,6 +46,16 @@ def _more_than_0(_: object, number: float) -> None:
         raise ValueError("give a number greater than 0")
 
 
+def _maybe_seconds(_: object, seconds: float | None) -> None:
+    if seconds is not None:
+        _more_than_0(_, seconds)
+
+
+def _tries(_: object, number: int) -> None:
+    if number < 1:
+        raise ValueError("a command is tried at least once")
+
+
 def _priority(_: object, priority: int) -> None:
     if abs(priority) > PRIORITY_MAX:
         raise ValueError(f"a priority is a number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
@@ -121,6 +131,8 @@ Cores = Annotated[Whole, Parameter(validator=_cores)]
 Port = Annotated[Whole, Parameter(validator=_port)]
 MaybePort = Annotated[MaybeWhole, Parameter(validator=_port)]
 Weight = Annotated[float, Parameter(validator=_more_than_0)]
+MaybeSeconds = Annotated[float | None, Parameter(validator=_maybe_seconds)]
+Tries = Annotated[Whole, Parameter(validator=_tries)]
 Speed = Annotated[float, Parameter(validator=_more_than_0)]
 Priority = Annotated[Whole, Parameter(validator=_priority)]
 Task = Annotated[MaybeWhole, Parameter(validator=_task)]

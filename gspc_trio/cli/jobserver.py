@@ -43,6 +43,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
+from gspc_trio.cli.each import each
 from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
 from gspc_trio.cli.job_commands import (
     FILE_NAMES,
@@ -523,7 +524,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
 
 app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
-for _command in (check, convert, draw, status, wait, log, report, call, put, ask, close, stop):
+for _command in (each, check, convert, draw, status, wait, log, report, call, put, ask, close, stop):
     app.command(_command)
 app.command(cache_app)
 

@@ -8,7 +8,8 @@ import shlex
 import signal
 import subprocess
 from contextlib import ExitStack, suppress
-from typing import Protocol
+from time import monotonic
+from typing import NamedTuple, Protocol, TypeAlias
 
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
@@ -19,6 +20,9 @@ from gspc_trio.core.rules import fill
 
 STDOUT_BYTES_MAX = 1 << 20
 """Most standard output that a program may have as a value."""
+
+COMMAND_STDOUT_BYTES_MAX = 64 << 20
+"""Most standard output of a command of a list."""
 
 ECHO_BYTES_MAX = 4 * STDOUT_BYTES_MAX
 """A file that shows what a program writes begins anew when it is longer."""
@@ -93,6 +97,74 @@ def run(
             running.end()
             _left_groups.add(program.pid)
     return _result(call.check, arguments, program.returncode, bytes(stdout.kept), bytes(stderr.kept))
+
+
+class Ended(NamedTuple):
+    """How a command has ended.
+
+    Attributes:
+        status: its exit status; minus the number of the signal that ended it; None: it has none.
+        how: that in words; "" if it is 0.
+        stdout: what it wrote to standard output.
+        stderr: the last part of what it wrote to standard error.
+        seconds: how long it ran.
+    """
+
+    status: int | None
+    how: str
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+CommandLine: TypeAlias = tuple[int, bytes, tuple[bytes, ...] | None, float | None, int]
+"""A number for whoever wants it run; the command for ``sh -c``; its words if they need no shell; seconds that
+it may take, or None; how often it is tried until its exit status is 0."""
+
+
+def run_command(command: CommandLine) -> Ended:
+    """Run a command line; return how it has ended, the last time that it was tried."""
+    _, line, words, timeout_s, attempts = command
+    _reap_orphans()
+    ended = _run_once(line, words, timeout_s)
+    while ended.how and attempts > 1:
+        attempts -= 1
+        ended = _run_once(line, words, timeout_s)
+    return ended
+
+
+def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | None) -> Ended:
+    begun_s = monotonic()
+    with ExitStack() as pipes:
+        stdout, stderr = (pipes.enter_context(_Pipe()) for _ in range(2))
+        program = _start_command(line, words, stdout.writing, stderr.writing)
+        running = _Running(program, stdout, stderr, COMMAND_STDOUT_BYTES_MAX)
+        status: int | None
+        try:
+            in_time = running.collect(timeout_s)
+            status, how = program.poll(), "" if in_time else f"timeout after {timeout_s:g} s"
+        except TaskFailure as failure:
+            status, how = None, str(failure)
+        finally:
+            running.end()
+            _left_groups.add(program.pid)
+    status = program.returncode if not how else None
+    if status:
+        how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
+    return Ended(status, how, bytes(stdout.kept), bytes(stderr.kept), monotonic() - begun_s)
+
+
+def _start_command(
+    line: bytes, words: tuple[bytes, ...] | None, stdout: int, stderr: int
+) -> subprocess.Popen[bytes]:
+    more = held_environment()
+    for arguments in (*((words,) if words else ()), (b"sh", b"-c", line)):
+        try:
+            return _start([os.fsdecode(word) for word in arguments], more, None, stdout, stderr)
+        except TaskFailure:
+            if arguments is not words:
+                raise  # else the shell says what is wrong with it, or knows it
+    raise AssertionError
 
 
 def _start(
@@ -176,8 +248,15 @@ class _Pipe:
 class _Running:
     """A program and the pipes that it writes to."""
 
-    def __init__(self, program: subprocess.Popen[bytes], stdout: _Pipe, stderr: _Pipe) -> None:
+    def __init__(
+        self,
+        program: subprocess.Popen[bytes],
+        stdout: _Pipe,
+        stderr: _Pipe,
+        stdout_bytes_max: int = STDOUT_BYTES_MAX,
+    ) -> None:
         self._program = program
+        self._stdout_bytes_max = stdout_bytes_max
         self._stdout = stdout
         self._stderr = stderr
         try:
@@ -187,14 +266,18 @@ class _Running:
             program.wait()
             raise
 
-    def collect(self) -> None:
-        """Read until the program itself has ended."""
+    def collect(self, timeout_s: float | None = None) -> bool:
+        """Read until the program itself has ended; return False if that takes longer."""
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
         poll = select.poll()
         for descriptor in (self._pidfd, self._stdout.reading, self._stderr.reading):
             poll.register(descriptor, select.POLLIN)
         ended = False
         while not ended:
-            ready = {descriptor for descriptor, _ in poll.poll()}
+            left_ms = None if deadline_s is None else max(0.0, deadline_s - monotonic()) * 1000
+            ready = {descriptor for descriptor, _ in poll.poll(left_ms)}
+            if not ready:
+                break
             ended = self._pidfd in ready
             if self._stdout.reading in ready:
                 self._read_stdout()
@@ -204,11 +287,12 @@ class _Running:
             for _ in range(READS_AFTER_END):
                 if not read():
                     break
+        return ended
 
     def _read_stdout(self) -> bool:
         found, kept = self._stdout.read(), self._stdout.kept
-        if len(kept) > STDOUT_BYTES_MAX:
-            limit = f"more than {STDOUT_BYTES_MAX} bytes"
+        if len(kept) > self._stdout_bytes_max:
+            limit = f"more than {self._stdout_bytes_max} bytes"
             message = f"the program wrote {limit} to standard output: let it write to a file instead"
             raise TaskFailure("output", message, bytes(kept), bytes(self._stderr.kept))
         return found

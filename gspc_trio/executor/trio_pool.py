@@ -11,11 +11,19 @@ It needs no thread: the job server runs in the program's own trio, beside its ta
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, SupportsIndex, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar, TypeVarTuple, cast
 
 import trio
 from msgspec.structs import replace
@@ -152,9 +160,10 @@ class _Call:
         data: its result, encoded; None: there is none.
         error: why there is none.
         ended: whether it has ended.
+        item: of a map.
     """
 
-    __slots__ = ("_on_end", "data", "ended", "error", "name", "task_id")
+    __slots__ = ("_on_end", "data", "ended", "error", "item", "name", "task_id")
 
     def __init__(self, name: str, on_end: Callable[[_Call], object]) -> None:
         self.name = name
@@ -162,6 +171,7 @@ class _Call:
         self.data: bytes | None = None
         self.error: BaseException | None = None
         self.ended = False
+        self.item: object = None
         self._on_end = on_end
 
     def finish(self, data: bytes) -> None:
@@ -207,6 +217,10 @@ class TaskPool:
         self._closed = False
         self._job: Job
         self._nursery: trio.Nursery
+
+    def capacity(self, shape: Shape | None = None) -> int:
+        """Return how many tasks of a shape could run at a time when the pool was opened; at least 1."""
+        return capacity(self._resources, self._shape if shape is None else shape)
 
     async def run_sync(
         self,
@@ -272,8 +286,35 @@ class TaskPool:
             WorkflowError: shape or options make no sense.
             Exception: (from the iterator) as :meth:`run_sync`, and what reading the items raises.
         """
+        return PoolResults(self, self._fly(sync_fn, items, ordered, in_flight, shape, options))
+
+    def outcomes(
+        self,
+        sync_fn: Callable[[A], T],
+        items: Iterable[A] | AsyncIterable[A],
+        *,
+        ordered: bool = True,
+        in_flight: SupportsIndex | None = None,
+        shape: Shape | None = None,
+        options: TaskOptions | None = None,
+    ) -> PoolOutcomes[A, T]:
+        """As :meth:`map`, with each item beside what came of it: its result, or its exception.
+
+        A task that fails ends no other.
+        """
+        return PoolOutcomes(self, self._fly(sync_fn, items, ordered, in_flight, shape, options))
+
+    def _fly(
+        self,
+        sync_fn: Callable[[A], object],
+        items: Iterable[A] | AsyncIterable[A],
+        ordered: bool,
+        in_flight: SupportsIndex | None,
+        shape: Shape | None,
+        options: TaskOptions | None,
+    ) -> _Flight:
         needs = self._needs(shape, options)
-        limit = max(IN_FLIGHT_MIN, IN_FLIGHT_FACTOR * capacity(self._resources, needs[0]))
+        limit = max(IN_FLIGHT_MIN, IN_FLIGHT_FACTOR * self.capacity(needs[0]))
         if in_flight is not None:
             limit = checked_count("in_flight", in_flight)
         plain = None if isinstance(items, AsyncIterable) else iter(items)
@@ -281,7 +322,7 @@ class TaskPool:
         if isinstance(items, AsyncIterable):
             self._check_open()
             self._nursery.start_soon(flight.feed, items)
-        return PoolResults(self, flight)
+        return flight
 
     def _needs(self, shape: Shape | None, options: TaskOptions | None) -> tuple[Shape, TaskOptions]:
         if shape is None and options is None:
@@ -305,7 +346,9 @@ class TaskPool:
         item: object,
         on_end: Callable[[_Call], object],
     ) -> _Call:
-        return await self._send(sync_fn, (item,), needs, on_end)
+        call = await self._send(sync_fn, (item,), needs, on_end)
+        call.item = item
+        return call
 
     async def _send(
         self,
@@ -451,10 +494,14 @@ class _Flight:
         try:
             with self.feeding:
                 iterator = aiter(items)
-                while True:
-                    while len(self.calls) >= self._limit:
-                        await self._wait()
-                    self.calls[await self._send(await anext(iterator), self._note)] = None
+                try:
+                    while True:
+                        while len(self.calls) >= self._limit:
+                            await self._wait()
+                        self.calls[await self._send(await anext(iterator), self._note)] = None
+                finally:
+                    if isinstance(iterator, AsyncGenerator):
+                        await iterator.aclose()
         except StopAsyncIteration:
             why = None
         except Exception as error:
@@ -506,8 +553,8 @@ class _Flight:
         return call if call is not None and call.ended else None
 
 
-class PoolResults(AsyncIterator[T], Generic[T]):
-    """The results of a map of a pool, by ``async for``. When it is dropped, or closed, its tasks end.
+class _Outcomes(Generic[T]):
+    """What comes of the items of a map, by ``async for``. When it is dropped, or closed, its tasks end.
 
     Args:
         pool: which runs them.
@@ -519,24 +566,24 @@ class PoolResults(AsyncIterator[T], Generic[T]):
         self._flight = flight
         self._is_over = False
 
-    async def __anext__(self) -> T:
-        """Return the next result.
+    def __aiter__(self) -> Self:
+        return self
 
-        Raises:
-            Exception: what the function raised; all other tasks have ended then.
-        """
+    async def __anext__(self) -> T:
         if self._is_over:
             raise StopAsyncIteration
         try:
             call = await self._flight.next()
             if call is not None:
-                value: T = await self._pool._open(call)
-                return value
+                return await self._outcome(call)
         except BaseException:
             await self.aclose()
             raise
         self._is_over = True
         raise StopAsyncIteration
+
+    async def _outcome(self, call: _Call) -> T:
+        raise NotImplementedError
 
     async def aclose(self) -> None:
         """End the tasks that are on their way, with all that they have started; return when they are gone."""
@@ -549,3 +596,24 @@ class PoolResults(AsyncIterator[T], Generic[T]):
         if not self._is_over:
             with suppress(trio.RunFinishedError):
                 self._pool._token.run_sync_soon(self._pool._drop, self._flight)
+
+
+class PoolResults(_Outcomes[T]):
+    """The results of a map of a pool; :meth:`TaskPool.map` returns it."""
+
+    async def _outcome(self, call: _Call) -> T:
+        value: T = await self._pool._open(call)
+        return value
+
+
+class PoolOutcomes(_Outcomes[tuple[A, T | BaseException]], Generic[A, T]):
+    """Items with their results or exceptions; :meth:`TaskPool.outcomes` returns it."""
+
+    async def _outcome(self, call: _Call) -> tuple[A, T | BaseException]:
+        item = cast(A, call.item)
+        if call.error is not None:
+            return item, call.error
+        try:
+            return item, await self._pool._open(call)
+        except Exception as error:  # it cannot be opened here
+            return item, error

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gspc_trio.cli.common import CommandError, UsageError
+from gspc_trio.cli.each import each
+from gspc_trio.compute.programs import run_command
+from tests.e2e.support import HANG_S, open_world, wait_until
+
+pytestmark = pytest.mark.process
+
+
+def test_a_command_is_run_with_or_without_a_shell() -> None:
+    ended = run_command((1, b"echo a; echo b >&2; exit 3", None, None, 1))
+    assert ended[:4] == (3, "exit status 3", b"a\n", b"b\n")
+    assert run_command((1, b"true", (b"true",), None, 1))[:4] == (0, "", b"", b"")
+    unknown = run_command((1, b"no-such-program", (b"no-such-program",), None, 1))
+    assert unknown[:2] == (127, "exit status 127")
+    assert b"not found" in unknown.stderr
+    assert run_command((1, b"kill -9 $$", None, None, 1))[:2] == (-9, "signal SIGKILL")
+    slow = run_command((1, b"echo a; sleep 1000 & sleep 1000", None, 0.2, 1))
+    assert slow[:3] == (None, "timeout after 0.2 s", b"a\n")
+
+
+def test_a_command_is_tried_until_it_succeeds(tmp_path: Path) -> None:
+    line = f"echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) = 2".encode()
+    assert run_command((1, line, None, None, 5)).status == 0
+    assert (tmp_path / "tries").read_text() == "x\nx\n"
+
+
+async def test_a_list_runs_and_goes_on_where_it_was(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    items, journal, go = tmp_path / "items", tmp_path / "journal", tmp_path / "go on"
+    items.write_text("".join(f"{number}\n\n" for number in range(20)))
+    template = f"echo {{}}; test {{}} != 7 -o -e '{go}'"
+    assert await each(template, items, jobs=2, keep_order=True, resume=journal) == 1
+    told = capfd.readouterr()
+    assert told.out == "".join(f"{number}\n" for number in range(20))
+    failed = f"  command 8: exit status 1: echo 7; test 7 != 7 -o -e '{go}'\n"
+    assert told.err == f"gspc-jobserver: 1 of 20 commands failed:\n{failed}"
+    assert sum(json.loads(line)["status"] for line in journal.read_text().splitlines()) == 1
+    go.touch()
+    assert await each(template, items, jobs=2, resume=journal) == 0
+    told = capfd.readouterr()
+    assert told.out == "7\n"
+    assert told.err == "gspc-jobserver: left out what was done before: 19 of 20 commands\n"
+    assert await each(template, items, dry_run=True, resume=journal) == 0
+    assert capfd.readouterr().out == ""
+
+
+async def test_it_halts_after_failures(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    commands = tmp_path / "commands"
+    commands.write_text("echo a\nfalse\nsleep 1000\n" + "sleep 1000\n" * 100_000)
+    assert await each(arg_file=commands, jobs=2, halt="now") == 1
+    told = capfd.readouterr()
+    assert told.out == "a\n"
+    assert "1 of 2 commands failed, and no more were begun:\n  command 2: exit status 1: false" in told.err
+
+
+async def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--halt later: it is never, soon or now"):
+        await each("true", halt="later")
+    with pytest.raises(UsageError, match="give the list once"):
+        await each("true", tmp_path, arg_file=tmp_path)
+    with pytest.raises(CommandError, match=r"--resume .*: Is a directory"):
+        await each("true", Path(os.devnull), resume=tmp_path)
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    with open_world(tmp_path) as world:
+        (tmp_path / "commands").write_text("touch begun; sleep 1000\n" * 3)
+        process = world.start("jobserver", "each", "-j", "2", "--arg-file", "commands")
+        wait_until((tmp_path / "begun").exists, "the commands run")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=HANG_S)
+        assert (process.returncode, out, err) == (130, "", "")
