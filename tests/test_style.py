@@ -29,7 +29,7 @@ ORDER = (
     *("version", "core", "protocol", "nursery", "records", "workflow.formats.in_tasks", "workflow", "iml"),
     *("iml.segment", "iml.local"),
     *("compute.channel", "compute.code", "compute.folders", "compute.task_session", "compute.nested"),
-    "compute",
+    *("compute", "compute.commands"),
     *("components.rm", "components.worker", "components.rif", "components.rts", "components.job"),
     *("components.provision", "components.launcher", "components.wire", "policies"),
     *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
@@ -55,11 +55,11 @@ PLACES = {place: number for number, place in enumerate(ORDER)}
 WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 """All others import neither trio nor these."""
 PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute"}
-PURE -= {"compute.task_session", "compute.nested", "workflow.formats.in_tasks"}
+PURE -= {"compute.task_session", "compute.nested", "compute.commands", "workflow.formats.in_tasks"}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }
-INSIDE_COMPUTE = ("compute", "testing")
+INSIDE_COMPUTE = ("compute", "compute.commands", "testing")
 """Those that may import the inside of a compute process."""
 UNSEEN_BY_THE_TERMINAL = ("executor", "components", "compute", "workflow", "policies")
 """What ``tui`` does not import, nor any shell."""

@@ -19,7 +19,15 @@ from gspc_trio.core.imports import collector_paused
 from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Halt, Items, Template, words_of
 
 if TYPE_CHECKING:
-    from gspc_trio.compute.programs import CommandLine, Ended
+    from gspc_trio.compute.commands import CommandLine, Ended
+
+RtsFile = Annotated[
+    Path | None,
+    Parameter(
+        name=FILE_NAMES,
+        help="Connection file of a running run-time system; by default, one is started for this list.",
+    ),
+]
 
 READ_BYTES = 1 << 16
 """Most that is read of the list at a time."""
@@ -33,13 +41,7 @@ async def each(
     template: str = "",
     file: Path | None = None,
     *,
-    rts: Annotated[
-        Path | None,
-        Parameter(
-            name=FILE_NAMES,
-            help="Connection file of a running run-time system; by default, one is started for this list.",
-        ),
-    ] = None,
+    rts: RtsFile = None,
     arg_file: Annotated[Path | None, Parameter(name=["--arg-file", "-a"])] = None,
     null: Annotated[bool, Parameter(name=["--null", "-0"], negative=())] = False,
     jobs: Annotated[Cores, Parameter(name=["--jobs", "-j"])] = 0,
@@ -89,10 +91,7 @@ async def each(
         raise UsageError("give the list once: as FILE, or with --arg-file")
     if template == "-" and file is None:
         template, file = "", Path("-")
-    try:
-        halting = Halt.parse(halt)
-    except BadHalt as error:
-        raise UsageError(f"--halt {halt}: {error}") from error
+    halting = _halting(halt)
     with ExitStack() as stack:
         listed = stack.enter_context(_opened(file or arg_file))
         journal, done = (None, DoneBefore()) if resume is None else stack.enter_context(_journal(resume))
@@ -104,6 +103,13 @@ async def each(
             return 0
         connection = None if rts is None else running_connection(rts)
         return await run.all(connection, jobs, keep_order)
+
+
+def _halting(text: str) -> Halt:
+    try:
+        return Halt.parse(text)
+    except BadHalt as error:
+        raise UsageError(f"--halt {text}: {error}") from error
 
 
 @contextmanager
@@ -196,7 +202,7 @@ class _Run:
             keep_order: show outputs in the order of the list.
         """
         with collector_paused():
-            from gspc_trio.compute.programs import run_command
+            from gspc_trio.compute.commands import run_command
             from gspc_trio.executor.trio_pool import open_pool
             from gspc_trio.workflow.failures import ExecutorBroken
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from contextlib import ExitStack, suppress
 from time import monotonic
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
@@ -20,9 +20,6 @@ from gspc_trio.core.rules import fill
 
 STDOUT_BYTES_MAX = 1 << 20
 """Most standard output that a program may have as a value."""
-
-COMMAND_STDOUT_BYTES_MAX = 64 << 20
-"""Most standard output of a command of a list."""
 
 ECHO_BYTES_MAX = 4 * STDOUT_BYTES_MAX
 """A file that shows what a program writes begins anew when it is longer."""
@@ -80,11 +77,11 @@ def run(
     if watch is not None:
         more.update(watch.environment)
     directory = fill(call.working_directory, named) or None
-    _reap_orphans()
+    reap_orphans()
     with ExitStack() as pipes:
-        stdout, stderr = (pipes.enter_context(_Pipe(descriptor)) for descriptor in echo or (-1, -1))
-        program = _start(arguments, more, directory, stdout.writing, stderr.writing)
-        running = _Running(program, stdout, stderr)
+        stdout, stderr = (pipes.enter_context(Pipe(descriptor)) for descriptor in echo or (-1, -1))
+        program = start(arguments, more, directory, stdout.writing, stderr.writing)
+        running = Running(program, stdout, stderr)
         try:
             if watch is not None:
                 watch.started(program.pid)
@@ -95,81 +92,24 @@ def run(
             if watch is not None:
                 watch.ended()
             running.end()
-            _left_groups.add(program.pid)
+            left_groups.add(program.pid)
     return _result(call.check, arguments, program.returncode, bytes(stdout.kept), bytes(stderr.kept))
 
 
-class Ended(NamedTuple):
-    """How a command has ended.
-
-    Attributes:
-        status: its exit status; minus the number of the signal that ended it; None: it has none.
-        how: that in words; "" if it is 0.
-        stdout: what it wrote to standard output.
-        stderr: the last part of what it wrote to standard error.
-        seconds: how long it ran.
-    """
-
-    status: int | None
-    how: str
-    stdout: bytes
-    stderr: bytes
-    seconds: float
-
-
-CommandLine: TypeAlias = tuple[int, bytes, tuple[bytes, ...] | None, float | None, int]
-"""A number for whoever wants it run; the command for ``sh -c``; its words if they need no shell; seconds that
-it may take, or None; how often it is tried until its exit status is 0."""
-
-
-def run_command(command: CommandLine) -> Ended:
-    """Run a command line; return how it has ended, the last time that it was tried."""
-    _, line, words, timeout_s, attempts = command
-    _reap_orphans()
-    ended = _run_once(line, words, timeout_s)
-    while ended.how and attempts > 1:
-        attempts -= 1
-        ended = _run_once(line, words, timeout_s)
-    return ended
-
-
-def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | None) -> Ended:
-    begun_s = monotonic()
-    with ExitStack() as pipes:
-        stdout, stderr = (pipes.enter_context(_Pipe()) for _ in range(2))
-        program = _start_command(line, words, stdout.writing, stderr.writing)
-        running = _Running(program, stdout, stderr, COMMAND_STDOUT_BYTES_MAX)
-        status: int | None
-        try:
-            in_time = running.collect(timeout_s)
-            status, how = program.poll(), "" if in_time else f"timeout after {timeout_s:g} s"
-        except TaskFailure as failure:
-            status, how = None, str(failure)
-        finally:
-            running.end()
-            _left_groups.add(program.pid)
-    status = program.returncode if not how else None
-    if status:
-        how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
-    return Ended(status, how, bytes(stdout.kept), bytes(stderr.kept), monotonic() - begun_s)
-
-
-def _start_command(
-    line: bytes, words: tuple[bytes, ...] | None, stdout: int, stderr: int
-) -> subprocess.Popen[bytes]:
-    more = held_environment()
-    for arguments in (*((words,) if words else ()), (b"sh", b"-c", line)):
-        try:
-            return _start([os.fsdecode(word) for word in arguments], more, None, stdout, stderr)
-        except TaskFailure:
-            if arguments is not words:
-                raise  # else the shell says what is wrong with it, or knows it
-    raise AssertionError
-
-
-def _start(
+def start(
     arguments: list[str], more: dict[str, str], directory: str | None, stdout: int, stderr: int
 ) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, with nothing on standard input.
+
+    Args:
+        arguments: the program, and its arguments.
+        more: variables beside those of this process.
+        directory: where it runs; None: in the working directory.
+        stdout, stderr: files for what it writes.
+
+    Raises:
+        TaskFailure: it cannot be started.
+    """
     try:
         return subprocess.Popen(
             arguments,
@@ -193,7 +133,7 @@ def _start(
         raise TaskFailure("ValueError", f"cannot start {arguments[0]!r}: {error}") from None
 
 
-class _Pipe:
+class Pipe:
     """A pipe for what a program writes.
 
     Both ends stay open here until the program has ended. That is seen from the program itself, for a child of
@@ -214,7 +154,7 @@ class _Pipe:
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
 
-    def __enter__(self) -> _Pipe:
+    def __enter__(self) -> Pipe:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -245,14 +185,20 @@ class _Pipe:
         self._echoed += os.write(self._echo, data)
 
 
-class _Running:
-    """A program and the pipes that it writes to."""
+class Running:
+    """A program and the pipes that it writes to.
+
+    Args:
+        program: that was started.
+        stdout, stderr: the pipes.
+        stdout_bytes_max: most that it may write to standard output.
+    """
 
     def __init__(
         self,
         program: subprocess.Popen[bytes],
-        stdout: _Pipe,
-        stderr: _Pipe,
+        stdout: Pipe,
+        stderr: Pipe,
         stdout_bytes_max: int = STDOUT_BYTES_MAX,
     ) -> None:
         self._program = program
@@ -312,17 +258,18 @@ class _Running:
         os.close(self._pidfd)
 
 
-_left_groups: set[int] = set()
+left_groups: set[int] = set()
 """Process groups of programs that have ended: what they left behind is ours to reap."""
 
 
-def _reap_orphans() -> None:
-    for group in tuple(_left_groups):
+def reap_orphans() -> None:
+    """Reap what programs that have ended have left behind, and has died since."""
+    for group in tuple(left_groups):
         try:
             while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
                 pass  # None: nothing to reap, but somebody lives
         except ChildProcessError:
-            _left_groups.discard(group)
+            left_groups.discard(group)
 
 
 def _limit_memory(pid: int, memory_bytes: int) -> None:
@@ -337,7 +284,7 @@ def _result(
     check: bool, arguments: list[str], status: int, stdout: bytes, stderr: bytes
 ) -> tuple[dict[str, object], bytes, bytes]:
     if status != 0 and check:
-        how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
+        how = f"exit status {status}" if status > 0 else f"signal {signal_name(-status)}"
         message = f"{shlex.join(arguments)} ended with {how}"
         last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise TaskFailure("exit status", f"{message}: {last}" if last else message, stdout, stderr)
@@ -349,7 +296,8 @@ def _result(
     return value, stdout[-OUTPUT_BYTES_MAX:], stderr[-OUTPUT_BYTES_MAX:]
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

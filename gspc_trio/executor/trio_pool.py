@@ -10,20 +10,16 @@ It needs no thread: the job server runs in the program's own trio, beside its ta
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
-    Iterator,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Any, Generic, Self, SupportsIndex, TypeVar, TypeVarTuple, cast
 
 import trio
 from msgspec.structs import replace
@@ -32,18 +28,18 @@ from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
 from gspc_trio.components.rts.shell.client import RunTimeSystem
-from gspc_trio.core.ids import TaskId
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.call_table import CallTable, call_settings, capacity, count_resources, output_mode
 from gspc_trio.executor.calls import name_of
 from gspc_trio.executor.codes import CodeTable
+from gspc_trio.executor.flight import Flight, PoolCall
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.loop import require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.workflow.call_options import checked_count
-from gspc_trio.workflow.failures import ExecutorBroken, TaskFailed
+from gspc_trio.workflow.failures import ExecutorBroken
 from gspc_trio.workflow.settings import checked_needs
 
 A = TypeVar("A")
@@ -53,9 +49,6 @@ Ts = TypeVarTuple("Ts")
 IN_FLIGHT_MIN = 256
 IN_FLIGHT_FACTOR = 4
 """Items of a map that are on their way unless it is said: so many for each task that can run at a time."""
-
-AT_ONCE = 64
-"""So many items of a plain iterable are read until other tasks of trio get their turn."""
 
 CANCEL_S = 10.0
 """How long cancelled tasks are waited for; by then their host has ended them, or is not there any more."""
@@ -152,53 +145,6 @@ async def _open_already(rts: RunTimeSystem) -> AsyncIterator[RunTimeSystem]:
     yield rts
 
 
-class _Call:
-    """A call on its way.
-
-    Attributes:
-        task_id: of its task.
-        data: its result, encoded; None: there is none.
-        error: why there is none.
-        ended: whether it has ended.
-        item: of a map.
-    """
-
-    __slots__ = ("_on_end", "data", "ended", "error", "item", "name", "task_id")
-
-    def __init__(self, name: str, on_end: Callable[[_Call], object]) -> None:
-        self.name = name
-        self.task_id: TaskId = 0
-        self.data: bytes | None = None
-        self.error: BaseException | None = None
-        self.ended = False
-        self.item: object = None
-        self._on_end = on_end
-
-    def finish(self, data: bytes) -> None:
-        """The task has returned this."""
-        if not self.ended:
-            self.data = data
-            self._end()
-
-    def fail(self, error: BaseException) -> None:
-        """The task has failed."""
-        if not self.ended:
-            self.error = error
-            self._end()
-
-    def give_up(self) -> None:
-        """The task was cancelled, here or by somebody else."""
-        self.fail(TaskFailed("cancelled: it was cancelled", "cancelled", self.name))
-
-    def _end(self) -> None:
-        self.ended = True
-        self._on_end(self)
-
-
-Send: TypeAlias = Callable[[Any, Callable[[_Call], object]], Awaitable[_Call]]
-"""Sends the call of an item."""
-
-
 class TaskPool:
     """Runs functions as tasks of a job; :func:`open_pool` opens it.
 
@@ -210,7 +156,7 @@ class TaskPool:
     def __init__(self, shape: Shape, options: TaskOptions) -> None:
         self._shape, self._options = shape, options
         self._codes = CodeTable()
-        self._table: CallTable[_Call] = CallTable("pool", self._break)
+        self._table: CallTable[PoolCall] = CallTable("pool", self._break)
         self._resources: dict[str, int] = {}
         self._token = trio.lowlevel.current_trio_token()
         self._broken: BaseException | None = None
@@ -312,13 +258,13 @@ class TaskPool:
         in_flight: SupportsIndex | None,
         shape: Shape | None,
         options: TaskOptions | None,
-    ) -> _Flight:
+    ) -> Flight:
         needs = self._needs(shape, options)
         limit = max(IN_FLIGHT_MIN, IN_FLIGHT_FACTOR * self.capacity(needs[0]))
         if in_flight is not None:
             limit = checked_count("in_flight", in_flight)
         plain = None if isinstance(items, AsyncIterable) else iter(items)
-        flight = _Flight(plain, limit, ordered, partial(self._send_item, sync_fn, needs))
+        flight = Flight(plain, limit, ordered, partial(self._send_item, sync_fn, needs))
         if isinstance(items, AsyncIterable):
             self._check_open()
             self._nursery.start_soon(flight.feed, items)
@@ -344,8 +290,8 @@ class TaskPool:
         sync_fn: Callable[..., object],
         needs: tuple[Shape, TaskOptions],
         item: object,
-        on_end: Callable[[_Call], object],
-    ) -> _Call:
+        on_end: Callable[[PoolCall], object],
+    ) -> PoolCall:
         call = await self._send(sync_fn, (item,), needs, on_end)
         call.item = item
         return call
@@ -355,8 +301,8 @@ class TaskPool:
         sync_fn: Callable[..., object],
         args: tuple[object, ...],
         needs: tuple[Shape, TaskOptions],
-        on_end: Callable[[_Call], object],
-    ) -> _Call:
+        on_end: Callable[[PoolCall], object],
+    ) -> PoolCall:
         """Send a call on its way: once it is, this is not cancelled."""
         self._check_open()
         code_id, leading = self._codes.entry(sync_fn)
@@ -365,14 +311,14 @@ class TaskPool:
         else:  # it may wait for room
             encoded = [await trio.to_thread.run_sync(self._job.encode, value) for value in args]
             self._check_open()
-        call = _Call(name_of(sync_fn), on_end)  # from here on nothing is awaited
+        call = PoolCall(name_of(sync_fn), on_end)  # from here on nothing is awaited
         encoded[:0] = cast(list[bytes], leading)
         call.task_id = self._table.graph.add(call.name, code_id, encoded, *needs)
         self._table.receivers[call.task_id] = call
         self._job.look()
         return call
 
-    async def _open(self, call: _Call) -> Any:
+    async def _open(self, call: PoolCall) -> Any:
         """Return the result of a call that has ended.
 
         Raises:
@@ -388,7 +334,7 @@ class TaskPool:
             return await trio.to_thread.run_sync(loads, call.data)
         return loads(call.data)
 
-    async def _end(self, calls: Iterable[_Call]) -> None:
+    async def _end(self, calls: Iterable[PoolCall]) -> None:
         """End the tasks of these calls; return when they have ended, also if this is cancelled."""
         left = self._abandon(calls)
         if not left:
@@ -396,24 +342,24 @@ class TaskPool:
         ended = trio.Event()
         number = len(left)
 
-        def count(_: _Call) -> None:
+        def count(_: PoolCall) -> None:
             nonlocal number
             number -= 1
             if not number:
                 ended.set()
 
         for call in left:
-            call._on_end = count
+            call.on_end = count
         with trio.CancelScope(shield=True), trio.move_on_after(CANCEL_S):
             await ended.wait()
 
-    def _abandon(self, calls: Iterable[_Call]) -> list[_Call]:
+    def _abandon(self, calls: Iterable[PoolCall]) -> list[PoolCall]:
         """Cancel the tasks of these calls; return those that have not ended yet."""
         known = {call.task_id: call for call in calls if not call.ended}
         submitted = [known[task_id] for task_id in self._table.cancel(known)]
         return [call for call in submitted if not call.ended]  # some have ended at once
 
-    def _drop(self, flight: _Flight) -> None:
+    def _drop(self, flight: Flight) -> None:
         """Nobody wants the results of a map any more."""
         flight.feeding.cancel()
         self._abandon(flight.calls)
@@ -452,107 +398,6 @@ class TaskPool:
         await self._job.wait_ended()
 
 
-class _Flight:
-    """The calls of one map.
-
-    Args:
-        items: of which it reads; None if :meth:`feed` does.
-        limit: how many calls are on their way at most.
-        ordered: whether their results are wanted in order.
-        send: sends the call of an item, and has somebody told of its end.
-
-    Attributes:
-        calls: those whose results were not taken, in order.
-        feeding: cancels :meth:`feed`.
-    """
-
-    def __init__(self, items: Iterator[Any] | None, limit: int, ordered: bool, send: Send) -> None:
-        self.calls: dict[_Call, None] = {}
-        self.feeding = trio.CancelScope()
-        self._items = items
-        self._limit = limit
-        self._ordered = ordered
-        self._send = send
-        self._ended: deque[_Call] = deque()
-        self._has_more = True
-        self._error: Exception | None = None
-        self._changed = trio.Event()
-
-    def _note(self, call: _Call) -> None:
-        if not self._ordered:
-            self._ended.append(call)
-        self._changed.set()
-
-    async def _wait(self) -> None:
-        if self._changed.is_set():
-            self._changed = trio.Event()
-        await self._changed.wait()
-
-    async def feed(self, items: AsyncIterable[Any]) -> None:
-        """Send calls of the items while there is room."""
-        why: Exception | None = RuntimeError("no more items are read: the block of the pool was left")
-        try:
-            with self.feeding:
-                iterator = aiter(items)
-                try:
-                    while True:
-                        while len(self.calls) >= self._limit:
-                            await self._wait()
-                        self.calls[await self._send(await anext(iterator), self._note)] = None
-                finally:
-                    if isinstance(iterator, AsyncGenerator):
-                        await iterator.aclose()
-        except StopAsyncIteration:
-            why = None
-        except Exception as error:
-            why = error
-        finally:
-            self._end(why)
-
-    async def _fill(self, items: Iterator[Any]) -> None:
-        """Send calls of the next items, as there is room for."""
-        try:
-            while len(self.calls) < self._limit:
-                self.calls[await self._send(next(items), self._note)] = None
-                if not len(self.calls) % AT_ONCE:
-                    await trio.lowlevel.checkpoint()
-        except StopIteration:
-            self._end(None)
-        except Exception as error:
-            self._end(error)
-
-    def _end(self, error: Exception | None) -> None:
-        self._has_more, self._items, self._error = False, None, error
-        self._changed.set()
-
-    async def next(self) -> _Call | None:
-        """Return the call whose result is to be taken, None after the last one.
-
-        Raises:
-            Exception: the items that come next could not be read, or sent.
-        """
-        while True:
-            await trio.lowlevel.checkpoint()
-            if self._items is not None:
-                await self._fill(self._items)
-            call = self._first()
-            if call is not None:
-                del self.calls[call]
-                self._changed.set()  # there is room
-                return call
-            if not (self.calls or self._has_more):
-                if self._error is not None:
-                    raise self._error
-                return None
-            await self._wait()
-
-    def _first(self) -> _Call | None:
-        if not self._ordered:
-            return self._ended.popleft() if self._ended else None
-        call = next(iter(self.calls), None)
-        return call if call is not None and call.ended else None
-
-
 class _Outcomes(Generic[T]):
     """What comes of the items of a map, by ``async for``. When it is dropped, or closed, its tasks end.
 
@@ -561,7 +406,7 @@ class _Outcomes(Generic[T]):
         flight: the calls.
     """
 
-    def __init__(self, pool: TaskPool, flight: _Flight) -> None:
+    def __init__(self, pool: TaskPool, flight: Flight) -> None:
         self._pool = pool
         self._flight = flight
         self._is_over = False
@@ -582,7 +427,7 @@ class _Outcomes(Generic[T]):
         self._is_over = True
         raise StopAsyncIteration
 
-    async def _outcome(self, call: _Call) -> T:
+    async def _outcome(self, call: PoolCall) -> T:
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -601,7 +446,7 @@ class _Outcomes(Generic[T]):
 class PoolResults(_Outcomes[T]):
     """The results of a map of a pool; :meth:`TaskPool.map` returns it."""
 
-    async def _outcome(self, call: _Call) -> T:
+    async def _outcome(self, call: PoolCall) -> T:
         value: T = await self._pool._open(call)
         return value
 
@@ -609,7 +454,7 @@ class PoolResults(_Outcomes[T]):
 class PoolOutcomes(_Outcomes[tuple[A, T | BaseException]], Generic[A, T]):
     """Items with their results or exceptions; :meth:`TaskPool.outcomes` returns it."""
 
-    async def _outcome(self, call: _Call) -> tuple[A, T | BaseException]:
+    async def _outcome(self, call: PoolCall) -> tuple[A, T | BaseException]:
         item = cast(A, call.item)
         if call.error is not None:
             return item, call.error

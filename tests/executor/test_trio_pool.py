@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from gspc_trio import ExecutorBroken, TaskFailed, TaskOptions, open_pool, open_rts
-from gspc_trio.executor.trio_pool import _Call, _Flight
+from gspc_trio.executor.flight import Flight, PoolCall
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.e2e.support import wait_until
 from tests.executor.support import double, fail
@@ -28,18 +28,18 @@ class Sender:
     """Sends the calls of a map nowhere; the test says how each ends."""
 
     def __init__(self) -> None:
-        self.sent: dict[Any, _Call] = {}
+        self.sent: dict[Any, PoolCall] = {}
 
-    async def __call__(self, item: Any, on_end: Callable[[_Call], object]) -> _Call:
+    async def __call__(self, item: Any, on_end: Callable[[PoolCall], object]) -> PoolCall:
         if item == "unknown":
             raise ValueError("it cannot be sent")
-        call = self.sent[item] = _Call(str(item), on_end)
+        call = self.sent[item] = PoolCall(str(item), on_end)
         return call
 
 
 async def test_items_are_read_when_there_is_room_and_results_come_in_order() -> None:
     sender, numbers = Sender(), iter(range(1000))
-    flight = _Flight(numbers, 2, True, sender)
+    flight = Flight(numbers, 2, True, sender)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flight.next)
         await trio.testing.wait_all_tasks_blocked()
@@ -54,7 +54,7 @@ async def test_items_are_read_when_there_is_room_and_results_come_in_order() -> 
 
 async def test_results_come_as_they_are_there() -> None:
     sender = Sender()
-    flight = _Flight(iter("abc"), 3, False, sender)
+    flight = Flight(iter("abc"), 3, False, sender)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flight.next)
         await trio.testing.wait_all_tasks_blocked()
@@ -80,7 +80,7 @@ async def test_an_item_that_cannot_be_sent_or_read_comes_after_the_results_befor
 
     for given, problem in ((items(), LookupError), (iter(["a", "unknown", "b"]), ValueError)):
         sender = Sender()
-        flight = _Flight(None if is_async else given, 5, True, sender)
+        flight = Flight(None if is_async else given, 5, True, sender)
         async with trio.open_nursery() as nursery:
             if is_async:
                 nursery.start_soon(flight.feed, later(given))
@@ -94,7 +94,7 @@ async def test_an_item_that_cannot_be_sent_or_read_comes_after_the_results_befor
 
 async def test_items_that_come_late_wait_for_room() -> None:
     sender = Sender()
-    flight = _Flight(None, 1, True, sender)
+    flight = Flight(None, 1, True, sender)
     send, receive = trio.open_memory_channel[str](10)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flight.feed, receive)

@@ -1,0 +1,84 @@
+"""Runs commands of a list, as tasks do it for whoever has the list."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import ExitStack
+from time import monotonic
+from typing import NamedTuple, TypeAlias
+
+from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.compute.programs import Pipe, Running, left_groups, reap_orphans, signal_name, start
+from gspc_trio.core.held import held_environment
+
+COMMAND_STDOUT_BYTES_MAX = 64 << 20
+"""Most standard output of a command of a list."""
+
+
+class Ended(NamedTuple):
+    """How a command has ended.
+
+    Attributes:
+        status: its exit status; minus the number of the signal that ended it; None: it has none.
+        how: that in words; "" if it is 0.
+        stdout: what it wrote to standard output.
+        stderr: the last part of what it wrote to standard error.
+        seconds: how long it ran.
+    """
+
+    status: int | None
+    how: str
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+CommandLine: TypeAlias = tuple[int, bytes, tuple[bytes, ...] | None, float | None, int]
+"""A number for whoever wants it run; the command for ``sh -c``; its words if they need no shell; seconds that
+it may take, or None; how often it is tried until its exit status is 0."""
+
+
+def run_command(command: CommandLine) -> Ended:
+    """Run a command line; return how it has ended, the last time that it was tried."""
+    _, line, words, timeout_s, attempts = command
+    reap_orphans()
+    ended = _run_once(line, words, timeout_s)
+    while ended.how and attempts > 1:
+        attempts -= 1
+        ended = _run_once(line, words, timeout_s)
+    return ended
+
+
+def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | None) -> Ended:
+    begun_s = monotonic()
+    with ExitStack() as pipes:
+        stdout, stderr = (pipes.enter_context(Pipe()) for _ in range(2))
+        program = _start_command(line, words, stdout.writing, stderr.writing)
+        running = Running(program, stdout, stderr, COMMAND_STDOUT_BYTES_MAX)
+        status: int | None
+        try:
+            in_time = running.collect(timeout_s)
+            status, how = program.poll(), "" if in_time else f"timeout after {timeout_s:g} s"
+        except TaskFailure as failure:
+            status, how = None, str(failure)
+        finally:
+            running.end()
+            left_groups.add(program.pid)
+    status = program.returncode if not how else None
+    if status:
+        how = f"exit status {status}" if status > 0 else f"signal {signal_name(-status)}"
+    return Ended(status, how, bytes(stdout.kept), bytes(stderr.kept), monotonic() - begun_s)
+
+
+def _start_command(
+    line: bytes, words: tuple[bytes, ...] | None, stdout: int, stderr: int
+) -> subprocess.Popen[bytes]:
+    more = held_environment()
+    for arguments in (*((words,) if words else ()), (b"sh", b"-c", line)):
+        try:
+            return start([os.fsdecode(word) for word in arguments], more, None, stdout, stderr)
+        except TaskFailure:
+            if arguments is not words:
+                raise  # else the shell says what is wrong with it, or knows it
+    raise AssertionError
