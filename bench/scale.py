@@ -56,6 +56,7 @@ class Farm:
     is_stopped = has_more = False
     named: frozenset[str] = frozenset()
     discarded: ClassVar[list[TaskId]] = []
+    failures: ClassVar[list[str]] = []
 
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks

@@ -122,6 +122,9 @@ def describe_end(job: EndedJob) -> Iterator[str]:
 
 
 def _describe_failure(failure: FailedTask) -> Iterator[str]:
+    if not failure.task_id:
+        yield failure.error
+        return
     where = f" on {failure.resource_id}" if failure.resource_id else ""
     where += f" ({failure.host})" if failure.host else ""
     yield f"task {failure.task_id} ({failure.name}), attempt {failure.attempt}{where}:"

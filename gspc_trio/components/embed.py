@@ -298,6 +298,7 @@ async def open_job(
     engine = journaled.engine if journaled is not None else _new_engine(net, given, dump)
     finished_before = 0 if dump is None else engine.counts()[TaskState.FINISHED]
     settings = replace(settings or JobSettings(name=net.name), process_key=process_key())
+    engine.keep_going(settings.keep_going)
 
     # All now: what the functions refer to may change, and every host is to run the same.
     codes = [encode_entry(entry) for entry in engine.code_table]
@@ -310,7 +311,7 @@ async def open_job(
         settings,
         records_path=records_path,
         journal=journal,
-        patterns=FilePatterns.of(transition.stage for transition in net.transitions.values()),
+        patterns=FilePatterns.of(one.stage for one in net.all_transitions),
         finished_before=finished_before,
     ) as job:
         job.ports = engine
@@ -332,9 +333,9 @@ def _new_engine(
         from gspc_trio.workflow.plain_dump import engine_from_dump
 
         return engine_from_dump(net, dump, dumps=dumps, loads=loads, join=join)
-    from gspc_trio.workflow.engine import WorkflowEngine
+    from gspc_trio.workflow.activities import engine_of
 
-    return WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
+    return engine_of(net, values, dumps=dumps, loads=loads, join=join)
 
 
 def process_key() -> ProcessKey:

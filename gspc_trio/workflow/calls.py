@@ -21,6 +21,10 @@ KeyFunction: TypeAlias = Callable[[Value], object]
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+class SaysAll(Exception):
+    """An error whose message says what failed, where and why: neither its type nor a traceback adds to it."""
+
+
 class FunctionCall(Struct, frozen=True):
     """A function, and which arcs of its transition give its positional arguments.
 

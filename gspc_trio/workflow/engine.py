@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
-from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
-from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.in_flight import TaskGroups
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
-from gspc_trio.workflow.net_state import NetState
+from gspc_trio.workflow.net_state import FiringNet
 from gspc_trio.workflow.runtime import (
-    RunningTransition,
     TransitionFailed,
 )
-from gspc_trio.workflow.search import Binding, Chance, SearchPaused
+from gspc_trio.workflow.search import Chance, SearchPaused
 from gspc_trio.workflow.state import (
     FORMAT,
     TRANSITIONS,
@@ -27,14 +23,16 @@ from gspc_trio.workflow.state import (
     check_dump,
     check_tasks,
     dump_activities,
+    dump_aside,
     dump_held,
     dump_net,
     held_tokens,
     load_activities,
+    load_aside,
     load_held,
     load_net,
 )
-from gspc_trio.workflow.structure import Endless, distances
+from gspc_trio.workflow.structure import NetPlan
 from gspc_trio.workflow.tokens import AskedToken, Asker, Plain, Token, TokenCodec, Value
 
 FIRINGS_MAX = 16
@@ -44,7 +42,7 @@ RESTORABLE = frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELL
 """States from which a task can be made ready again."""
 
 
-class WorkflowEngine(NetState):
+class WorkflowEngine(FiringNet):
     """Runs one net: says which tasks are ready, and takes their results in (WE-1).
 
     Inline transitions fire inside :meth:`next`, some at a time: :attr:`has_more` says whether to ask once
@@ -65,8 +63,6 @@ class WorkflowEngine(NetState):
         has_more: whether :meth:`next` has returned None so that others have their turn, and not for want of
             anything to do.
         firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
-        inline_fired: how often inline transitions have fired since this object was made.
-        notes_flow: whether it is noted which tasks have made each token (:meth:`note_flow`).
         discarded: extracted tasks of groups that have ended: to be cancelled, and taken off this list.
 
     Raises:
@@ -82,8 +78,12 @@ class WorkflowEngine(NetState):
         loads: Callable[[bytes], object],
         join: Callable[[Sequence[bytes]], bytes] | None = None,
     ) -> None:
-        self._prepare(net, TokenCodec(dumps, loads, join), None if net.seed is None else Chance(net.seed))
-        given = input_values(net, values or {})
+        chance = None if net.seed is None else Chance(net.seed)
+        self._prepare(NetPlan(net), TokenCodec(dumps, loads, join), chance)
+        self._begin(input_values(net, values or {}))
+
+    def _begin(self, given: Mapping[str, Sequence[object]]) -> None:
+        """Put the tokens of the beginning onto the places."""
         for name, place in self.running.places.items():
             values_there = given.get(name, place.description.initial)
             is_range = isinstance(values_there, range)
@@ -99,32 +99,19 @@ class WorkflowEngine(NetState):
             self.running.references.begin()
         self.ports.begin(given)
 
-    def _prepare(self, net: Net, codec: TokenCodec, chance: Chance | None) -> None:
-        NetState.__init__(self, net, codec, chance)
-        self.code_table: list[CodeEntry] = []
+    def _prepare(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None) -> None:
+        FiringNet.__init__(self, plan, codec, chance)
+        self.code_table = plan.code_table
         self.named: set[str] = set()
-        self._code_ids: dict[str, int] = {}
-        for transition in net.transitions.values():
-            if not transition.is_inline:
-                self._code_ids[transition.name] = len(self.code_table)
-                outputs = transition.code_outputs
-                self.code_table.append(CodeEntry(transition.run, transition.parameters, outputs))
-        self._distances = distances(net)
-        self._arguments = {
-            transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
-            for transition in net.transitions.values()
-        }
+        self._code_ids, self._distances = plan.code_ids, plan.distances
         self._again: dict[TaskId, None] = {}  # ordered: to be returned by next once more
         self.has_more = False
-        self.inline_fired = 0
         self.discarded: list[TaskId] = []
         self._groups = TaskGroups()
         for running in self.running.transitions.values():
             if running.description.ends_groups >= 0:
                 running.on_groups = self._end_groups
-        self._endless = Endless(net, self.running)
         self.firings_max = FIRINGS_MAX
-        self.notes_flow = False
         self._paused_at = 0
 
     def resolve(self, found: Mapping[str, object]) -> None:
@@ -160,8 +147,12 @@ class WorkflowEngine(NetState):
             transition, binding = found
             if not transition.description.is_inline:
                 grouped = transition.description.group is not None
-                group = transition.group_of(binding) if grouped else None
-                transition.consume(binding)
+                try:
+                    group = transition.group_of(binding) if grouped else None
+                    transition.consume(binding)
+                except TransitionFailed as error:
+                    self._set_aside(transition, binding, error)
+                    continue
                 if running.references is not None:
                     self._settle(transition, held=binding)
                 if (flight := transition.flight) is not None:
@@ -197,37 +188,6 @@ class WorkflowEngine(NetState):
                 return task_id
             flight.waiting[task_id] = None
         return None
-
-    def _fire(self, transition: RunningTransition, binding: Binding) -> None:
-        """Fire an inline transition."""
-        if transition.is_suspect:
-            self._endless.note(transition)
-        if self.notes_flow:
-            fire_noting(transition, binding)
-        else:
-            transition.fire(binding)
-        self.inline_fired += 1
-        if self.running.references is not None:
-            self._settle(transition)
-
-    def _settle(
-        self, transition: RunningTransition, held: Sequence[Token] = (), was_held: Sequence[Token] = ()
-    ) -> None:
-        """Count what a task takes, or has taken; put what was counted and is gone onto its places.
-
-        Raises:
-            TransitionFailed: what is gone does not fit there.
-        """
-        references = self.running.references
-        assert references is not None
-        try:
-            for binding, change in ((held, references.arrived), (was_held, references.left)):
-                for token, bound in zip(binding, transition.bounds, strict=False):
-                    if bound.arc.consumed:
-                        change(0, token)
-            references.settle()
-        except Exception as error:
-            raise TransitionFailed(transition.description.name, "a value that is counted", error) from error
 
     def fire(self, number: int) -> bool:
         """Fire so many inline transitions, as :meth:`next` did when it was not asked again; say if it could.
@@ -270,28 +230,6 @@ class WorkflowEngine(NetState):
             description.options,
             self._distances[description.name],
         )
-
-    def note_flow(self) -> None:
-        """Note of each token from now on which tasks have made it, for :meth:`flow`."""
-        self.notes_flow = True
-        for transition in self.running.transitions.values():
-            transition.on_result = partial(note_result, transition)
-
-    def flow(self, task_id: TaskId) -> Flow:
-        """Return what a task under way takes, and from which others if that is noted."""
-        activity = self.activities[task_id]
-        binding, stage = activity.binding, activity.transition.description.stage
-        parents = parents_of(activity.transition, binding)
-        if stage is None:
-            return Flow(parents)
-        values = {name: self.codec.decode(binding[arc]) for name, arc in stage.names}
-        return Flow(parents, *stage.paths(values))
-
-    def given(self, task_id: TaskId) -> tuple[str, list[bytes]]:
-        """Return the transition of a task under way, and its arguments but for what its files need."""
-        activity = self.activities[task_id]
-        name, encode, binding = activity.transition.description.name, self.codec.encode, activity.binding
-        return name, [encode(binding[index]) for index in self._arguments[name]]
 
     def _with_plan(
         self, description: Transition, binding: Sequence[Token], arguments: tuple[bytes, ...]
@@ -337,6 +275,14 @@ class WorkflowEngine(NetState):
             activity.transition.produce_result(task_id, activity.binding, values)
         else:
             order.ended(task_id, activity.binding, values)
+        self._finish(task_id, activity)
+        if description.group is not None:
+            self._groups.remove(task_id)
+        if description.ends_groups >= 0:
+            self._end_groups(self.codec.loads(values[description.ends_groups][0]))
+
+    def _finish(self, task_id: TaskId, activity: Activity) -> None:
+        """A task is over, and what it makes is on its places."""
         activity.transition.release(activity.binding)
         if self.running.references is not None:
             self._settle(activity.transition, was_held=activity.binding)
@@ -345,10 +291,6 @@ class WorkflowEngine(NetState):
         del self.activities[task_id]
         if activity.transition.flight is not None:
             self._landed(activity, was_out=True)
-        if description.group is not None:
-            self._groups.remove(task_id)
-        if description.ends_groups >= 0:
-            self._end_groups(self.codec.loads(values[description.ends_groups][0]))
 
     def _end_groups(self, groups: Value) -> None:
         """Drop the tasks of these groups: their tokens are gone, and nothing comes of them."""
@@ -419,8 +361,31 @@ class WorkflowEngine(NetState):
                 transition.flight.lift(lifted)
                 transition.mark()
 
+    def restore_all(self) -> None:
+        """Make all tasks ready again that have not finished, and try again what has failed."""
+        self._put_back()
+        for task_id, activity in sorted(self.activities.items()):
+            if activity.state is not TaskState.READY:
+                self.restore(task_id)
+
+    def under_way(self) -> Iterable[TaskId]:
+        """Return the tasks that have begun and not finished."""
+        return self.activities
+
+    def is_known(self, task_id: TaskId) -> bool:
+        """Return whether a task has begun, and something may yet be heard of it."""
+        return task_id in self.activities or task_id in self._groups.dropped
+
+    def known(self) -> Iterable[TaskId]:
+        """Return the tasks of which something may yet be heard."""
+        return [*self.activities, *(one for one in self._groups.dropped if one not in self.activities)]
+
+    def is_under_way(self, task_id: TaskId) -> bool:
+        """Return whether a task has begun and not finished."""
+        return task_id in self.activities
+
     def is_limited(self, task_id: TaskId) -> bool:
-        """Return whether only so many tasks of the transition of this one may be in flight."""
+        """Return whether how this task ends decides at once what else may begin."""
         activity = self.activities.get(task_id)
         return activity is not None and activity.transition.flight is not None
 
@@ -490,9 +455,13 @@ class WorkflowEngine(NetState):
     def dump(self) -> dict[str, Plain]:
         """Return the whole state as plain data, at any time (WE-1)."""
         running = self.running
-        dropped = {"dropped": list(self._groups.dropped)} if self._groups.dropped else {}
+        dropped: dict[str, Plain] = {"others": self.others} if self.others else {}
+        if self._groups.dropped:
+            dropped["dropped"] = list(self._groups.dropped)
+        if self.aside:
+            dropped["aside"] = dump_aside(self.aside, self.codec)
         chance = running.chance
-        drawn = {} if chance is None else {"chance": [chance.seed, chance.firing]}
+        drawn: dict[str, Plain] = {} if chance is None else {"chance": [chance.seed, chance.firing]}
         return (
             dropped
             | drawn
@@ -525,34 +494,39 @@ class WorkflowEngine(NetState):
             WorkflowError: the dump is none, or of another net.
         """
         engine = cls.__new__(cls)
-        codec = TokenCodec(dumps, loads, join)
-        engine._prepare(
-            net, codec, Chance(*state["chance"]) if isinstance(state, Mapping) and "chance" in state else None
-        )
-        check_dump(state, engine.running)
-        load_net(engine.running, state["tokens"])
-        engine.activities = activities = load_activities(state["activities"], engine.running, codec)
-        engine.running.begin_counting(held_tokens(activities.values()) if engine.running.counters else {})
-        if (references := engine.running.references) is not None:
+        chance = Chance(*state["chance"]) if isinstance(state, Mapping) and "chance" in state else None
+        engine._prepare(NetPlan(net), TokenCodec(dumps, loads, join), chance)
+        engine._load(state)
+        return engine
+
+    def _load(self, state: Mapping[str, Plain]) -> None:
+        """Take over the state of a dump."""
+        running = self.running
+        check_dump(state, running)
+        load_net(running, state["tokens"])
+        self.activities = activities = load_activities(state["activities"], running, self.codec)
+        self.aside = load_aside(state.get("aside", ()), running, self.codec)
+        taken = [*self.aside, *((activity.transition, activity.binding) for activity in activities.values())]
+        running.begin_counting(held_tokens(taken) if running.counters else {})
+        if (references := running.references) is not None:
             references.begin()
-            for activity in activities.values():
-                engine._settle(activity.transition, held=activity.binding)
-        engine._groups.dropped = dict.fromkeys(state.get("dropped", ()))
-        engine.last_task_id = state["last_task_id"]
-        load_held(state.get("held", ()), engine.running, codec, activities)
-        engine.ports.load(state.get("ports", {}))
-        counts = engine._counts
-        counts[TaskState.FINISHED] = engine.last_task_id - len(activities)
+            for transition, binding in taken:
+                self._settle(transition, held=binding)
+        self._groups.dropped = dict.fromkeys(state.get("dropped", ()))
+        self.last_task_id = state["last_task_id"]
+        load_held(state.get("held", ()), running, self.codec, activities)
+        self.ports.load(state.get("ports", {}))
+        self.others, counts = state.get("others", 0), self._counts
+        counts[TaskState.FINISHED] = self.last_task_id - len(activities) - self.others
         for task_id, activity in sorted(activities.items()):
             counts[activity.state] += 1
             activity.transition.fired += 1
             if activity.transition.description.group is not None:
-                engine._groups.add(task_id, activity.transition.group_of(activity.binding))
+                self._groups.add(task_id, activity.transition.group_of(activity.binding))
             if activity.state is TaskState.READY:
-                engine._again[task_id] = None
+                self._again[task_id] = None
                 if (flight := activity.transition.flight) is not None:
                     flight.unended += 1
-        return engine
 
     def check(self) -> None:
         """Assert that queues, states and counts agree."""

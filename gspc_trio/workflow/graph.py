@@ -368,6 +368,11 @@ class TaskGraph:
         return NetStatus()
 
     @property
+    def failures(self) -> list[str]:
+        """What has failed and is no task: nothing."""
+        return []
+
+    @property
     def discarded(self) -> list[TaskId]:
         """Tasks that were dropped: none ever is."""
         return []

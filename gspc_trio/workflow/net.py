@@ -57,6 +57,29 @@ Key: TypeAlias = "str | KeyFunction"
 Match: TypeAlias = "Key | Mapping[str, Key]"
 
 
+class Subnet(Struct, frozen=True, eq=False):
+    """A net that runs by itself in each firing of a transition: an activity.
+
+    It begins with the tokens that the transition takes, and ends when nothing is left to do in it; all tokens
+    of the places of its outputs come to the places behind the transition then. When a task in it fails, its
+    other tasks are cancelled, and all of it has failed.
+
+    Attributes:
+        net: of which each activity has its own tokens.
+        inputs: for each input arc of the transition the place that gets its token; "": none does.
+        outputs: for each output of the transition the place whose tokens it gives.
+        split: for each output, what makes several tokens of the value of one; None: it is one.
+        answers: pairs of an input arc and an output: the first token of this one answers who has asked with
+            that of the arc.
+    """
+
+    net: Net
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    split: tuple[Callable[[object], Iterable[object]] | None, ...]
+    answers: tuple[tuple[int, int], ...] = ()
+
+
 class Transition(Struct, frozen=True, eq=False):
     """A transition as the engine reads it; made by :meth:`Net.transition`.
 
@@ -80,6 +103,7 @@ class Transition(Struct, frozen=True, eq=False):
         group: returns the group that a task belongs to, of the tokens it takes; None if it belongs to none.
         ends_groups: index of the output whose value names groups whose tasks end here; -1 for none.
         ordered: whether the results of its tasks keep their order.
+        subnet: the net of its activities; None: it has none. With it, there is nothing else to run.
     """
 
     name: str
@@ -101,6 +125,7 @@ class Transition(Struct, frozen=True, eq=False):
     group: FunctionCall | None = None
     ends_groups: int = -1
     ordered: bool = False
+    subnet: Subnet | None = None
 
     @property
     def code_outputs(self) -> tuple[Output, ...]:
@@ -144,6 +169,14 @@ class Net:
 
     def __repr__(self) -> str:
         return f"<Net {self.name}: {len(self.places)} places, {len(self.transitions)} transitions>"
+
+    @property
+    def all_transitions(self) -> Iterator[Transition]:
+        """The transitions of the net, and of those of its activities."""
+        for transition in self.transitions.values():
+            yield transition
+            if transition.subnet is not None:
+                yield from transition.subnet.net.all_transitions
 
     @property
     def inputs(self) -> list[str]:

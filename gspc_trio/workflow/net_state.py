@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
+from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import AnyPlace
-from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.ports import Ports
-from gspc_trio.workflow.runtime import RunningNet, RunningTransition
-from gspc_trio.workflow.search import Chance
+from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
+from gspc_trio.workflow.search import Binding, Chance
 from gspc_trio.workflow.state import Activity
+from gspc_trio.workflow.structure import Endless, NetPlan
 from gspc_trio.workflow.tokens import Token, TokenCodec, Value
 
 
@@ -27,19 +29,25 @@ class NetState:
         ports: what comes in and goes out while it runs.
         activities: tasks that are under way, failed or cancelled.
         last_task_id: the newest task.
+        others: so many tasks before it are not of this net itself, but of activities, or of a net around it.
+        plan: what is known of the net.
+        notes_flow: whether it is noted which tasks have made each token (:meth:`note_flow`).
     """
 
-    def __init__(self, net: Net, codec: TokenCodec, chance: Chance | None = None) -> None:
-        self.net = net
+    def __init__(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None = None) -> None:
+        self.plan = plan
+        self.net = plan.net
         self.codec = codec
-        self.running = RunningNet(net, codec, chance)
+        self.running = RunningNet(plan.net, codec, chance)
+        self.notes_flow = False
         self.ports = Ports(self.running)
         self.activities: dict[TaskId, Activity] = {}
         self._counts = dict.fromkeys(
             (TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED),
             0,
         )
-        self.last_task_id = 0
+        self.last_task_id = self.others = 0
+        self._arguments = plan.arguments
 
     def outputs(self) -> dict[str, list[Value]]:
         """Return the values at each output port, in the order in which they came."""
@@ -79,6 +87,16 @@ class NetState:
         raise KeyError(task_id)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether tasks have failed or were cancelled, and keep the tokens they took."""
+        return bool(self._counts[TaskState.FAILED] or self._counts[TaskState.CANCELLED])
+
+    def name_of(self, task_id: TaskId) -> str:
+        """Return the transition of a task under way, "" of any other."""
+        activity = self.activities.get(task_id)
+        return "" if activity is None else activity.transition.description.name
+
+    @property
     def is_stopped(self) -> bool:
         """Whether a termination transition has ended the workflow: nothing more is handed out."""
         return self.running.is_stopped
@@ -92,6 +110,28 @@ class NetState:
         if self._counts[TaskState.SUBMITTED] or self._counts[TaskState.READY]:
             return False
         return self.is_stopped or not self.running.can_fire()
+
+    def note_flow(self) -> None:
+        """Note of each token from now on which tasks have made it, for :meth:`flow`."""
+        self.notes_flow = True
+        for transition in self.running.transitions.values():
+            transition.on_result = partial(note_result, transition)
+
+    def flow(self, task_id: TaskId) -> Flow:
+        """Return what a task under way takes, and from which others if that is noted."""
+        activity = self.activities[task_id]
+        binding, stage = activity.binding, activity.transition.description.stage
+        parents = parents_of(activity.transition, binding)
+        if stage is None:
+            return Flow(parents)
+        values = {name: self.codec.decode(binding[arc]) for name, arc in stage.names}
+        return Flow(parents, *stage.paths(values))
+
+    def given(self, task_id: TaskId) -> tuple[str, list[bytes]]:
+        """Return the transition of a task under way, and its arguments but for what its files need."""
+        activity = self.activities[task_id]
+        name, encode, binding = activity.transition.description.name, self.codec.encode, activity.binding
+        return name, [encode(binding[index]) for index in self._arguments[name]]
 
     def describe(self) -> NetStatus:
         """Return the net and how far it is."""
@@ -111,7 +151,8 @@ class NetState:
         for task_id, activity in self.activities.items():
             name = activity.transition.description.name
             why = f": {activity.error.message}" if activity.error else ""
-            kept.append(f"task {task_id} ({name}) was {activity.state} and keeps the tokens it took{why}")
+            what = "activity" if activity.transition.description.subnet is not None else "task"
+            kept.append(f"{what} {task_id} ({name}) was {activity.state} and keeps the tokens it took{why}")
         return kept + explain_stuck(self.running)
 
     def check(self) -> None:
@@ -120,7 +161,104 @@ class NetState:
         for state in (TaskState.READY, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED):
             there = sum(activity.state is state for activity in self.activities.values())
             assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
-        assert self._counts[TaskState.FINISHED] + len(self.activities) == self.last_task_id, "a task was lost"
+        there = self._counts[TaskState.FINISHED] + len(self.activities) + self.others
+        assert there == self.last_task_id, "a task was lost"
+
+
+class FiringNet(NetState):
+    """A net that runs, and whose inline transitions fire.
+
+    Attributes:
+        inline_fired: how often inline transitions have fired since this object was made.
+        keeps_going: whether it goes on when a firing has failed; see :meth:`keep_going`.
+        failures: firings and activities that have failed since somebody has emptied this list, a text each.
+        aside: firings that have failed, and the tokens that they took.
+    """
+
+    def __init__(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None = None) -> None:
+        super().__init__(plan, codec, chance)
+        self.inline_fired = 0
+        self.keeps_going = False
+        self.failures: list[str] = []
+        self.aside: list[tuple[RunningTransition, Binding]] = []
+        self._endless = Endless(plan.net, self.running, plan.suspects)
+
+    def _fire(self, transition: RunningTransition, binding: Binding) -> None:
+        """Fire an inline transition."""
+        if transition.is_suspect:
+            self._endless.note(transition)
+        try:
+            if self.notes_flow:
+                fire_noting(transition, binding)
+            else:
+                transition.fire(binding)
+        except TransitionFailed as error:
+            self._set_aside(transition, binding, error)
+            return
+        self.inline_fired += 1
+        if self.running.references is not None:
+            self._settle(transition)
+
+    def _set_aside(self, transition: RunningTransition, binding: Binding, error: TransitionFailed) -> None:
+        """A firing has failed: keep its tokens, so that the others go on.
+
+        Raises:
+            TransitionFailed: the engine does not keep going.
+        """
+        if not self.keeps_going:
+            raise error
+        transition.take(binding)
+        if self.running.references is not None:
+            self._settle(transition, held=binding)
+        self.aside.append((transition, binding))
+        self.failures.append(str(error))
+        self.inline_fired += 1
+
+    def _put_back(self) -> None:
+        """Put the tokens of failed firings back onto their places: they are tried again."""
+        aside, self.aside = self.aside, []
+        for transition, binding in aside:
+            transition.release(binding)
+            for token, bound in zip(binding, transition.bounds, strict=True):
+                if bound.arc.consumed:
+                    bound.place.put(token.copy())
+            if self.running.references is not None:
+                self._settle(transition, was_held=binding)
+
+    def keep_going(self, keeps_going: bool = True) -> None:
+        """Say whether a firing that fails keeps its tokens, and others go on; see ``failures``.
+
+        A combination of tokens whose condition cannot be evaluated counts as one for which it does not hold.
+        """
+        self.keeps_going = keeps_going
+        for transition in self.running.transitions.values():
+            transition.on_failure = self._note if keeps_going else None
+
+    def _note(self, error: TransitionFailed) -> None:
+        self.failures.append(str(error))
+
+    def _settle(
+        self, transition: RunningTransition, held: Sequence[Token] = (), was_held: Sequence[Token] = ()
+    ) -> None:
+        """Count what a task takes, or has taken; put what was counted and is gone onto its places.
+
+        Raises:
+            TransitionFailed: what is gone does not fit there.
+        """
+        references = self.running.references
+        assert references is not None
+        for binding, change in ((held, references.arrived), (was_held, references.left)):
+            for token, bound in zip(binding, transition.bounds, strict=False):
+                if bound.arc.consumed:
+                    change(0, token)
+        while True:
+            try:
+                return references.settle()
+            except Exception as error:
+                failed = TransitionFailed(transition.description.name, "a value that is counted", error)
+                if not self.keeps_going:
+                    raise failed from error
+                self.failures.append(str(failed))
 
 
 def unfinished_places(net: RunningNet) -> list[AnyPlace]:

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from gspc_trio.core.task import TaskState
+from gspc_trio.workflow.activities import loaded_engine
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -209,7 +210,7 @@ def engine_from_dump(
         more = len(missing) - NOT_SAID_SHOWN_MAX
         also = f"; and {more} more" if more > 0 else ""
         raise WorkflowError(f"the dump cannot start a job, for JSON cannot hold what it had: {named}{also}")
-    engine = WorkflowEngine.load(net, _state(net, said, dumps), dumps=dumps, loads=loads, join=join)
+    engine = loaded_engine(net, _state(net, said, dumps), dumps=dumps, loads=loads, join=join)
     engine.ports.free_all()
     for transition in engine.running.transitions.values():
         transition.mark()  # a dump may have been edited: what cannot fire costs one look

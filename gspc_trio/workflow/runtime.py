@@ -12,7 +12,8 @@ from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.core.frames import user_stack
 from gspc_trio.core.ids import TaskId
 from gspc_trio.workflow.arcs import ANSWERS, OutputArc, Place, WorkflowError
-from gspc_trio.workflow.in_flight import InFlight
+from gspc_trio.workflow.calls import SaysAll
+from gspc_trio.workflow.in_flight import Encoded, InFlight, Order
 from gspc_trio.workflow.marking import (
     AnswerPlace,
     AnyPlace,
@@ -26,12 +27,12 @@ from gspc_trio.workflow.marking import (
     WatchedPlace,
 )
 from gspc_trio.workflow.net import Net, Transition
-from gspc_trio.workflow.order import Encoded, Order
 from gspc_trio.workflow.search import (
     BatchSearch,
     Binding,
     Bound,
     Chance,
+    Condition,
     DrawnSearch,
     FilterSearch,
     JoinSearch,
@@ -45,6 +46,9 @@ class TransitionFailed(WorkflowError):
     """A condition, a key or an inline transition raised; its own exception is the cause."""
 
     def __init__(self, transition: str, what: str, error: Exception) -> None:
+        if isinstance(error, SaysAll):
+            super().__init__(f"transition {transition!r}: {error}")
+            return
         stack = user_stack(error)
         message = f"transition {transition!r}: {what}: {type(error).__name__}: {error}"
         super().__init__(f"{message}\n{stack}" if stack else message)
@@ -87,6 +91,7 @@ class RunningTransition:
         fire: fires an inline transition with some tokens.
         order: its results, if they keep the order of its tasks.
         on_groups: takes the groups of tasks that end by a firing.
+        on_failure: takes errors of its condition, which does not hold then; None: they are raised.
     """
 
     __slots__ = (
@@ -103,6 +108,7 @@ class RunningTransition:
         "flight",
         "is_ready",
         "is_suspect",
+        "on_failure",
         "on_groups",
         "on_result",
         "order",
@@ -122,6 +128,7 @@ class RunningTransition:
         self.is_ready = self.is_suspect = False
         self.fired = 0
         self.on_groups: Callable[[Value], None] | None = None
+        self.on_failure: Callable[[TransitionFailed], None] | None = None
         self._queue = queue
         self._codec = codec
         self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
@@ -142,9 +149,10 @@ class RunningTransition:
         )
         self._counted: tuple[tuple[int, TokenCounter], ...] = ()
         self.fire = self._fire_direct if description.is_direct else self._fire
-        self.search = search_for(
-            self.bounds, description.condition, description.keys, codec, self.mark, chance
-        )
+        condition = None
+        if description.condition is not None:
+            condition = Condition(description.condition, codec, self._condition_failed)
+        self.search = search_for(self.bounds, condition, description.keys, codec, self.mark, chance)
         watching = self.search.inner if isinstance(self.search, DrawnSearch) else self.search
         most = description.in_flight
         self.flight = InFlight(most) if most is not None else None
@@ -179,6 +187,13 @@ class RunningTransition:
             raise
         except Exception as error:
             raise TransitionFailed(self.description.name, "its condition failed", error) from error
+
+    def _condition_failed(self, error: Exception) -> bool:
+        """Tell that its condition has failed for some tokens; return whether to go on."""
+        if self.on_failure is None:
+            return False
+        self.on_failure(TransitionFailed(self.description.name, "its condition failed", error))
+        return True
 
     def _find_in_flight(self) -> Binding | None:
         """Find nothing while as many of its tasks are in flight as may be."""
@@ -275,13 +290,14 @@ class RunningTransition:
         """
         if self._refilled:
             fresh = self._successors(binding)
-            self._take(binding)
+            self.take(binding)
             for place, value in fresh:
                 place.put(Token(value))
         else:
-            self._take(binding)
+            self.take(binding)
 
-    def _take(self, binding: Binding) -> None:
+    def take(self, binding: Binding) -> None:
+        """Take the tokens away, and let nothing come in their place."""
         self.fired += 1
         for index, place, is_batch in self._consumed:
             if is_batch:
@@ -391,7 +407,6 @@ class RunningNet:
     """
 
     def __init__(self, net: Net, codec: TokenCodec, chance: Chance | None = None) -> None:
-        net.check()
         self.chance = chance
         watched = {
             arc.place

@@ -103,19 +103,36 @@ def shares_places(bounds: Sequence[Bound]) -> bool:
 
 
 class Condition:
-    """A condition on a binding, looking only at the tokens that it names."""
+    """A condition on a binding, looking only at the tokens that it names.
 
-    def __init__(self, call: FunctionCall | None, codec: TokenCodec) -> None:
+    Args:
+        call: how it is evaluated; None: it always holds.
+        codec: decodes tokens.
+        failed: told of what it raises; returns whether to go on, as if it did not hold.
+
+    Attributes:
+        order: the arcs whose tokens it looks at.
+    """
+
+    def __init__(
+        self, call: FunctionCall | None, codec: TokenCodec, failed: Callable[[Exception], bool]
+    ) -> None:
         self._function = call.function if call is not None else None
-        self._order = call.order if call is not None else ()
+        self.order = call.order if call is not None else ()
         self._decode = codec.decode
+        self._failed = failed
 
     def holds(self, binding: Sequence[Token]) -> bool:
         """Return whether the tokens can be taken together."""
         if self._function is None:
             return True
         decode = self._decode
-        return bool(self._function(*[decode(binding[index]) for index in self._order]))
+        try:
+            return bool(self._function(*[decode(binding[index]) for index in self.order]))
+        except Exception as error:
+            if not self._failed(error):
+                raise
+            return False
 
 
 class FilterSearch:
@@ -166,7 +183,7 @@ class JoinSearch:
     def __init__(
         self,
         bounds: Sequence[Bound],
-        condition: Condition,
+        condition: Condition | None,
         keys: Sequence[KeyFunction | None],
         codec: TokenCodec,
     ) -> None:
@@ -230,7 +247,7 @@ class JoinSearch:
         if only is None:
             self._joining = (arc, token, key)
             self._combinations = self._joined(arc, token, key)
-        elif only and self._condition.holds(only):
+        elif only and self._holds(only):
             self._found = only
         self._admit(arc, token, key)
 
@@ -262,6 +279,9 @@ class JoinSearch:
             self._combinations = None
         return found
 
+    def _holds(self, chosen: Sequence[Token]) -> bool:
+        return self._condition is None or self._condition.holds(chosen)
+
     def _is_turn_over(self) -> bool:
         self._choices += 1
         return self._choices % PAUSE_CHOICES == 0
@@ -292,7 +312,7 @@ class JoinSearch:
     ) -> Iterator[Binding]:
         """Yield every choice for the arcs from ``arc`` on, until a token chosen before has gone."""
         if arc == len(chosen):
-            if self._condition.holds(chosen):
+            if self._holds(chosen):
                 yield list(chosen)
             elif self._is_turn_over():
                 yield PAUSE
@@ -416,7 +436,7 @@ class DrawnSearch:
         self,
         inner: Search,
         bounds: Sequence[Bound],
-        condition: Condition,
+        condition: Condition | None,
         keys: Sequence[KeyFunction | None],
         codec: TokenCodec,
         chance: Chance,
@@ -452,7 +472,7 @@ class DrawnSearch:
         decode = self._codec.decode
         if len({key(decode(drawn[index])) for index, key in self._keys}) > 1:
             return False
-        return self._condition.holds(drawn)
+        return self._condition is None or self._condition.holds(drawn)
 
 
 WatchingSearch: TypeAlias = FilterSearch | JoinSearch | BatchSearch
@@ -463,7 +483,7 @@ Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch | DrawnSearch
 
 def search_for(
     bounds: Sequence[Bound],
-    call: FunctionCall | None,
+    condition: Condition | None,
     keys: Sequence[KeyFunction | None],
     codec: TokenCodec,
     mark: Callable[[], None],
@@ -471,17 +491,16 @@ def search_for(
 ) -> Search:
     """Return the search that fits a transition's arcs, condition and keys; it draws if there is a chance."""
     if chance is not None and not any(bound.arc.is_batch for bound in bounds):
-        inner = search_for(bounds, call, keys, codec, mark)
-        return DrawnSearch(inner, bounds, Condition(call, codec), keys, codec, chance)
-    if call is None and not keys:
+        inner = search_for(bounds, condition, keys, codec, mark)
+        return DrawnSearch(inner, bounds, condition, keys, codec, chance)
+    if condition is None and not keys:
         arc = bounds[0].arc
         return (
             SingleSearch(bounds[0]) if len(bounds) == 1 and not arc.is_batch else PlainSearch(bounds, codec)
         )
-    condition = Condition(call, codec)
-    if any(bound.arc.is_batch for bound in bounds):
+    if condition is not None and any(bound.arc.is_batch for bound in bounds):
         return BatchSearch(bounds, condition, codec, mark)
-    if len(bounds) == 1:
+    if condition is not None and len(bounds) == 1:
         return FilterSearch(condition)
     return JoinSearch(bounds, condition, keys, codec)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.in_flight import Encoded
 from gspc_trio.workflow.marking import AnyPlace, BagPlace, StockedPlace, StreamPort, WatchedPlace
-from gspc_trio.workflow.order import Encoded
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
 from gspc_trio.workflow.tokens import Plain, Token, TokenCodec
@@ -95,11 +95,11 @@ def load_net(running: RunningNet, state: Mapping[str, Plain]) -> None:
         running.transitions[name].mark()
 
 
-def held_tokens(activities: Iterable[Activity]) -> dict[str, int]:
-    """Return place -> number of its tokens that tasks have taken."""
+def held_tokens(taken: Iterable[tuple[RunningTransition, Binding]]) -> dict[str, int]:
+    """Return place -> number of its tokens that are taken."""
     held: dict[str, int] = {}
-    for activity in activities:
-        for token, arc in zip(activity.binding, activity.transition.description.inputs, strict=True):
+    for transition, binding in taken:
+        for token, arc in zip(binding, transition.description.inputs, strict=True):
             if arc.consumed:
                 held[arc.place] = held.get(arc.place, 0) + (len(token.value) if token.is_batch else 1)
     return held
@@ -153,6 +153,21 @@ def load_activities(
         binding = [_load_taken(item, codec) for item in taken]
         activities[task_id] = Activity(running.transitions[name], binding, task_state, _load_error(error))
     return activities
+
+
+def dump_aside(aside: Iterable[tuple[RunningTransition, Binding]], codec: TokenCodec) -> list[list[Plain]]:
+    """Return firings that have failed as plain data."""
+    return [
+        [transition.description.name, [_dump_taken(token, codec) for token in binding]]
+        for transition, binding in aside
+    ]
+
+
+def load_aside(
+    rows: Iterable[list[Plain]], running: RunningNet, codec: TokenCodec
+) -> list[tuple[RunningTransition, Binding]]:
+    """Return firings that have failed."""
+    return [(running.transitions[name], [_load_taken(item, codec) for item in taken]) for name, taken in rows]
 
 
 def dump_held(running: RunningNet, codec: TokenCodec) -> list[list[Plain]]:

@@ -1,10 +1,11 @@
-"""Structure of a net: distances to the end, what follows what, and loops that go on for ever."""
+"""What is known of a net before it runs: distances to the end, what follows what, what may go on for ever."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from gspc_trio.core.code import CodeEntry
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
@@ -183,11 +184,12 @@ class Endless:
     Args:
         net: the workflow; its ``inline_firings_max`` is what is allowed.
         running: the same, running.
+        names: of its transitions that :func:`could_fire_for_ever`.
     """
 
-    def __init__(self, net: Net, running: RunningNet) -> None:
+    def __init__(self, net: Net, running: RunningNet, names: Iterable[str]) -> None:
         self._net = net
-        self._suspects = {name: running.transitions[name] for name in sorted(could_fire_for_ever(net))}
+        self._suspects = {name: running.transitions[name] for name in sorted(names)}
         for suspect in self._suspects.values():
             suspect.is_suspect = True
         self._fired = 0
@@ -211,6 +213,52 @@ class Endless:
             often = {name: one.fired - self._half_way.get(name, 0) for name, one in self._suspects.items()}
             names = sorted((name for name in often if often[name]), key=lambda name: -often[name])
             raise EndlessLoop(names or [transition.description.name], most, self._net)
+
+
+class NetPlan:
+    """What is known of a net before it runs; all engines of one net share it.
+
+    Args:
+        net: the net.
+
+    Raises:
+        WorkflowError: it makes no sense.
+
+    Attributes:
+        net: see above.
+        code_table: code of its tasks, and behind it that of the nets of its activities.
+        code_ids: transition that makes tasks -> number of their code.
+        inside: transition whose firings are activities -> number of their first code, plan of their net.
+        distances: transition -> how near its tasks are to the end; see :func:`distances`.
+        levels: distances are below this number.
+        arguments: transition -> the input arcs whose tokens its code gets.
+        suspects: inline transitions that :func:`could_fire_for_ever`.
+    """
+
+    def __init__(self, net: Net) -> None:
+        net.check()
+        self.net = net
+        self.code_table: list[CodeEntry] = []
+        self.code_ids: dict[str, int] = {}
+        self.inside: dict[str, tuple[int, NetPlan]] = {}
+        for transition in net.transitions.values():
+            if not transition.is_inline and transition.subnet is None:
+                self.code_ids[transition.name] = len(self.code_table)
+                outputs = transition.code_outputs
+                self.code_table.append(CodeEntry(transition.run, transition.parameters, outputs))
+        for transition in net.transitions.values():
+            if transition.subnet is not None:
+                plan = NetPlan(transition.subnet.net)
+                self.inside[transition.name] = (len(self.code_table), plan)
+                self.code_table += plan.code_table
+        steps = max((plan.levels for _, plan in self.inside.values()), default=1)
+        self.distances = {name: number * steps for name, number in distances(net).items()}
+        self.levels: int = max(self.distances.values(), default=0) + steps
+        self.arguments = {
+            transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
+            for transition in net.transitions.values()
+        }
+        self.suspects = could_fire_for_ever(net)
 
 
 def find_cycle(parents: Mapping[str, tuple[str, ...]]) -> list[str]:

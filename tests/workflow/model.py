@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gspc_trio.core.task import TaskState
-from gspc_trio.workflow.arcs import InputArc, Take, each, forward, take
+from gspc_trio.workflow.arcs import InputArc, OutputArc, Place, Take, each, forward, take
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.in_flight import IN_FLIGHT
+from gspc_trio.workflow.net import Net, Subnet, Transition
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
 from gspc_trio.workflow.tokens import Token
@@ -195,3 +196,60 @@ def marking(engine: WorkflowEngine) -> dict[str, list[Any]]:
 
 
 __all__ = ["PLACES", "add_up", "bindings", "marking", "nets", "observe"]
+
+
+# Activities
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def activity_of(name: str, inner: Net, source: Place, target: Place) -> Transition:
+    """Return a transition whose firings take a token, and are activities of a net from ``in`` to ``out``."""
+    return Transition(
+        name,
+        None,
+        (InputArc("token", source.name),),
+        outputs=(("results", False),),
+        output_arcs=(OutputArc(target.name, 0),),
+        in_flight=IN_FLIGHT,
+        subnet=Subnet(inner, ("in",), ("out",), (None,)),
+    )
+
+
+def spread_net(name: str, width: int, depth: int = 1) -> Net:
+    """Return a net that doubles each of so many numbers from a token on, by tasks or further activities."""
+    net = Net(name)
+    begun, parts, out = net.place("in"), net.place("parts"), net.place("out", may_keep=True)
+    made = {"parts": each(parts)}
+    net.replace_place(begun, may_lack=True)
+    begun = net.places["in"]
+    net.transition(f"{name}.split", Spread(width), {"token": begun}, made, inline=True)
+    if depth == 1:
+        net.transition(f"{name}.double", double, {"number": parts}, out)
+    else:
+        deeper = f"{name}.spread"
+        net.transitions[deeper] = activity_of(deeper, spread_net(deeper, width, depth - 1), parts, out)
+    return net
+
+
+class Spread:
+    """What makes several numbers of one."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __call__(self, token: int) -> dict[str, list[int]]:
+        return {"parts": [token + number for number in range(self.width)]}
+
+
+@st.composite
+def nets_with_activities(draw: st.DrawFn) -> Net:
+    """A random net, between whose last place and a result activities run."""
+    net = draw(nets())
+    net.replace_place(PLACES[-1], may_keep=True)
+    inner = spread_net("spread", draw(st.integers(0, 2)), draw(st.integers(1, 2)))
+    last, out = net.places[PLACES[-1]], net.output("made")
+    net.transitions["spread"] = activity_of("spread", inner, last, out)
+    return net

@@ -10,6 +10,7 @@ from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.core.code import split_outputs
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Task
+from gspc_trio.workflow.activities import engine_of, loaded_engine
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 
@@ -17,12 +18,12 @@ CODEC: dict[str, Any] = {"dumps": pickle.dumps, "loads": pickle.loads}
 
 
 def engine_for(net: Net, **values: Iterable[Any]) -> WorkflowEngine:
-    return WorkflowEngine(net, values, **CODEC)
+    return engine_of(net, values, **CODEC)
 
 
 def reloaded(engine: WorkflowEngine) -> WorkflowEngine:
     """A new engine that was loaded from a dump which has been bytes in between."""
-    return WorkflowEngine.load(engine.net, pickle.loads(pickle.dumps(engine.dump())), **CODEC)
+    return loaded_engine(engine.net, pickle.loads(pickle.dumps(engine.dump())), **CODEC)
 
 
 def next_task(engine: Engine) -> TaskId | None:

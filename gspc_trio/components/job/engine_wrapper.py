@@ -74,6 +74,11 @@ class Engine(Protocol):
         """Extracted tasks that the workflow has dropped: to be cancelled, and taken off this list."""
         ...
 
+    @property
+    def failures(self) -> list[str]:
+        """Firings and activities that have failed, a text each: to be told, and taken off this list."""
+        ...
+
     def describe(self) -> NetStatus:
         """Return the net and how far it is; empty where there is none."""
         ...
@@ -94,6 +99,7 @@ class EngineWrapper:
         self.resolve: Callable[[Mapping[str, object]], None] = wrapped.resolve
         self.named: Set[str] = wrapped.named
         self.discarded: list[TaskId] = wrapped.discarded
+        self.failures: list[str] = wrapped.failures
 
     @property
     def has_more(self) -> bool:

@@ -81,6 +81,8 @@ class Step(Struct, frozen=True):
     turned: tuple[TaskId, ...] = ()
 
 
+_UNENDED = (TaskState.READY, TaskState.SUBMITTED)
+
 JournalRecord: TypeAlias = Snapshot | Outcomes | Step | Reusable | PortMoved
 
 
@@ -106,7 +108,8 @@ class JournaledEngine(EngineWrapper):
         super().__init__(engine)
         self.engine = engine
         self.keys = keys or TaskKeys({})
-        self._staged = {one.name for one in engine.net.transitions.values() if one.stage is not None}
+        transitions = list(engine.net.all_transitions)
+        self._staged = {one.name for one in transitions if one.stage is not None}
         self.extract: Callable[[TaskId], Task] = self._extract if self._staged else engine.extract
         self.injected = 0
         self._on_pull = on_pull
@@ -121,7 +124,7 @@ class JournaledEngine(EngineWrapper):
         self._begin()
         self.fail: Callable[[TaskId, TaskError], None] = engine.fail
         self.cancelled: Callable[[TaskId], None] = engine.cancelled
-        if any(one.in_flight is not None for one in engine.net.transitions.values()):
+        if any(one.in_flight is not None for one in transitions):
             self.fail, self.cancelled, self.restore = self._fail, self._cancelled, self._restore
 
     def _begin(self) -> None:
@@ -142,7 +145,7 @@ class JournaledEngine(EngineWrapper):
         task_id: TaskId | None
         while self._released:
             task_id = self._released.popleft()
-            if task_id in self.engine.activities:  # it was not dropped meanwhile
+            if self.engine.is_under_way(task_id):  # it was not dropped meanwhile
                 return task_id
         try:
             task_id = self.engine.next()
@@ -200,14 +203,14 @@ class JournaledEngine(EngineWrapper):
 
     def hold_back(self) -> None:
         """Hand out nothing that was under way before: another job server's workers may be at it still."""
-        self._awaited.update(self.engine.activities)
+        self._awaited.update(self.engine.under_way())
 
     def take_over(self, task_id: TaskId) -> Task | None:
         """Return a task that is held back, as extracted: its result has come. None if it is not held back."""
         if task_id not in self._held_back:
             return None
         del self._held_back[task_id]
-        return self.extract(task_id) if task_id in self.engine.activities else None
+        return self.extract(task_id) if self.engine.is_under_way(task_id) else None
 
     def release(self, still_out: Container[TaskId] = ()) -> None:
         """Hand out what is held back, but for those that may still come."""
@@ -226,24 +229,32 @@ class JournaledEngine(EngineWrapper):
 
     def _fail(self, task_id: TaskId, error: TaskError) -> None:
         """The extracted task has failed; see the engine."""
+        counts = self._is_out(task_id)
         self.engine.fail(task_id, error)
-        self._turn(task_id)
+        if counts:
+            self._note_turn(task_id)
 
     def _cancelled(self, task_id: TaskId) -> None:
         """The task was cancelled; see the engine."""
+        counts = self._is_out(task_id)
         self.engine.cancelled(task_id)
-        self._turn(task_id)
+        if counts:
+            self._note_turn(task_id)
 
     def _restore(self, task_id: TaskId) -> None:
         """Make a task ready again; see the engine."""
         ended = self.engine.state(task_id) is not TaskState.SUBMITTED
         self.engine.restore(task_id)
-        if ended:
-            self._turn(task_id)
+        if ended and self.engine.is_limited(task_id):
+            self._note_turn(task_id)
 
-    def _turn(self, task_id: TaskId) -> None:
-        if not self.engine.is_limited(task_id):
-            return
+    def _is_out(self, task_id: TaskId) -> bool:
+        """Return whether how a task ends counts, for it has not been dropped or cancelled with others."""
+        engine = self.engine
+        is_out = engine.is_under_way(task_id) and engine.state(task_id) in _UNENDED
+        return is_out and engine.is_limited(task_id)
+
+    def _note_turn(self, task_id: TaskId) -> None:
         if self._injected or self._pulled or self._exhausted or self.engine.inline_fired > self._fired_before:
             self._close_step()
         self._turned.append(task_id)
@@ -298,6 +309,7 @@ class Replay:
         elif type(record) is not Reusable:
             assert type(record) is Snapshot
             self._engine = self._load(record.state)
+            self._engine.keep_going()  # a step that tells of a failure is one of a job that has gone on
             self._outcomes.clear()
 
     def finish(self) -> WorkflowEngine:
@@ -309,9 +321,9 @@ class Replay:
         engine = self.engine
         while self._outcomes:
             self._inject(*self._outcomes.popleft())
-        for task_id, activity in sorted(engine.activities.items()):
-            if activity.state is not TaskState.READY:
-                engine.restore(task_id)
+        engine.keep_going(False)
+        engine.failures.clear()
+        engine.restore_all()
         engine.ports.free_all()
         return engine
 
@@ -365,7 +377,7 @@ class Replay:
                     continue
                 break
             engine.extract(task_id)
-            if engine.last_task_id > before:
+            if task_id > before:
                 if not wanted:
                     raise _diverged(f"task {task_id} was not ready then")
                 wanted -= 1

@@ -147,10 +147,10 @@ class JobEnded(Struct, frozen=True):
 
 
 class TaskFailure(Struct, frozen=True):
-    """A task that failed for good.
+    """A task that failed for good, or a firing or an activity that did.
 
     Attributes:
-        task_id: its id, counted from 1 in its job.
+        task_id: its id, counted from 1 in its job; 0: it is no task, and the error's message says all.
         name: of its transition or function.
         outcome: how its last attempt ended; the number of the attempt counts those that began.
         resource_id: where it ran, or "".
@@ -433,6 +433,8 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             if len(self.failures) < FAILURES_KEPT_MAX:
                 shown = replace(done.outcome, attempt=done.tries)
                 self.failures.append(TaskFailure(done.task_id, done.name, shown, done.resource_id))
+            if self.engine.failures:
+                self._note_failures()
             if not self.keep_going:
                 self._end_as(JobEnded("failed", "a task failed"))
         return [
@@ -477,9 +479,20 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             self._end_as(JobEnded("failed", str(error)))
         if engine.discarded:
             tasks = self._drop(engine, tasks)
+        if engine.failures:
+            self._note_failures()
         if engine.is_stopped and self.may_end(True):
             self._end_as(JobEnded("finished"))
         return tuple(tasks)
+
+    def _note_failures(self) -> None:
+        """Take down what has failed in the engine and is no task."""
+        known = {failure.outcome.error for failure in self.failures if not failure.task_id}
+        for message in self.engine.failures[:FAILURES_KEPT_MAX]:
+            error = TaskError("failed", message)
+            if error not in known and len(self.failures) < FAILURES_KEPT_MAX:
+                self.failures.append(TaskFailure(0, "", Outcome(0, 0, Reason.FAILED, error=error), ""))
+        self.engine.failures.clear()
 
     def _drop(self, engine: Engine, tasks: list[Task]) -> list[Task]:
         """Have tasks cancelled that the workflow has dropped; return the new ones that it has not."""

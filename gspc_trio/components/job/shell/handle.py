@@ -458,10 +458,9 @@ class Job:
         """Say in a few lines why the job did not finish."""
         if not result.failures:
             return f"job {self.job_id} ({self.machine.name}) {result.state}: {result.detail}"
-        lines = [
-            f"job {self.job_id} ({self.machine.name}) failed: "
-            f"{result.tasks.get('failed', 0)} of its tasks failed"
-        ]
+        tasks = result.tasks.get("failed", 0)
+        what = f"{tasks} of its tasks failed" if tasks else "not all of its transitions could fire"
+        lines = [f"job {self.job_id} ({self.machine.name}) failed: {what}"]
         lines += describe_failures(result.failures, self.host_of)
         return "\n".join(lines)
 
@@ -520,6 +519,8 @@ def describe_failures(failures: Iterable[TaskFailure], host_of: Callable[[str], 
 def describe_failure(failure: TaskFailure, host: str) -> str:
     """Return a failed task's story for people: who, where, traceback, what it printed."""
     error, outcome = failure.outcome.error, failure.outcome
+    if not failure.task_id and error is not None:
+        return error.message
     where = f" on {failure.resource_id}" if failure.resource_id else ""
     where += f" ({host})" if host else ""
     lines = [f"task {failure.task_id} ({failure.name}), attempt {outcome.attempt}{where}:"]

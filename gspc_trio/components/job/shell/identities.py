@@ -41,8 +41,8 @@ def identities_of(net: Net) -> dict[str, bytes]:
     the code cannot be told from others.
     """
     found, files = {}, FileIdentities("", "auto")
-    for transition in net.transitions.values():
-        if transition.is_inline:
+    for transition in net.all_transitions:
+        if transition.is_inline or transition.subnet is not None:
             continue
         try:
             digest = blake2b(_identity_of(transition, files), digest_size=IDENTITY_BYTES)

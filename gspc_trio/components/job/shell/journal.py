@@ -54,6 +54,7 @@ from gspc_trio.iml.errors import ImlError
 from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.protocol.values import dumps, is_reference, join, loads
 from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
+from gspc_trio.workflow.activities import engine_of, loaded_engine
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.tokens import Plain
@@ -189,11 +190,11 @@ class Journal:
             self._has_results = has_results(records)
 
             def load(state: dict[str, Plain]) -> WorkflowEngine:
-                return WorkflowEngine.load(net, state, dumps=dumps, loads=loads, join=join)
+                return loaded_engine(net, state, dumps=dumps, loads=loads, join=join)
 
             engine = await self._disk.compute(replay, records, load)
         else:
-            engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
+            engine = engine_of(net, values, dumps=dumps, loads=loads, join=join)
         return await self._begin(engine)
 
     async def compare(self, net: Net, values: Mapping[str, Iterable[object]]) -> Reuse:
@@ -205,7 +206,7 @@ class Journal:
             WorkflowError: the values do not fit, or a condition or an inline transition raised.
         """
         number, records = self.about.version_number, self._records
-        engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
+        engine = engine_of(net, values, dumps=dumps, loads=loads, join=join)
 
         def look() -> Reuse:
             files = [*read_earlier(self._disk, number), records]

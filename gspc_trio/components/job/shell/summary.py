@@ -83,7 +83,7 @@ def _failed(failure: TaskFailure, job: Job) -> FailedTask:
         outcome.attempt,
         failure.resource_id,
         job.host_of(failure.resource_id),
-        f"{error.kind}: {error.message}"[:most] if error is not None else "",
+        (f"{error.kind}: " * bool(failure.task_id) + error.message)[:most] if error is not None else "",
         error.traceback[-most:] if error is not None else "",
         stdout,
         stderr,

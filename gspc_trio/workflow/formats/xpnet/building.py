@@ -72,6 +72,13 @@ class Building:
         self.sinks: dict[str, TypedPlace] = {}
         self._shared: list[tuple[str, Problem]] = []
 
+    def inside(self, name: str) -> Building:
+        """Return what builds the net of an activity; what is wrong with it is noted here."""
+        inner = Building(name)
+        inner.problems = self.problems
+        inner.made.groups, inner.made.notes = self.made.groups, self.made.notes
+        return inner
+
     def check_sinks(self) -> None:
         """See that each expression that shares a value names a place that takes it in the end."""
         for name, problem in self._shared:
@@ -102,7 +109,7 @@ class Building:
     def add_place(self, place: Place, path: tuple[str, ...]) -> str:
         """Add a place of a net that is inside these subnets; return the name that it gets."""
         name = place.name
-        while name in self.net.places:
+        while ("place", name) in self.made.groups or name in self.net.places:
             name += "'"
         self.made.groups["place", name] = path
         self.net.places[name] = structs.replace(place, name=name)
@@ -111,7 +118,7 @@ class Building:
     def add_transition(self, transition: Transition, path: tuple[str, ...]) -> None:
         """Add a transition of a net that is inside these subnets."""
         name = transition.name
-        while name in self.net.transitions:
+        while ("transition", name) in self.made.groups:
             name += "'"
         self.made.groups["transition", name] = path
         self.net.transitions[name] = structs.replace(transition, name=name)

@@ -12,6 +12,7 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import TypeAlias
 
+from gspc_trio.workflow.calls import SaysAll
 from gspc_trio.workflow.formats.xpnet.grammar import parse_expression
 from gspc_trio.workflow.formats.xpnet.inference import Inference, infer, infer_condition, refusal, takes
 from gspc_trio.workflow.formats.xpnet.notation import show_short
@@ -54,7 +55,7 @@ ResultsFunction: TypeAlias = Callable[..., tuple[XpnetValue, ...]]
 ConditionFunction: TypeAlias = Callable[..., bool]
 
 
-class ExpressionError(Exception):
+class ExpressionError(SaysAll):
     """An expression has no value for what it was given; the message says where, why, and for which values.
 
     Attributes:

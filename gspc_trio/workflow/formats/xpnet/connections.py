@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.workflow.arcs import InputArc, OutputArc
+from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.formats.format import Problem
 from gspc_trio.workflow.formats.xpnet.description import Connection, NetPlace, NetTransition, Port
 from gspc_trio.workflow.formats.xpnet.scopes import Structures
-from gspc_trio.workflow.formats.xpnet.types import LIST, SET, ULONG, ValueType, difference, fits
+from gspc_trio.workflow.formats.xpnet.types import ANY, LIST, SET, ULONG, ValueType, difference, fits
+from gspc_trio.workflow.formats.xpnet.values import BadXpnetValue, XpnetValue, is_of, type_of
 from gspc_trio.workflow.formats.xpnet.vocabulary import Spot
+from gspc_trio.workflow.net import Transition
 
 COUNT = "number-of-tokens"
 
@@ -172,3 +176,99 @@ def unknown_name(spot: Spot, what: str, name: str, known: Iterable[str], where: 
     known = list(known)
     there = ", ".join(known) or "none"
     return spot.problem(f"{where} has no {what} {name!r}{did_you_mean(name, known)}; there are: {there}")
+
+
+class OutputPort(Struct, frozen=True):
+    """One output of a transition.
+
+    Attributes:
+        name: of the port.
+        position: of its value among the results.
+        elements: of a list that falls apart, the type that its elements must have; None: it does not.
+    """
+
+    name: str
+    position: int
+    elements: ValueType | None = None
+
+
+def outputs_of(
+    connections: Sequence[Connection], names: Sequence[str], places: Mapping[str, TypedPlace]
+) -> tuple[tuple[OutputPort, ...], tuple[OutputArc, ...]]:
+    """Return the outputs for some results, and their arcs; a list that falls apart has its own."""
+    outputs = [OutputPort(name, position) for position, name in enumerate(names)]
+    arcs = []
+    for connection in connections:
+        if connection.port not in names:
+            continue
+        place = places[connection.place]
+        is_many = connection.kind == "out-many"
+        elements = (place.type or ANY) if is_many else None
+        output = OutputPort(connection.port, names.index(connection.port), elements)
+        if output not in outputs:
+            outputs.append(output)
+        arcs.append(OutputArc(place.name, outputs.index(output)))
+    return tuple(outputs), tuple(arcs)
+
+
+def direct(
+    name: str,
+    arcs: tuple[InputArc, ...],
+    function: Callable[..., Sequence[object]],
+    outputs: tuple[OutputPort, ...],
+    output_arcs: tuple[OutputArc, ...],
+    *,
+    condition: FunctionCall | None = None,
+    priority: int = 0,
+    ends_groups: int = -1,
+) -> Transition:
+    """Return a transition that the engine fires itself; its function returns the results."""
+    if any(output.elements is not None for output in outputs):
+        function = _split(function, outputs)
+    return Transition(
+        name=name,
+        run=function,
+        inputs=arcs,
+        outputs=tuple((output.name, output.elements is not None) for output in outputs),
+        output_arcs=output_arcs,
+        condition=condition,
+        priority=priority,
+        inline_call=FunctionCall(function, tuple(range(len(arcs)))),
+        is_inline=True,
+        is_direct=True,
+        ends_groups=ends_groups,
+    )
+
+
+def _split(
+    function: Callable[..., Sequence[object]], outputs: Sequence[OutputPort]
+) -> Callable[..., Sequence[object]]:
+    """Return what returns the value of each output, lists checked for their elements."""
+
+    def call(*values: object) -> list[object]:
+        found = function(*values)
+        return [
+            found[one.position] if one.elements is None else elements(found[one.position], one.elements)
+            for one in outputs
+        ]
+
+    return call
+
+
+def elements(values: XpnetValue, kind: ValueType) -> XpnetValue:
+    """Return a list whose elements are to be tokens of a type.
+
+    Raises:
+        BadXpnetValue: one is of another type.
+    """
+    for number, value in enumerate(values, 1):
+        if not is_of(value, kind):
+            there = type_of(value)
+            raise BadXpnetValue(f"element {number} of the list is of type {there}, and {kind} is needed")
+    return values
+
+
+def ending_groups(connections: TransitionConnections, results: Sequence[str]) -> int:
+    """Return which of the results names groups of tasks that end; -1 if none does."""
+    named = [one.port for one in connections.eureka if one.port in results]
+    return results.index(named[0]) if named else -1

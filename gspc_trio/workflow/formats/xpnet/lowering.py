@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Requirement, Shape, TaskOptions
 from gspc_trio.workflow.arcs import ANSWERS, InputArc, OutputArc, Place
@@ -18,6 +18,10 @@ from gspc_trio.workflow.formats.xpnet.connections import (
     TransitionConnections,
     TypedPlace,
     connections_of,
+    direct,
+    elements,
+    ending_groups,
+    outputs_of,
     port_types,
     unknown_name,
 )
@@ -40,9 +44,9 @@ from gspc_trio.workflow.formats.xpnet.places import (
     place_missing,
 )
 from gspc_trio.workflow.formats.xpnet.scopes import Structures
-from gspc_trio.workflow.formats.xpnet.types import ANY, ValueType
-from gspc_trio.workflow.formats.xpnet.values import BadXpnetValue, XpnetValue, is_of, type_of
-from gspc_trio.workflow.net import Transition
+from gspc_trio.workflow.formats.xpnet.types import ValueType
+from gspc_trio.workflow.in_flight import IN_FLIGHT
+from gspc_trio.workflow.net import Subnet, Transition
 
 Path = tuple[str, ...]
 """Names of the subnets around something, the outermost first."""
@@ -164,9 +168,8 @@ class Lowering:
         places: Mapping[str, TypedPlace],
         path: Path,
     ) -> None:
-        """Unfold a net in place of a transition, between one for all inputs and one for all outputs."""
-        function = transition.function
-        body = function.body
+        """Add a net in place of a transition, unfolded or as one of activities."""
+        body = transition.function.body
         assert isinstance(body, NetBody)
         if transition.place_maps and transition.priority is not None:
             self.report(
@@ -174,57 +177,106 @@ class Lowering:
                     "a <place-map> needs a net that is unfolded, and a priority forbids that: remove one"
                 )
             )
-        if (not transition.inline and not transition.place_maps) or transition.priority is not None:
-            self.building.note(
-                transition.spot.problem(
-                    f"the net of transition {transition.name!r} is unfolded: all its firings share its places"
+        path = (*path, transition.name)
+        is_unfolded = transition.place_maps or (transition.inline and transition.priority is None)
+        if not is_unfolded:
+            self._activity(transition, body, connections, places, path)
+            return
+        for one in connections.responses:
+            self.report(
+                one.spot.problem(
+                    "the net of this transition is unfolded, and nobody answers for all of it: connect the "
+                    "response of a transition in it"
                 )
             )
         mapped = self._mapped(transition, body, places)
-        path = (*path, transition.name)
         inner = add_places(self.building, body, path, mapped, {})
-        ports = {
-            direction: self._inner_places(function, direction, connections.types, inner)
-            for direction in ("in", "out")
-        }
-        name = ".".join(path)
+        self._unfolded(transition, connections, places, inner, path)
+        self._transitions(body, inner, path)
+
+    def _unfolded(
+        self,
+        transition: NetTransition,
+        connections: TransitionConnections,
+        places: Mapping[str, TypedPlace],
+        inner: Mapping[str, TypedPlace],
+        path: Path,
+    ) -> None:
+        """Add a transition for all inputs of a net, and one for all its outputs."""
+        name, function = ".".join(path), transition.function
+        taken = self._inner_places(function, "in", connections.types, inner)
+        given = self._inner_places(function, "out", connections.types, inner)
         if self._can_fire(transition, connections, is_net=True):
             arcs = self._arcs(connections, places)
-            taken = [
-                OutputArc(ports["in"][arc.name], -1, index)
-                for index, arc in enumerate(arcs)
-                if arc.name in ports["in"]
-            ]
-            condition = self._condition(transition, connections, arcs)
             taking = Transition(
                 name=f"{name} (in)",
                 run=None,
                 inputs=arcs,
-                output_arcs=tuple(taken),
-                condition=condition,
-                priority=transition.priority or 0,
+                output_arcs=tuple(
+                    OutputArc(taken[arc.name], -1, index)
+                    for index, arc in enumerate(arcs)
+                    if arc.name in taken
+                ),
+                condition=self._condition(transition, connections, arcs),
                 is_inline=True,
             )
             self.building.add_transition(taking, path)
-        used = [one for one in connections.outputs if one.port in ports["out"]]
+        used = [one for one in connections.outputs if one.port in given]
         if used:
-            names = list(
-                dict.fromkeys(one.port for one in (*used, *connections.eureka, *connections.responses))
-            )
-            arcs = tuple(InputArc(port, ports["out"][port]) for port in names if port in ports["out"])
-            outputs, output_arcs = _outputs(used, names, places)
-            self.building.add_transition(
-                _direct(
-                    f"{name} (out)",
-                    arcs,
-                    _same,
-                    outputs,
-                    output_arcs,
-                    ends_groups=_eureka(connections, names),
-                ),
-                path,
-            )
-        self._transitions(body, inner, path)
+            names = list(dict.fromkeys(one.port for one in (*used, *connections.eureka)))
+            arcs = tuple(InputArc(port, given[port]) for port in names if port in given)
+            outputs, output_arcs = outputs_of(used, names, places)
+            ends_groups = ending_groups(connections, names)
+            giving = direct(f"{name} (out)", arcs, _same, outputs, output_arcs, ends_groups=ends_groups)
+            self.building.add_transition(giving, path)
+
+    def _activity(
+        self,
+        transition: NetTransition,
+        body: NetBody,
+        connections: TransitionConnections,
+        places: Mapping[str, TypedPlace],
+        path: Path,
+    ) -> None:
+        """Add a transition each firing of which is an activity: the net runs with places of its own."""
+        name = ".".join(path)
+        building = self.building.inside(name)
+        inside = Lowering(building, self.languages)
+        inner = add_places(building, body, path, {}, {})
+        taken = self._inner_places(transition.function, "in", connections.types, inner)
+        given = self._inner_places(transition.function, "out", connections.types, inner)
+        inside._transitions(body, inner, path)
+        building.check_sinks()
+        arcs = self._arcs(connections, places)
+        condition = self._condition(transition, connections, arcs)
+        used = [one for one in connections.outputs if one.port in given]
+        others = [one.port for one in (*connections.eureka, *connections.responses) if one.port in given]
+        names = list(dict.fromkeys([*(one.port for one in used), *others]))
+        outputs, output_arcs = outputs_of(used, names, places)
+        subnet = Subnet(
+            building.net,
+            tuple(taken.get(arc.name, "") for arc in arcs),
+            tuple(given[one.name] for one in outputs),
+            tuple(None if one.elements is None else partial(elements, kind=one.elements) for one in outputs),
+            self._answers(connections, arcs, names),
+        )
+        if not self._can_fire(transition, connections):
+            return
+        self.building.add_transition(
+            Transition(
+                name=name,
+                run=None,
+                inputs=arcs,
+                outputs=tuple((one.name, one.elements is not None) for one in outputs),
+                output_arcs=output_arcs,
+                condition=condition,
+                priority=transition.priority or 0,
+                in_flight=IN_FLIGHT,
+                ends_groups=ending_groups(connections, names),
+                subnet=subnet,
+            ),
+            path[:-1],
+        )
 
     def _mapped(
         self, transition: NetTransition, body: NetBody, places: Mapping[str, TypedPlace]
@@ -329,10 +381,10 @@ class Lowering:
         results_of = self.building.compiled(body, partial(compile_results, inputs=inputs, results=results))
         if results_of is None or not self._can_fire(transition, connections):
             return
-        outputs, output_arcs = _outputs(connections.outputs, list(results), places)
+        outputs, output_arcs = outputs_of(connections.outputs, list(results), places)
         output_arcs += self._responses(connections, arcs, list(results))
         self.building.add_transition(
-            _direct(
+            direct(
                 ".".join((*path, transition.name)),
                 arcs,
                 results_of,
@@ -340,7 +392,7 @@ class Lowering:
                 output_arcs,
                 condition=condition,
                 priority=transition.priority or 0,
-                ends_groups=_eureka(connections, list(results)),
+                ends_groups=ending_groups(connections, list(results)),
             ),
             path,
         )
@@ -350,6 +402,16 @@ class Lowering:
     ) -> tuple[OutputArc, ...]:
         """Return the arcs that answer who has asked with a token: that token goes first, then the answer."""
         made: list[OutputArc] = []
+        for arc, output in self._answers(connections, arcs, names):
+            made += (OutputArc(ANSWERS, -1, arc), OutputArc(ANSWERS, output))
+            self.building.net.places.setdefault(ANSWERS, Place(ANSWERS, may_keep=True))
+        return tuple(made)
+
+    def _answers(
+        self, connections: TransitionConnections, arcs: Sequence[InputArc], names: Sequence[str]
+    ) -> tuple[tuple[int, int], ...]:
+        """Return for each response the input that asks, and which of the results answers it."""
+        made = []
         inputs = [arc.name for arc in arcs]
         for one in connections.responses:
             if one.place not in inputs or one.port not in names:
@@ -361,8 +423,7 @@ class Lowering:
                 )
                 continue
             index = inputs.index(one.place)
-            made += (OutputArc(ANSWERS, -1, index), OutputArc(ANSWERS, names.index(one.port)))
-            self.building.net.places.setdefault(ANSWERS, Place(ANSWERS, may_keep=True))
+            made.append((index, names.index(one.port)))
             self.building.made.answers[arcs[index].place] = connections.types[one.port]
         return tuple(made)
 
@@ -383,7 +444,7 @@ class Lowering:
                 one.port for one in (*connections.outputs, *connections.eureka, *connections.responses)
             )
         )
-        outputs, output_arcs = _outputs(connections.outputs, names, places)
+        outputs, output_arcs = outputs_of(connections.outputs, names, places)
         output_arcs += self._responses(connections, arcs, names)
         making = ModuleMaking(
             module,
@@ -411,7 +472,7 @@ class Lowering:
                 shape=_shape(transition, module),
                 options=_options(transition.function),
                 group=group,
-                ends_groups=_eureka(connections, names),
+                ends_groups=ending_groups(connections, names),
             ),
             path,
         )
@@ -456,12 +517,6 @@ def _input_types(
     return {name: connections.types[name] for name in names if name in connections.types}
 
 
-def _eureka(connections: TransitionConnections, results: Sequence[str]) -> int:
-    """Return which of the results names groups of tasks that end; -1 if none does."""
-    named = [one.port for one in connections.eureka if one.port in results]
-    return results.index(named[0]) if named else -1
-
-
 def _in_a_net(name: str, main: Defun) -> Defun:
     """Return a function with a net whose only transition is a function that is none itself."""
     spot = main.spot
@@ -480,95 +535,5 @@ def _in_a_net(name: str, main: Defun) -> Defun:
     return Defun(main.name, ports, body, (), (), main.structs, (), (), main.properties, main.types, spot)
 
 
-class OutputPort(Struct, frozen=True):
-    """One output of a transition.
-
-    Attributes:
-        name: of the port.
-        position: of its value among the results.
-        elements: of a list that falls apart, the type that its elements must have; None: it does not.
-    """
-
-    name: str
-    position: int
-    elements: ValueType | None = None
-
-
-def _outputs(
-    connections: Sequence[Connection], names: Sequence[str], places: Mapping[str, TypedPlace]
-) -> tuple[tuple[OutputPort, ...], tuple[OutputArc, ...]]:
-    """Return the outputs for some results, and their arcs; a list that falls apart has its own."""
-    outputs = [OutputPort(name, position) for position, name in enumerate(names)]
-    arcs = []
-    for connection in connections:
-        if connection.port not in names:
-            continue
-        place = places[connection.place]
-        is_many = connection.kind == "out-many"
-        elements = (place.type or ANY) if is_many else None
-        output = OutputPort(connection.port, names.index(connection.port), elements)
-        if output not in outputs:
-            outputs.append(output)
-        arcs.append(OutputArc(place.name, outputs.index(output)))
-    return tuple(outputs), tuple(arcs)
-
-
-def _direct(
-    name: str,
-    arcs: tuple[InputArc, ...],
-    function: Callable[..., Sequence[object]],
-    outputs: tuple[OutputPort, ...],
-    output_arcs: tuple[OutputArc, ...],
-    *,
-    condition: FunctionCall | None = None,
-    priority: int = 0,
-    ends_groups: int = -1,
-) -> Transition:
-    """Return a transition that the engine fires itself; its function returns the results."""
-    if any(output.elements is not None for output in outputs):
-        function = _split(function, outputs)
-    return Transition(
-        name=name,
-        run=function,
-        inputs=arcs,
-        outputs=tuple((output.name, output.elements is not None) for output in outputs),
-        output_arcs=output_arcs,
-        condition=condition,
-        priority=priority,
-        inline_call=FunctionCall(function, tuple(range(len(arcs)))),
-        is_inline=True,
-        is_direct=True,
-        ends_groups=ends_groups,
-    )
-
-
 def _same(*values: object) -> Sequence[object]:
-    return values
-
-
-def _split(
-    function: Callable[..., Sequence[object]], outputs: Sequence[OutputPort]
-) -> Callable[..., Sequence[object]]:
-    """Return what returns the value of each output, lists checked for their elements."""
-
-    def call(*values: object) -> list[object]:
-        found = function(*values)
-        return [
-            found[one.position] if one.elements is None else elements(found[one.position], one.elements)
-            for one in outputs
-        ]
-
-    return call
-
-
-def elements(values: XpnetValue, kind: ValueType) -> XpnetValue:
-    """Return a list whose elements are to be tokens of a type.
-
-    Raises:
-        BadXpnetValue: one is of another type.
-    """
-    for number, value in enumerate(values, 1):
-        if not is_of(value, kind):
-            there = type_of(value)
-            raise BadXpnetValue(f"element {number} of the list is of type {there}, and {kind} is needed")
     return values

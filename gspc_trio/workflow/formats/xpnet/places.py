@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from gspc_trio.workflow.arcs import Place
+from gspc_trio.workflow.calls import SaysAll
 from gspc_trio.workflow.formats.format import Problem
 from gspc_trio.workflow.formats.xpnet.building import Building
 from gspc_trio.workflow.formats.xpnet.connections import TypedPlace, port_types, unknown_name
@@ -21,7 +22,7 @@ CHAR_LAST = "\xff"
 """The last char that a generator makes."""
 
 
-class Exhausted(Exception):
+class Exhausted(SaysAll):
     """A generator has made all values of its type."""
 
 

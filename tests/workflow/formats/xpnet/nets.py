@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.activities import engine_of
 from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, ReadOptions, Source
 from gspc_trio.workflow.formats.xpnet.files import XpnetFormat
 
@@ -31,7 +31,7 @@ def outputs(text: str, *settings: str, files: Mapping[str, str] | None = None) -
     """Output port -> values as xpnet writes them, after all that is inline has fired."""
     foreign = read(text, files)
     workflow = foreign.workflow(settings)
-    engine = WorkflowEngine(workflow.net, workflow.values, dumps=pickle.dumps, loads=pickle.loads)
+    engine = engine_of(workflow.net, workflow.values, dumps=pickle.dumps, loads=pickle.loads)
     while engine.next() is not None or engine.has_more:
         pass
     engine.check()
