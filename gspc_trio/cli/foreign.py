@@ -217,7 +217,7 @@ async def check(
 ) -> int:
     """Check a workflow file, and start nothing: print all that is wrong with it.
 
-    The exit status is 1 if something is.
+    The exit status is 1 if something is, or if a condition or a function fails in a marking.
 
     Parameters
     ----------
@@ -291,10 +291,12 @@ def checked(
         problem = Problem(str(path), 0, 0, str(error).removeprefix(f"{path}: "))
         return {**told, "problems": [to_plain(problem)]}, [], [str(problem)]
     hidden = frozenset[str]() if foreign is None else foreign.hidden
-    places = net.places.keys() - hidden
-    told |= {"net": net.name, "places": len(places), "transitions": len(net.transitions)}
+    transitions = list(net.all_transitions)
+    nets = [net, *(one.subnet.net for one in transitions if one.subnet is not None)]
+    places = {name for one in nets for name in one.places} - hidden
+    told |= {"net": net.name, "places": len(places), "transitions": len(transitions)}
     told |= {"problems": [], "notes": [] if foreign is None else [to_plain(note) for note in foreign.notes]}
-    numbers = counted("place", places), counted("transition", net.transitions)
+    numbers = counted("place", places), counted("transition", transitions)
     lines = [f"{path}: a net with {' and '.join(numbers)}"]
     lines += [] if foreign is None else map(str, foreign.notes)
     wanting = wanting_ports(net)
@@ -305,6 +307,8 @@ def checked(
         found = _explored(net, markings_max, hidden, foreign is None)
         told["states"] = to_plain(found)
         lines += describe_states(found)
+        failures = [f"fails: {failure}" for failure in found.failures]
+        return told, lines, failures
     return told, lines, []
 
 
@@ -364,4 +368,4 @@ def describe_states(found: States) -> list[str]:
         shown = ", ".join(map(repr, found.never[:NAMES_SHOWN_MAX]))
         more = f" and {len(found.never) - NAMES_SHOWN_MAX} more" if len(found.never) > NAMES_SHOWN_MAX else ""
         lines.append(f"{'never fire' if found.complete else 'not fired yet'}: {shown}{more}")
-    return lines + [f"fails: {failure}" for failure in found.failures]
+    return lines

@@ -9,13 +9,14 @@ from __future__ import annotations
 import pickle
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.core.code import split_outputs
 from gspc_trio.workflow.arcs import OutputArc, WorkflowError
+from gspc_trio.workflow.calls import SaysAll
 from gspc_trio.workflow.net import Net, Transition
 from gspc_trio.workflow.tokens import Value
 
@@ -35,10 +36,11 @@ class States(Struct, frozen=True):
         complete: whether these are all.
         most_on_place: name of a place -> the most tokens that it ever has.
         most_tokens: the most tokens there are at a time, altogether.
-        deadlocks: how many of the markings let no transition fire.
+        deadlocks: how many of the markings let no transition fire, nor fail.
         deadlock_examples: some of them: place -> number of tokens.
         never: transitions that never fire, as far as was looked.
-        failures: some errors of conditions and functions; what failed leads nowhere.
+        failures: some errors of conditions and functions, each with the first marking in which it comes; what
+            failed leads nowhere.
     """
 
     markings: int
@@ -64,6 +66,11 @@ def explore(net: Net, markings_max: int, hidden: Collection[str] = ()) -> States
         WorkflowError: a transition is a task.
     """
     for transition in net.transitions.values():
+        if transition.subnet is not None:
+            raise WorkflowError(
+                f"each firing of transition {transition.name!r} is an activity, with a net of its own: only "
+                "nets without such can be explored; inline unfolds it"
+            )
         if not transition.is_inline:
             raise WorkflowError(
                 f"transition {transition.name!r} runs tasks, and nobody knows what they return: only nets "
@@ -314,7 +321,8 @@ class _Exploration:
             if place.counts
         ]
         self.transitions = sorted(net.transitions.values(), key=lambda one: -one.priority)
-        self.failures: dict[str, None] = {}
+        self.failures: dict[str, tuple[Tokens, ...]] = {}
+        self._failed = False
         self._known: dict[tuple[str, Choice], _Firing] = {}
 
     def explore(self, markings_max: int) -> States:
@@ -327,7 +335,7 @@ class _Exploration:
         edges, complete = 0, True
         dead: list[tuple[Tokens, ...]] = []
         for marking in order:  # it grows
-            is_dead = True
+            is_dead, self._failed = True, False
             for name, following in self._firings(marking):
                 is_dead = False
                 edges += 1
@@ -338,7 +346,7 @@ class _Exploration:
                     else:
                         seen.add(following)
                         order.append(following)
-            if is_dead:
+            if is_dead and not self._failed:
                 dead.append(marking)
         counts = [{name: len(marking[at]) for name, at in self.places.items()} for marking in order]
         told = [{name: n for name, n in one.items() if name not in self.hidden} for one in counts]
@@ -351,8 +359,13 @@ class _Exploration:
             deadlocks=len(dead),
             deadlock_examples=tuple(map(self._told, dead[:EXAMPLES_MAX])),
             never=tuple(unfired),
-            failures=tuple(self.failures)[:EXAMPLES_MAX],
+            failures=tuple(map(self._story, islice(self.failures.items(), EXAMPLES_MAX))),
         )
+
+    def _story(self, failure: tuple[str, tuple[Tokens, ...]]) -> str:
+        what, marking = failure
+        there = ", ".join(f"{name!r}: {count}" for name, count in self._told(marking).items())
+        return f"{what}\n  in the marking {there or 'without tokens'}"
 
     def _told(self, marking: tuple[Tokens, ...]) -> dict[str, int]:
         return {
@@ -371,6 +384,9 @@ class _Exploration:
                 return
             for choice in self._choices(transition, marking, 0, {}):
                 firing = self._firing(transition, choice)
+                if firing.failure:
+                    self.failures.setdefault(firing.failure, marking)
+                    self._failed = True
                 if firing.holds:
                     found = transition.priority
                     yield transition.name, self._following(transition, marking, choice, firing)
@@ -421,9 +437,8 @@ class _Exploration:
             try:
                 found = self._computed(transition, choice)
             except Exception as error:
-                what = f"transition {transition.name!r}: {type(error).__name__}: {error}"
-                self.failures[what] = None
-                found = _Firing(False, failure=what)
+                kind = "" if isinstance(error, SaysAll) else f"{type(error).__name__}: "
+                found = _Firing(False, failure=f"transition {transition.name!r}: {kind}{error}")
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._known[key] = found

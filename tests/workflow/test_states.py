@@ -148,8 +148,11 @@ def test_what_fails_is_told() -> None:
     net = Net("n")
     net.transition("divide", lambda n: 1 // n, [net.place("p", [0, 1])], net.output("out"), inline=True)
     found = explore(net, 1000)
-    assert found.failures == ("transition 'divide': ZeroDivisionError: integer division or modulo by zero",)
-    assert (found.markings, found.complete) == (2, False)
+    assert [failure.splitlines()[0] for failure in found.failures] == [
+        "transition 'divide': ZeroDivisionError: integer division or modulo by zero"
+    ]
+    assert found.failures[0].splitlines()[1].startswith("  in the marking '")
+    assert (found.markings, found.deadlocks, found.complete) == (2, 0, False)
 
 
 def test_tasks_cannot_be_explored() -> None:

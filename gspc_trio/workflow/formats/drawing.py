@@ -73,9 +73,12 @@ def drawing_of(
         hidden: places that are not drawn.
     """
     groups = groups or {}
-    nodes, arcs = [], []
+    nodes: list[DrawnNode] = []
+    arcs: list[DrawnArc] = []
     ids: dict[str, str] = {}
-    shown_places = [place for place in net.places.values() if place.name not in hidden]
+    transitions = list(net.all_transitions)
+    nets = [net, *(one.subnet.net for one in transitions if one.subnet is not None)]
+    shown_places = [place for one in nets for place in one.places.values() if place.name not in hidden]
     for number, place in enumerate(shown_places):
         ids[place.name] = f"p{number}"
         count = len(place.initial)
@@ -83,10 +86,10 @@ def drawing_of(
         group = groups.get(("place", place.name), ())
         is_port = place.is_input != place.is_output and not place.may_keep
         nodes.append(DrawnNode(f"p{number}", shown(place.name) + tokens, True, is_port=is_port, group=group))
-    for number, transition in enumerate(net.transitions.values()):
+    for number, transition in enumerate(transitions):
         name = f"t{number}"
         group = groups.get(("transition", transition.name), ())
-        is_task = not transition.is_inline
+        is_task = not transition.is_inline and transition.subnet is None
         nodes.append(DrawnNode(name, shown(transition.name), False, is_task=is_task, group=group))
         for arc in transition.inputs:
             if arc.place not in ids:
@@ -100,6 +103,10 @@ def drawing_of(
             is_each = made.each or (made.output >= 0 and transition.outputs[made.output][1])
             label = "each" if is_each else "" if made.copies == 1 else str(made.copies)
             arcs.append(DrawnArc(name, ids[made.place], label))
+        if transition.subnet is not None:
+            arcs += [DrawnArc(name, ids[place], "begin") for place in filter(None, transition.subnet.inputs)]
+            ends = dict.fromkeys(transition.subnet.outputs)
+            arcs += [DrawnArc(ids[place], name, "end") for place in ends]
     return Drawing(net.name, tuple(nodes), tuple(arcs))
 
 

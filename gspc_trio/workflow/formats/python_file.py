@@ -94,14 +94,16 @@ class _Writer:
             parts.append(f"priority={transition.priority}")
         if transition.is_inline and transition.run is not None:
             parts.append("inline=True")
-        if transition.in_flight is not None:
+        if transition.in_flight is not None and transition.subnet is None:
             parts.append(f"in_flight={transition.in_flight}")
-        if not transition.is_inline:
+        if not transition.is_inline and transition.subnet is None:
             parts += self._needs(transition, what)
         yield f"net.transition({', '.join(parts)})"
 
     def _function(self, transition: Transition, what: str) -> str:
         run = transition.run
+        if transition.subnet is not None:
+            self.lost.append(f"{what}: the net of its activities")
         if run is None:
             return "None"
         module, name = getattr(run, "__module__", ""), getattr(run, "__qualname__", "")

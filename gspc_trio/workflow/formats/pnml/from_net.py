@@ -82,7 +82,7 @@ class _Maker:
         page = self._page(self.groups.get(("transition", transition.name), ()))
         node = PnmlNode(self._id(transition.name), page=page)
         node.name = self._name(what, transition.name, node.id)
-        if not transition.is_inline:
+        if not transition.is_inline and transition.subnet is None:
             needs = TaskNeeds(transition.shape, transition.options, transition.in_flight)
             node.kept.append(element_of(needs))
         self.lost += [f"{what}: {lost}" for lost in _lost(transition)]
@@ -115,6 +115,8 @@ def _lost(transition: Transition) -> list[str]:
     lost = []
     if transition.is_inline and transition.run is not None:
         lost.append("the function that the engine calls")
+    elif transition.subnet is not None:
+        lost.append("the net of its activities")
     elif not transition.is_inline:
         lost.append("what its tasks run: give functions by --tasks")
     if transition.condition is not None:

@@ -47,3 +47,42 @@ def problems(text: str, files: Mapping[str, str] | None = None) -> list[str]:
     with pytest.raises(FormatError) as caught:
         read(text, files)
     return [str(problem).removeprefix("net.xpnet:") for problem in caught.value.problems]
+
+
+STEP = """
+<transition name="step" {attributes}>
+  <defun>
+    <in name="x" type="int"/><out name="y" type="int"/>
+    <expression>${{y}} := {expression}</expression>
+  </defun>
+  <connect-in port="x" place="a"/><connect-out port="y" place="b"/>{more}
+</transition>
+"""
+OUT = '<out name="b" type="int" place="b"/>'
+
+
+def step(expression: str = "${x} + 1", more: str = "", attributes: str = "") -> str:
+    return STEP.format(expression=expression, more=more, attributes=attributes)
+
+
+INNER = """
+<defun>
+  <in name="x" type="int" place="x"/><out name="y" type="int" place="y"/>
+  <net>
+    <place name="x" type="int"/><place name="y" type="int"/>{more}
+    <transition name="inc">
+      <defun>
+        <in name="x" type="int"/><out name="y" type="int"/><expression>${{y}} := ${{x}} + 1</expression>
+      </defun>
+      <connect-in port="x" place="x"/><connect-out port="y" place="y"/>
+    </transition>
+  </net>
+</defun>
+"""
+
+
+def subnet(attributes: str = 'inline="true"', more: str = "", inside: str = "") -> str:
+    return f"""
+    <transition name="sub" {attributes}>{INNER.format(more=inside)}
+      <connect-in port="x" place="a"/><connect-out port="y" place="b"/>{more}
+    </transition>"""
