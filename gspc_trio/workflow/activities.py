@@ -281,6 +281,7 @@ class ActivityEngine(WorkflowEngine):
         if inner is None:
             super().inject(task_id, values)
             return
+        _await_again(inner, task_id)
         inner.inject(task_id, values)
         self._endless.reset()
         self._ended(task_id, inner)
@@ -489,6 +490,19 @@ def _subnet(activity: Activity) -> Subnet:
     subnet = activity.transition.description.subnet
     assert subnet is not None, "it is no activity"
     return subnet
+
+
+def _await_again(inner: WorkflowEngine, task_id: TaskId) -> None:
+    """The result of a task has come that was to be cancelled with its activity: it is not done again."""
+    activity = inner.activities.get(task_id)
+    if activity is None or task_id not in inner._groups.dropped:
+        return
+    del inner._groups.dropped[task_id]
+    inner._change(activity, TaskState.READY)
+    inner._change(activity, TaskState.SUBMITTED)
+    if (flight := activity.transition.flight) is not None:
+        flight.unended += 1
+        flight.out += 1
 
 
 def _moved(token: Token) -> Token:

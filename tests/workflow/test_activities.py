@@ -77,7 +77,7 @@ def test_a_failure_cancels_its_siblings_and_no_others() -> None:
     engine.check()
     assert engine.discarded == [second.task_id]
     assert engine.failures == ["activity 1 (spread) failed: task 2 (spread.double) failed: ValueError: boom"]
-    finish(engine, second)  # it had ended before it could be cancelled
+    finish(engine, second)  # it had ended before it could be cancelled, and is not done again
     finish(engine, *others)
     assert pulled(engine) == []
     assert engine.outputs() == {"results": [40, 42]}
@@ -87,6 +87,12 @@ def test_a_failure_cancels_its_siblings_and_no_others() -> None:
     ]
     with pytest.raises(IllegalEvent, match=r"is of activity 1 \(spread\), which failed as a whole"):
         engine.restore(first.task_id)
+    engine.restore_all()
+    again = pulled(engine)
+    assert [task.task_id for task in again] == [first.task_id]
+    finish(engine, *again)
+    assert pulled(engine) == []
+    assert sorted(engine.outputs()["results"]) == [20, 22, 40, 42]
 
 
 def test_an_activity_in_an_activity_fails_with_it() -> None:

@@ -99,7 +99,7 @@ class Recorder:
         dropped = self.engine.discarded
         while dropped:
             task_id = dropped.pop()
-            if choice % 2:
+            if choice % 2 and all(task_id != ended for ended, _ in self.waiting):
                 self.engine.cancelled(task_id)
                 self.tasks = [task for task in self.tasks if task.task_id != task_id]
 
