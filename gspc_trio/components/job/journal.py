@@ -309,8 +309,8 @@ class Replay:
         elif type(record) is not Reusable:
             assert type(record) is Snapshot
             self._engine = self._load(record.state)
-            self._engine.keep_going()  # a step that tells of a failure is one of a job that has gone on
             self._outcomes.clear()
+            self._engine.keep_going()  # a step that tells of a failure is one of a job that has gone on
 
     def finish(self) -> WorkflowEngine:
         """Take in what was durable but not injected, make ready again what was under way; return the engine.
