@@ -55,7 +55,7 @@ def serve_functions(job: Job, functions: Mapping[str, Offered]) -> None:
 
 
 async def call(
-    job: str,
+    job: JobName,
     function: str = "",
     arguments: Annotated[list[str] | None, Parameter(negative=(), allow_leading_hyphen=True)] = None,
     *,
@@ -167,7 +167,7 @@ async def close(
         await peer.call(ClosePort(port))
 
 
-async def dump_job(job: str, *, output: Path | None = None, rts: RtsFile = None) -> None:
+async def dump_job(job: JobName, *, output: Path | None = None, rts: RtsFile = None) -> None:
     """Print the state of a running job's workflow as JSON: its tokens, and its tasks that have not finished.
 
     gspc-jobserver run FILE --from-dump goes on from there, if all values are plain: numbers, texts, bytes,

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a command in good order: Ctrl-C, what ``kill`` sends, the end of the terminal."""
 
+INSTALL_COMPLETION = "Install completion for bash, zsh or fish: commands, options, ids of jobs and RIFs."
+
 RECEIVED_S = 0.5
 """How long a function of the user's that runs inside the workflow engine may keep a signal waiting."""
 
@@ -133,6 +135,8 @@ def run_command(app: App, arguments: list[str] | None = None) -> None:
     that stopped it.
     """
     _open_standard_streams()
+    if "--install-completion" not in app:
+        app.register_install_completion_command(group=app["--help"].group, help=INSTALL_COMPLETION)
     name = app.name[0] if app.name else "gspc"
     try:
         command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)

@@ -13,6 +13,7 @@ from typing import Annotated
 import trio
 from cyclopts import Parameter
 
+from gspc_trio.cli import completion
 from gspc_trio.cli.arguments import Task
 from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
 from gspc_trio.cli.pictures import RECORDS_SUFFIX, write_report
@@ -48,7 +49,9 @@ Json = Annotated[
     bool,
     Parameter(name="--json", negative=(), help="Print JSON on standard output, not text."),
 ]
-JobName = Annotated[str, Parameter(help="Id of the job, as gspc-jobserver list shows it.")]
+JobName = Annotated[
+    str, Parameter(help="Id of the job, as gspc-jobserver list shows it.", completer=completion.jobs)
+]
 
 
 async def list_jobs(
@@ -281,7 +284,10 @@ def print_log(job: EndedJob, task: int | None) -> None:
 async def report(
     job: Annotated[
         str,
-        Parameter(help="Id of the job, as gspc-jobserver list shows it; with --output, a file of records."),
+        Parameter(
+            help="Id of the job, as gspc-jobserver list shows it; with --output, a file of records.",
+            completer=completion.jobs,
+        ),
     ],
     *,
     output: Annotated[

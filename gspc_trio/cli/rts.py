@@ -13,6 +13,7 @@ from attrs import evolve
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
+from gspc_trio.cli import completion
 from gspc_trio.cli.arguments import (
     Cores,
     HostOptions,
@@ -80,6 +81,8 @@ RunningFile = Annotated[
         name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
     ),
 ]
+RifName = Annotated[str, Parameter(completer=completion.rifs)]
+JobName = Annotated[str, Parameter(completer=completion.jobs)]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
 
 
@@ -277,7 +280,7 @@ async def status(*, connection_file: RunningFile = None, json: Json = False) -> 
 
 
 @app.command
-async def explain(job: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
+async def explain(job: JobName, *, connection_file: RunningFile = None, json: Json = False) -> None:
     """Say why requests of a job wait: what each needs, which job holds that, and its place in the queue.
 
     Parameters
@@ -357,7 +360,11 @@ async def bootstrap(
 
 
 @app.command
-async def teardown(rif_ids: list[str], *, connection_file: RunningFile = None) -> int:
+async def teardown(
+    rif_ids: Annotated[list[str], Parameter(completer=completion.rifs)],
+    *,
+    connection_file: RunningFile = None,
+) -> int:
     """Stop these RIFs; jobs run the tasks there again on other hosts.
 
     Parameters
@@ -374,7 +381,7 @@ async def teardown(rif_ids: list[str], *, connection_file: RunningFile = None) -
 
 @app.command
 async def start_iml(
-    rif_id: str,
+    rif_id: RifName,
     *,
     memory: Size = "",
     spill: Size = "",
@@ -434,7 +441,7 @@ def _publish_layer(path: Path, server: MemoryServer, rif_host: str) -> None:
 
 
 @app.command
-async def stop_iml(rif_id: str, *, connection_file: RunningFile = None) -> None:
+async def stop_iml(rif_id: RifName, *, connection_file: RunningFile = None) -> None:
     """Stop the memory server that was started with start-iml; what only that has is lost.
 
     A file of start-iml --publish stays. If the layer has ended with this server, the file is of no use.
@@ -450,7 +457,7 @@ async def stop_iml(rif_id: str, *, connection_file: RunningFile = None) -> None:
 
 
 @app.command
-async def add(rif_id: str, resources: list[str], *, connection_file: RunningFile = None) -> None:
+async def add(rif_id: RifName, resources: list[str], *, connection_file: RunningFile = None) -> None:
     """Add resources to a RIF, each written ID=CLASS or ID=CLASS:PARENT,PARENT.
 
     Parameters
@@ -482,7 +489,7 @@ def parse_resource(text: str) -> Resource:
 
 @app.command
 async def remove(
-    rif_id: str,
+    rif_id: RifName,
     resource_ids: list[str],
     *,
     policy: RemovePolicy = "lose",

@@ -39,6 +39,8 @@ def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:
 
     wait_until(shared, "the jobs to have a core each")
     listed = world.run("jobserver", "list").stdout
+    assert "j1\t" in world.run("jobserver", "__complete", "status", "").stdout, "what a shell completes"
+    assert "\nr1\t" in world.run("rts", "__complete", "teardown", "").stdout
     assert "first" in listed
     assert "second" in listed
     for process in (first, second):
