@@ -5,6 +5,7 @@
 ``joblib.batch1``  calls of joblib that do nothing, one in each batch: rate, of that of loky
 ``joblib.grid``    a ``GridSearchCV`` of 200 fits on 64 MiB: rate, of that of loky
 ``joblib.copies``  copies of these 64 MiB on a host while it runs
+``each.rate``      2,000 commands that do nothing by ``gspc-jobserver each``: rate, of that of ``xargs -P``
 
 ``NAME`` is that of a figure; by default all are measured. A rate is the median of 15 pairs: both sides take
 turns. A figure whose packages are not installed is left out, saying so.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -125,10 +127,27 @@ def joblib_copies(small: bool) -> float:
     return round((max(found) - before) / (1 if small else 64), 1)
 
 
+# Lists of commands --------------------------------------------------------------------------------------
+
+
+def each_rate(small: bool) -> float:
+    """Return the rate of commands that do nothing, of that of xargs on as many cores, each with its start."""
+    cores = os.cpu_count() or 1
+    command = str(Path(sys.executable).with_name("gspc-jobserver"))
+    items = "".join(f"{number}\n" for number in range(100 if small else 2_000)).encode()
+
+    def run(*arguments: str) -> Callable[[], object]:
+        return lambda: subprocess.run(arguments, input=items, check=True)
+
+    ours, theirs = run(command, "each", "true"), run("xargs", f"-P{cores}", "-n1", "true")
+    return ratio(ours, theirs, 1 if small else PAIRS)
+
+
 FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
     "joblib.copies": (joblib_copies, "copies", ("sklearn",)),
+    "each.rate": (each_rate, "of xargs", ()),
 }
 """Name -> what measures it, its unit, modules that it needs."""
 
