@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Lock, local
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,23 @@ RESTORE = b"\xc1\2"
 """Begins an argument that is none: the ids under which a task's results are to be had again, one for each
 value that it made, "" for one that travelled with it.
 """
+
+
+class TaskData:
+    """What a task has of the layer.
+
+    Attributes:
+        mapped: ids of the data that it sees, one for each view.
+        restored: ids for what it makes, last first.
+    """
+
+    def __init__(self) -> None:
+        self.mapped: list[str] = []
+        self.restored: list[str] = []
+
+
+class _OfThread(local, TaskData):
+    """That of the task which a thread runs: several of a process may run one each."""
 
 
 class LayerSerializer:
@@ -46,8 +64,8 @@ class LayerSerializer:
         self._job = job
         self._bytes_min = bytes_min
         self._client: LocalClient | None = None
-        self._mapped: list[str] = []
-        self._restored: list[str] = []  # ids for what the task makes, last first
+        self._connecting = Lock()
+        self._mine: TaskData = _OfThread()
 
     def loads(self, data: bytes) -> Any:
         """Return the value that an argument stands for; large buffers in it are views of shared memory.
@@ -63,7 +81,7 @@ class LayerSerializer:
 
         reference = decode_reference(data)
         mapped = self._with_server(lambda client: client.map(reference.data_id))
-        self._mapped.append(reference.data_id)
+        self._mine.mapped.append(reference.data_id)
         return gather(reference, memoryview(mapped))
 
     def dumps(self, value: object) -> bytes:
@@ -75,7 +93,7 @@ class LayerSerializer:
         """
         from gspc_trio.protocol.values import spread
 
-        data_id = self._restored.pop() if self._restored else None
+        data_id = self._mine.restored.pop() if self._mine.restored else None
         parts = spread(value, self._bytes_min)
         if isinstance(parts, bytes):
             return parts
@@ -103,7 +121,7 @@ class LayerSerializer:
     def read_published(self, name: str) -> Any:
         """Return the value of a name; see ``core.published``."""
         data_id, mapped = self._with_server(lambda client: client.map_published(name))
-        self._mapped.append(data_id)
+        self._mine.mapped.append(data_id)
         return values.open_published(memoryview(mapped))
 
     def map_range(self, name: str, offset: int, size_bytes: int) -> memoryview:
@@ -113,7 +131,7 @@ class LayerSerializer:
             return client.map_range(client.look_up(name)[0], offset, size_bytes)
 
         held, view = self._with_server(mapped)
-        self._mapped.append(held)
+        self._mine.mapped.append(held)
         return view
 
     def put_range(self, name: str, offset: int, pieces: list[memoryview]) -> None:
@@ -122,19 +140,19 @@ class LayerSerializer:
 
     def begin(self, arguments: list[bytes]) -> list[bytes]:
         """Return the arguments of a task that begins; behind them may be ids of data that it makes again."""
-        self._restored = []
+        self._mine.restored = []
         if not arguments or arguments[-1][:2] != RESTORE:
             return arguments
         from gspc_trio.compute.channel import unpack
 
-        self._restored = unpack(arguments[-1][2:])
-        self._restored.reverse()
+        self._mine.restored = unpack(arguments[-1][2:])
+        self._mine.restored.reverse()
         return arguments[:-1]
 
     def task_ended(self) -> None:
         """Say that the views of the last task's arguments are not needed; what still has them keeps them."""
-        client, mapped = self._client, self._mapped
-        self._mapped = []
+        client, mapped = self._client, self._mine.mapped
+        self._mine.mapped = []
         if client is not None:
             for data_id in mapped:
                 client.release(data_id)
@@ -143,16 +161,19 @@ class LayerSerializer:
         """Do something with the server of this host; when it has died, with the one that takes its place."""
         from gspc_trio.iml.errors import LayerGone
 
+        client = None
         for left in reversed(range(TRIES)):
             try:
-                if self._client is None:
-                    self._client = self._connect(self._address, self._job)
-                return work(self._client)
+                with self._connecting:
+                    client = self._client
+                    if client is None:
+                        client = self._client = self._connect(self._address, self._job)
+                return work(client)
             except LayerGone:
-                if self._client is not None:
-                    self._client.close()
-                self._client = None
-                self._mapped.clear()
+                with self._connecting:
+                    if client is not None and client is self._client:  # no other thread has found it gone
+                        client.close()
+                        self._client = None
                 if not left:
                     raise
                 self._pause(PAUSE_S)

@@ -259,7 +259,7 @@ class LocalClient:
             ImlError: there is no such data, or no room here.
         """
         (size_bytes, part, *_), descriptor = self._ask(BRING, self.job, data_id)
-        self._mapped.setdefault(data_id, []).append(part)
+        self._note(data_id, part)
         try:
             return map_readonly(descriptor, size_bytes)
         finally:
@@ -298,7 +298,7 @@ class LocalClient:
             ImlError: there is no such data or range, or no room here.
         """
         (_, held, part, begin, *_), descriptor = self._ask(BRING_RANGE, self.job, data_id, offset, size_bytes)
-        self._mapped.setdefault(held, []).append(part)
+        self._note(held, part)
         skipped = begin % mmap.ALLOCATIONGRANULARITY
         try:
             mapped = mmap.mmap(
@@ -335,10 +335,13 @@ class LocalClient:
 
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""
-        parts = self._mapped[data_id]
-        part = parts.pop()
-        if not parts:
-            del self._mapped[data_id]
+        with self._lock:
+            parts = self._mapped.get(data_id)
+            if parts is None:
+                return  # another server had it, which is gone
+            part = parts.pop()
+            if not parts:
+                del self._mapped[data_id]
         with suppress(LayerGone):  # then it has no pins either
             self._send(UNMAP, data_id, part)
 
@@ -387,6 +390,11 @@ class LocalClient:
     def close(self) -> None:
         """Close the connection: what is mapped stays so, but may be taken for unused."""
         self._socket.close()
+
+    def _note(self, data_id: str, part: int) -> None:
+        """Note that a part is mapped once more."""
+        with self._lock:
+            self._mapped.setdefault(data_id, []).append(part)
 
     def _send(self, operation: int, *fields: object) -> None:
         self._number += 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from threading import Thread
 
 import pytest
 
-from gspc_trio.compute.data import LayerSerializer
+from gspc_trio.compute.channel import pack
+from gspc_trio.compute.data import RESTORE, LayerSerializer
 from gspc_trio.iml import local
 from gspc_trio.iml.errors import ImlError, UnknownData, UnknownName
 from gspc_trio.protocol.values import published_pieces
@@ -105,3 +107,35 @@ def test_data_that_is_replaced_again_and_again_is_not_to_be_had(
         server.refuse(UnknownData(f"there is no data d{number}"))
     with pytest.raises(UnknownData, match="no data d2"):
         Serializer(server).read_published("model")
+
+
+def test_threads_of_a_process_share_a_connection_and_nothing_of_their_tasks() -> None:
+    connected: list[LayerSerializer] = []
+
+    class Shared(LayerSerializer):
+        def _connect(self, address: str, job: str) -> local.LocalClient:
+            connected.append(self)
+            if len(connected) == 1:
+                other.start()  # which waits now
+                other.join(0.05)
+            return local.LocalClient(address, job, socket.socket())
+
+    serializer = Shared("server", "host", "j1", 10)
+    clients: list[local.LocalClient] = []
+    other = Thread(target=lambda: serializer._with_server(clients.append))
+    serializer._with_server(clients.append)
+    other.join()
+    assert len(connected) == 1
+    assert clients[0] is clients[1]
+    clients[0].close()
+    serializer.begin([RESTORE + pack(["d1"])])
+    other = Thread(target=serializer.begin, args=([],))
+    other.start()
+    other.join()
+    assert serializer._mine.restored == ["d1"]
+
+
+def test_what_another_server_had_needs_no_release(server: Server) -> None:
+    client = local.LocalClient("server", "j1", server.client)
+    client.release("d1")
+    assert server.asked() == []

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from gspc_trio.compute.data import LayerSerializer
+from gspc_trio.compute.data import LayerSerializer, TaskData
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.shell.platform import Platform, platform
@@ -26,6 +26,7 @@ class _LayerSerializer(LayerSerializer):
 
     def __init__(self, layer: DataLayer, platform: Platform) -> None:
         super().__init__(layer.local_address, layer.host, layer.job, layer.bytes_min)
+        self._mine = TaskData()  # its threads run the same task
         self._platform = platform
         self.views: dict[str, tuple[memoryview, bytes]] = {}
         self.dead = False
@@ -44,7 +45,7 @@ class _LayerSerializer(LayerSerializer):
         """Keep some data mapped for the time of a task."""
         data_id = decode_reference(data).data_id
         view = memoryview(self._with_server(lambda client: client.map(data_id)))
-        self._mapped.append(data_id)
+        self._mine.mapped.append(data_id)
         self.views[data_id] = (view, bytes(view))
 
     def kill(self) -> None:
