@@ -110,7 +110,7 @@ def needed(graph: Graph, wanted: Iterable[Key]) -> Graph:
         KeyError: there is no such key.
     """
     found: Graph = {}
-    pending = list(wanted)
+    pending = list(wanted)[::-1]  # flat graphs are submitted in the order that was asked for
     while pending:
         key = pending.pop()
         if key not in found:

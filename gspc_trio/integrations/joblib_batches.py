@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gspc_trio.protocol.values import pickle_reduced, pickle_with
+from gspc_trio.protocol.values import BadValue, pickle_reduced, pickle_with
 
 LARGE_BYTES_MIN = 1 << 20
 """Arrays, bytes and texts of so many bytes are kept once for all batches of a call."""
@@ -59,6 +59,13 @@ class Batches:
         Raises:
             BadValue: it cannot be sent to another process.
         """
+        try:
+            return self._encode(calls)
+        except BadValue as error:
+            names = ", ".join(sorted({getattr(call[0], "__name__", repr(call[0])) for call in calls}))
+            raise BadValue(f"joblib: calls of {names} cannot be sent: {error.__cause__ or error}") from error
+
+    def _encode(self, calls: Sequence[JoblibCall]) -> tuple[bytes, list[object]]:
         beside = _Beside(self._shared)
         prepared = [_without_texts(call, beside) for call in calls]
         array = getattr(sys.modules.get("numpy"), "ndarray", None)
@@ -146,6 +153,19 @@ def _beside(number: int) -> object:
     return _here.values[number]
 
 
+def open_batch(batch: bytes, beside: Sequence[Any]) -> Sequence[JoblibCall]:
+    """Return the calls of a batch. Its large arrays are read-only, wherever they lie."""
+    for value in beside:
+        if not isinstance(value, bytes | str):
+            value.setflags(write=False)
+    _here.values = beside
+    try:
+        calls: Sequence[JoblibCall] = pickle.loads(batch)
+    finally:
+        del _here.values
+    return calls
+
+
 def run_batch(batch: bytes, level: int, *beside: object) -> bytes:
     """Make the calls of a batch, in a task; return their results, pickled.
 
@@ -156,11 +176,7 @@ def run_batch(batch: bytes, level: int, *beside: object) -> bytes:
     """
     from joblib.parallel import SequentialBackend, ThreadingBackend, parallel_config
 
-    _here.values = beside
-    try:
-        calls = pickle.loads(batch)
-    finally:
-        del _here.values
+    calls = open_batch(batch, beside)
     backend = (ThreadingBackend if level <= 1 else SequentialBackend)(nesting_level=level)
     with parallel_config(backend=backend, n_jobs=None):
         results = [function(*args, **kwargs) for function, args, kwargs in calls]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
+from tests.bridges.support import BAD_DAYS, run_program
 from tests.e2e.support import World
 
 pytest.importorskip("dask", reason="dask is not installed: make bridges")
@@ -26,11 +25,7 @@ def inc(x):
 
 
 def run(world: World, text: str) -> str:
-    path = world.folder / "program.py"
-    path.write_text(HEAD + text)
-    done = world.run_program(sys.executable, str(path), anew=True)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    return done.stdout
+    return run_program(world, HEAD + text)
 
 
 def test_collections_have_the_values_that_threads_compute(world: World) -> None:
@@ -122,3 +117,54 @@ def test_chains_are_one_task_and_what_is_not_needed_is_none() -> None:
     assert set(fused(graph, ["d", "f"])) == {"a", "b", "c", "d", "f"}
     with pytest.raises(KeyError, match="w"):
         needed(convert_legacy_graph({"v": (abs, "u"), "u": (abs, "v")}), ["w"])
+
+
+def test_bad_days(world: World) -> None:
+    (world.folder / "bad_days.py").write_text(BAD_DAYS)
+    printed = run(
+        world,
+        """
+from bad_days import tell_bad_days
+
+def compute(function, *arguments):
+    return dask.compute(*[delayed(function)(number, *map(delayed, arguments)) for number in range(2)])
+
+if __name__ == "__main__":
+    with dask.config.set(scheduler=get):
+        tell_bad_days(compute)
+        print(compute(abs))
+""",
+    )
+    assert printed.splitlines() == [
+        "die BrokenProcessPool lost: a task was lost 3 times, the last time: ",
+        "leave BrokenProcessPool lost: a task was lost 3 times, the last time: ",
+        "hang BadValue a value of type lock cannot be sent to another process: "
+        "cannot pickle '_thread.lock' object",
+        "fail_beside ValueError one has failed",
+        "hang KeyboardInterrupt ",
+        "nothing is left",
+        "(0, 1)",
+    ]
+
+
+def test_a_run_time_system_that_goes(world: World) -> None:
+    rts = world.start_rts("--cores", "2")
+    printed = run(
+        world,
+        f"""
+import signal
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(1000)
+
+if __name__ == "__main__":
+    with Executor(connection_file={str(world.connection_file)!r}) as executor:
+        print(delayed(inc)(1).compute(scheduler=get.on(executor)))
+        try:
+            delayed(end)({rts.pid}).compute(scheduler=get.on(executor))
+        except Exception as error:
+            print(type(error).__name__, str(error).partition(":")[0])
+""",
+    )
+    assert printed.splitlines() == ["2", "BrokenProcessPool the executor ended before the task did"]

@@ -1,0 +1,65 @@
+"""Batches of joblib: what is large is beside them, once for each call, and as long as it lives."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+from gspc_trio.core.imports import missing_extra
+from gspc_trio.integrations.joblib_batches import LARGE_BYTES_MIN, RECENT_MAX, Batches, open_batch
+from gspc_trio.protocol.values import BadValue
+
+
+def shared(value: object) -> tuple[str, object]:
+    """Stand for a future: a new one for each value that is shared."""
+    return "shared", value
+
+
+def test_large_texts_are_beside_the_batch_once() -> None:
+    batches = Batches(shared)
+    large, small = b"x" * LARGE_BYTES_MIN, "small"
+    calls = [(max, (large, large), {"key": len}), (abs, (-1,), {}), (len, (small,), {})]
+    batch, beside = batches.encode(calls)
+    assert len(batch) < 200
+    assert beside == [("shared", large)]
+    _, again = batches.encode([(len, (large,), {})])
+    assert again[0] is beside[0]
+    opened = open_batch(batch, [large])
+    assert [function(*args, **kwargs) for function, args, kwargs in opened] == [large, 1, 5]
+
+
+def test_of_many_large_texts_the_last_ones_are_kept() -> None:
+    batches = Batches(shared)
+    texts = [str(number % 10) * LARGE_BYTES_MIN for number in range(RECENT_MAX + 1)]
+    first = [batches.encode([(len, (text,), {})])[1][0] for text in texts]
+    assert batches.encode([(len, (texts[-1],), {})])[1][0] is first[-1]
+    assert batches.encode([(len, (texts[0],), {})])[1][0] is not first[0]
+
+
+def test_arrays_are_shared_by_their_memory_while_it_lives() -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: make bridges")
+    batches = Batches(shared)
+    array = numpy.ones(LARGE_BYTES_MIN // 8 + 1)
+    _, beside = batches.encode([(len, ([array], array[:-1]), {"x": array[:5]})])
+    assert len(beside) == 2
+    assert batches.encode([(len, (array,), {})])[1][0] is beside[0]
+    assert batches.encode([(len, (array[:-1],), {})])[1][0] is beside[1], "a new view of the same memory"
+    assert len(batches._arrays) == 2
+    del array, beside
+    gc.collect()
+    batches._recent.clear()
+    assert not [one for one in batches._arrays.values() if one[0]() is None]
+
+
+def test_what_cannot_be_sent_is_told_with_the_call() -> None:
+    with pytest.raises(
+        BadValue, match=r"joblib: calls of print cannot be sent: cannot pickle '_thread.lock'"
+    ):
+        Batches(shared).encode([(print, (threading.Lock(),), {})])
+
+
+def test_a_missing_package_is_told_with_the_extra() -> None:
+    text = 'gspc_trio.dask needs the package dask: pip install "gspc-trio[dask]"'
+    assert missing_extra("gspc_trio.dask", "dask", "dask") == text
