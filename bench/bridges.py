@@ -6,6 +6,11 @@
 ``joblib.grid``    a ``GridSearchCV`` of 200 fits on 64 MiB: rate, of that of loky
 ``joblib.copies``  copies of these 64 MiB on a host while it runs
 ``each.rate``      2,000 commands that do nothing by ``gspc-jobserver each``: rate, of that of ``xargs -P``
+``dask.rate``      graphs of 3,000 tasks that need no other: rate, of that of the executor's own ``submit``
+``dask.rate_map``  the same, of that of the executor's ``map``
+``dask.chain``     graphs of 10,000 tasks in a chain: rate, of that of a chain of the executor's futures
+``dask.chain_all`` the same, when each is to be a task of its own
+``dask.array``     the sum of an array of random numbers, 1 GiB in 64 chunks: rate, of that of Dask's threads
 
 ``NAME`` is that of a figure; by default all are measured. A rate is the median of 15 pairs: both sides take
 turns. A figure whose packages are not installed is left out, saying so.
@@ -143,11 +148,100 @@ def each_rate(small: bool) -> float:
     return ratio(ours, theirs, 1 if small else PAIRS)
 
 
+# Dask -------------------------------------------------------------------------------------------------------
+
+
+def add_one(number: float) -> float:
+    """Return the next number."""
+    return number + 1
+
+
+def beside_executor(
+    graph: dict[Any, Any], keys: Any, own: Callable[[Any], object], small: bool, **options: bool
+) -> float:
+    """Return the rate of a graph, of that of what the executor does by itself."""
+    from gspc_trio import Executor
+    from gspc_trio.dask import get
+
+    with Executor(cores=2) as executor:
+        on = get.on(executor)
+        return ratio(lambda: on(graph, keys, **options), lambda: own(executor), 1 if small else PAIRS)
+
+
+def independent(small: bool) -> dict[Any, Any]:
+    """Return a graph of tasks that need no other."""
+    return {("task", number): (add_one, float(number)) for number in range(100 if small else 3_000)}
+
+
+def dask_rate(small: bool) -> float:
+    """Return the rate of tasks that need no other, of that of submitted ones."""
+    graph = independent(small)
+
+    def own(executor: Any) -> None:
+        futures = [executor.submit(add_one, float(number)) for number in range(len(graph))]
+        for future in futures:
+            future.result()
+
+    return beside_executor(graph, list(graph), own, small)
+
+
+def dask_rate_map(small: bool) -> float:
+    """Return the rate of tasks that need no other, of that of mapped ones."""
+    graph = independent(small)
+    numbers = [float(number) for number in range(len(graph))]
+    return beside_executor(graph, list(graph), lambda executor: list(executor.map(add_one, numbers)), small)
+
+
+def dask_chain(small: bool, **options: bool) -> float:
+    """Return the rate of tasks in a chain, of that of futures in a chain."""
+    length = 100 if small else 10_000
+    graph: dict[Any, Any] = {("task", 0): (add_one, 0.0)}
+    graph |= {("task", number): (add_one, ("task", number - 1)) for number in range(1, length)}
+
+    def own(executor: Any) -> None:
+        future = executor.submit(add_one, 0.0)
+        for _ in range(length - 1):
+            future = executor.submit(add_one, future)
+        future.result()
+
+    return beside_executor(graph, ("task", length - 1), own, small, **options)
+
+
+def dask_chain_all(small: bool) -> float:
+    """Return the same for a chain of which each is a task of its own."""
+    return dask_chain(small, optimize_graph=False)
+
+
+def dask_array(small: bool) -> float:
+    """Return the rate of the sum of a large array, of that of Dask's threads."""
+    import dask
+    import dask.array
+
+    from gspc_trio.dask import get
+
+    side = (1 << 20) if small else (1 << 27)
+    total = dask.array.random.random(side, chunks=side // 64).sum()
+
+    def with_scheduler(scheduler: Any) -> Callable[[], object]:
+        def run() -> None:
+            with dask.config.set(scheduler=scheduler, num_workers=2):
+                total.compute()
+
+        return run
+
+    return ratio(with_scheduler(get), with_scheduler("threads"), 1 if small else PAIRS)
+
+
 FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
     "joblib.copies": (joblib_copies, "copies", ("sklearn",)),
     "each.rate": (each_rate, "of xargs", ()),
+    "dask.rate": (dask_rate, "of submit", ("dask",)),
+    "dask.rate_map": (dask_rate_map, "of map", ("dask",)),
+    "dask.chain": (dask_chain, "of submit", ("dask",)),
+    "dask.chain_all": (dask_chain_all, "of submit", ("dask",)),
+    "dask.array": (dask_array, "of threads", ("dask", "numpy")),
 }
 """Name -> what measures it, its unit, modules that it needs."""
 
