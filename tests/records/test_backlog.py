@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -148,7 +149,7 @@ steps = st.lists(st.one_of(st.integers(1, 9), others, st.just("look")), max_size
 
 
 @settings(max_examples=300, deadline=None)
-@given(steps, st.randoms(use_true_random=False))
+@given(steps, st.integers(0, 1 << 32).map(Random))
 def test_a_watcher_that_has_looked_counts_what_there_is(plan: list[object], random: object) -> None:
     """Tasks of two jobs live at one time, in any order, and the watcher looks now and then."""
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,14 @@ from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulated.disk import ProcessFiles, SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.simulation import Options, simulate
-from tests.simulation.broken_disks import DISKS, old_journal_removed_before_the_new_one_is_durable
+from tests.simulation.broken_disks import (
+    DISKS,
+    journal_directory_not_synced,
+    made_directories_not_synced,
+    old_journal_removed_before_the_new_one_is_durable,
+    results_not_synced,
+    state_directory_not_synced,
+)
 
 # The clock of a test is found among its own arguments.
 # ruff: noqa: ARG001
@@ -25,8 +32,14 @@ from tests.simulation.broken_disks import DISKS, old_journal_removed_before_the_
 FOLDER = Path("/folder")
 DRAWS = 60
 SEEDS_MAX = 40
-FOUND_AT = {old_journal_removed_before_the_new_one_is_durable: (31, 127, 143)}
-"""The seeds to begin with where few find it."""
+FOUND_AT = {
+    journal_directory_not_synced: (15,),
+    made_directories_not_synced: (3, 2),
+    old_journal_removed_before_the_new_one_is_durable: (31, 127, 143),
+    results_not_synced: (3, 2),
+    state_directory_not_synced: (2, 5),
+}
+"""The seeds to begin with where few find it, or not soon."""
 OUTAGES = "outage:job:10,outage:job:60,crash:job:100,outage:job:150,crash:rts:60,crash:rts:200"
 """Found among these faults without a long search; a hunt comes upon them, too."""
 

@@ -97,7 +97,7 @@ def test_an_inline_transition_has_nothing_in_flight() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(), max_size=30), st.randoms(use_true_random=False), st.booleans())
+@given(st.lists(st.integers(), max_size=30), st.integers(0, 1 << 32).map(Random), st.booleans())
 def test_an_ordered_farm_gives_results_in_the_order_of_its_items(
     items: list[int], random: Random, pairs: bool
 ) -> None:
