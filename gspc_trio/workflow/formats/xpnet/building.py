@@ -39,7 +39,7 @@ class Lowered(Struct, eq=False):
         groups: (``place`` or ``transition``, name) -> names of the subnets around it.
         notes: what will not do what it seems to.
         answers: port that is asked -> type of the answers.
-        layer: where a memory layer is first needed, "" if none is.
+        layers: where a memory layer is first needed; nothing if none is.
     """
 
     net: Net
@@ -49,7 +49,7 @@ class Lowered(Struct, eq=False):
     groups: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     notes: list[Problem] = field(default_factory=list)
     answers: dict[str, ValueType] = field(default_factory=dict)
-    layer: str = ""
+    layers: list[Problem] = field(default_factory=list)
 
 
 class Building:
@@ -77,6 +77,7 @@ class Building:
         inner = Building(name)
         inner.problems = self.problems
         inner.made.groups, inner.made.notes = self.made.groups, self.made.notes
+        inner.made.layers = self.made.layers
         return inner
 
     def check_sinks(self) -> None:
@@ -99,11 +100,11 @@ class Building:
 
     def needs_layer(self, spot: Spot) -> None:
         """Note that tasks copy from or to a memory layer."""
-        if not self.made.layer:
+        if not self.made.layers:
             told = spot.problem(
                 f"<{spot.tag}> needs a memory layer: say --iml FILE (gspc-iml start makes one)"
             )
-            self.made.layer = str(told)
+            self.made.layers.append(told)
             self.note(told)
 
     def add_place(self, place: Place, path: tuple[str, ...]) -> str:

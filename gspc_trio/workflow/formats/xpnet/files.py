@@ -56,7 +56,8 @@ class XpnetWorkflow(ForeignWorkflow):
     """
 
     def __init__(self, found: Lowered) -> None:
-        super().__init__(found.net, notes=found.notes, groups=found.groups, layer=found.layer)
+        layer = "".join(map(str, found.layers))
+        super().__init__(found.net, notes=found.notes, groups=found.groups, layer=layer)
         self._types = found.ports
         self._inputs = found.inputs
         self._outputs = found.outputs

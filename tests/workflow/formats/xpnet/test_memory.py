@@ -16,7 +16,8 @@ from gspc_trio.workflow.formats.in_tasks.native import address_of
 from gspc_trio.workflow.formats.xpnet.memory import MemoryTask, aligned
 from gspc_trio.workflow.formats.xpnet.modules import ModuleError
 from tests.workflow.formats.support import run_to_end
-from tests.workflow.formats.xpnet.test_module_nets import problems, read, with_module
+from tests.workflow.formats.xpnet.nets import net, place
+from tests.workflow.formats.xpnet.test_module_nets import OUT, problems, read, with_module
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "xpnet" / "upper.xpnet"
 
@@ -255,6 +256,24 @@ def test_a_task_with_memory_can_be_sent_and_is_not_kept_in_a_cache() -> None:
         "<memory-put> needs a memory layer: say --iml FILE (gspc-iml start makes one)"
     )
     assert read(with_module(code, properties=python, more=buffer())).layer == ""
+
+
+def test_a_layer_is_needed_for_what_activities_do_as_well() -> None:
+    module = '<module name="m" function="c add (a, x)"/>'
+    transfers = transfer("get", there(0, 8), here(0, 8))
+    inner = f"""
+<defun><in name="a" type="int" place="a"/><out name="c" type="int" place="c"/><net>
+  <place name="a" type="int"/><place name="c" type="int"/>
+  <transition name="add">
+    <defun><in name="a" type="int"/><out name="c" type="int"/>{buffer()}{transfers}{module}</defun>
+    <connect-in port="a" place="a"/><connect-out port="c" place="c"/>
+  </transition>
+</net></defun>"""
+    connected = '<connect-in port="a" place="a"/><connect-out port="c" place="c"/>'
+    outer = f'<transition name="outer">{inner}{connected}</transition>'
+    found = read(net(place("a", tokens=("2",)) + place("c") + outer, OUT), {"add": lambda a, x: a + len(x)})
+    assert "<memory-get> needs a memory layer: say --iml" in found.layer
+    assert [str(note) for note in found.notes] == [found.layer]
 
 
 def test_the_example_writes_all_blocks() -> None:
