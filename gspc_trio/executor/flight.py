@@ -12,7 +12,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.workflow.failures import TaskFailed
 
 AT_ONCE = 64
-"""So many items of a plain iterable are read until other tasks of trio get their turn."""
+"""So many items are read, or results taken, at a time until other tasks of trio get their turn."""
 
 
 class PoolCall:
@@ -86,6 +86,7 @@ class Flight:
         self._send = send
         self._ended: deque[PoolCall] = deque()
         self._has_more = True
+        self._turns = 0
         self._error: Exception | None = None
         self._changed = trio.Event()
 
@@ -93,6 +94,10 @@ class Flight:
         if not self._ordered:
             self._ended.append(call)
         self._changed.set()
+
+    def _has_room(self) -> bool:
+        """Whether there is room again: for several calls at a time, which costs less for each."""
+        return len(self.calls) <= self._limit - max(1, self._limit // 4)
 
     async def _wait(self) -> None:
         if self._changed.is_set():
@@ -107,8 +112,9 @@ class Flight:
                 iterator = aiter(items)
                 try:
                     while True:
-                        while len(self.calls) >= self._limit:
-                            await self._wait()
+                        if len(self.calls) >= self._limit:
+                            while not self._has_room():
+                                await self._wait()
                         self.calls[await self._send(await anext(iterator), self._note)] = None
                 finally:
                     if isinstance(iterator, AsyncGenerator):
@@ -143,13 +149,18 @@ class Flight:
             Exception: the items that come next could not be read, or sent.
         """
         while True:
-            await trio.lowlevel.checkpoint()
-            if self._items is not None:
+            self._turns = (self._turns + 1) % AT_ONCE
+            if self._turns:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
+                await trio.lowlevel.checkpoint()
+            if self._items is not None and self._has_room():
                 await self._fill(self._items)
             call = self._first()
             if call is not None:
                 del self.calls[call]
-                self._changed.set()  # there is room
+                if self._has_room():
+                    self._changed.set()
                 return call
             if not (self.calls or self._has_more):
                 if self._error is not None:
