@@ -99,9 +99,11 @@ class SiteBlock:
 
     def note_running(self, running: Sequence[RunningTasks], now: float) -> None:
         """Note what runs there: whether it got a task since the last time, or has nothing to do."""
-        before, self.task_ends = self.task_ends, tuple(now + one.rest_s for one in running if one.rest_s)
         was_full, self.full = self.full, sum(one.cores * one.count for one in running) >= self.cores
-        got_one = any(all(abs(end - other) > SAME_END_S for other in before) for end in self.task_ends)
+        ends = tuple(now + one.rest_s for one in running if one.rest_s)
+        got_one = any(all(abs(end - other) > SAME_END_S for other in self.task_ends) for end in ends)
+        if got_one or not ends:  # else as they were: those of short tasks move by little each time
+            self.task_ends = ends
         if got_one or was_full or self.full:
             self.needed_at = now
         if running or self.used:

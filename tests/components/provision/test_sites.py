@@ -299,3 +299,12 @@ def test_files_that_a_site_does_not_stage_lower_its_score() -> None:
     for block in ("a/b1", "a/b0"):  # the other one is over
         bench.do(FilesNotStaged(block, "No space left on device"))
     assert bench.sites.scores.history("a") == before - 0.5
+
+
+def test_a_block_that_runs_one_short_task_after_the_other_is_needed() -> None:
+    bench = Bench(a=ONE_SLOT)
+    bench.demand(TaskGroup(600.0, count=9))
+    started(bench)
+    for _ in range(40):  # each task is said to take 600 s, and takes one
+        actions = bench.demand(running=[RunningGroup("r5", 600.0)])
+        assert of(SuspendBlock, actions) == []
