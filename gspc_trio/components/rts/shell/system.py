@@ -406,10 +406,20 @@ async def _add_sites(settings: RtsSettings, service: RtsService, before: Sequenc
     """
     if settings.sites is not None:
         given = _given_sites(settings.sites)
+        service.start_soon(partial(_sweep, given))
         if refusal := await service.sites.add(given, before):
             raise BadSetting("sites", ", ".join(given.sites), refusal)
     if before:
         await service.sites.add_again(before)
+
+
+async def _sweep(given: SitesFile) -> None:
+    """Remove what killed run-time systems have left in the directories that the nodes of sites see, too."""
+    from gspc_trio.components.provision.shell.block_folders import SHARED_FOLDER, sweep
+
+    usual = Path.home() / SHARED_FOLDER
+    for parent in {Path(site.options.get("shared") or usual) for site in given.sites.values()}:
+        await trio.to_thread.run_sync(sweep, parent)  # they may be slow
 
 
 def _usual(searched: bool) -> dict[str, Strategy]:
