@@ -8,12 +8,19 @@
 ``blocks.charged_share``  of those that blocks held until they ended: what most batch systems charge
 ``blocks.done_s``         seconds until the last task had ended
 
-The last three are about many workflows at once, with the setting ``parallelism = 1``, by which blocks are
-packed tightly; with ``_wide`` in their names, with that by default, by which they are wide, and waited for
-less. The workflows are a hundred copies of a made-up one, or of each that was recorded in the folder
-(WfFormat, ``*.json``). Each task states a tenth more than it takes. A block waits in the queue for a minute,
-and for four more on average; its hosts are up five seconds after its start. The machine of sites is that of
-the product.
+The last three are about a site that may have 20 blocks of 4 nodes of 16 cores and two hours, and of whose
+other settings nothing is said. A block waits in the queue for a minute, and for four more on average; its
+hosts are up five seconds after its start. The machine of sites is that of the
+product. The names say what is to be done there:
+
+``...``           2,000 copies of a made-up workflow of 22 tasks at once: 34 tasks for each core of the site
+``..._unstated``  the same, of tasks that do not state how long they take
+``..._steady``    a workflow every 20 seconds for an hour, which is work for 240 cores
+``..._few``       100 workflows at once: fewer than two tasks for each core of the site
+``..._tight``     any of these with the setting ``parallelism = 1``, by which blocks are packed tightly
+
+In place of four made-up workflows there may be one of each that was recorded in a folder (WfFormat,
+``*.json``). Each task states a tenth more than it takes, in whole seconds.
 """
 
 from __future__ import annotations
@@ -21,15 +28,17 @@ from __future__ import annotations
 import bisect
 import heapq
 import json
+import math
 import random
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field, frozen
 from figures import Figures, options_parser
 
 from gspc_trio.components.provision.batch import BatchState
@@ -51,7 +60,7 @@ from gspc_trio.components.provision.site_events import (
 from gspc_trio.components.provision.site_settings import site_settings
 from gspc_trio.components.provision.sites import Sites
 from gspc_trio.components.provision.waiting import Group
-from gspc_trio.core.demand import RunningGroup, TaskDemand, TaskGroup
+from gspc_trio.core.demand import WALLTIME_S, RunningGroup, TaskDemand, TaskGroup
 from gspc_trio.core.machine import Tick
 
 SITE: dict[str, object] = {"provider": "slurm", "max_time": "2h", "max_nodes": 4, "cores_per_node": 16}
@@ -121,11 +130,12 @@ def sites_ms(groups: int, blocks: int, rounds: int) -> float:
 
 @define(eq=False)
 class Work:
-    """A task: the time it states, the time it takes, its cores, and which tasks wait for it."""
+    """A task: the time it states, the time it takes, its cores, when it is there, and which wait for it."""
 
     walltime_s: float
     runtime_s: float
     cores: int = 1
+    comes_at: float = 0.0
     missing: int = 0
     after: list[Work] = field(factory=list)
 
@@ -135,36 +145,65 @@ class Work:
         other.missing += 1
 
 
-def made_up(copies: int) -> list[Work]:
-    """Return copies of a workflow: one task, 20 tasks at once, one that joins them."""
-    chance = random.Random(2)
-    found = []
-    for _ in range(copies):
-        begin, end = _work(chance.uniform(20, 60)), _work(chance.uniform(60, 120), 4)
-        middle = [_work(chance.uniform(150, 300)) for _ in range(20)]
+@frozen
+class Workload:
+    """What is to be done: copies of workflows, how long after each other they come, and what is stated.
+
+    It is done once with each seed, which is for the queue of the batch system.
+    """
+
+    copies: int
+    seeds: int = 1
+    every_s: float = 0.0
+    is_stated: bool = True
+
+    def works(self, traces: Sequence[Path]) -> list[Work]:
+        """Return the tasks of copies of each recorded workflow, or of a made-up one."""
+        chance = random.Random(2)
+        found: list[Work] = []
+        for number in range(self.copies):
+            works = [one for path in traces for one in self._recorded(path)] or self._made_up(chance)
+            for one in works:
+                one.comes_at = number * self.every_s
+            found += works
+        return found
+
+    def _made_up(self, chance: random.Random) -> list[Work]:
+        """Return a workflow: one task, 20 tasks at once, one that joins them."""
+        begin, end = self._work(chance.uniform(20, 60)), self._work(chance.uniform(60, 120), 4)
+        middle = [self._work(chance.uniform(150, 300)) for _ in range(20)]
         for one in middle:
             begin.precedes(one)
             one.precedes(end)
-        found += [begin, *middle, end]
-    return found
+        return [begin, *middle, end]
 
-
-def recorded(path: Path, copies: int) -> list[Work]:
-    """Return copies of a recorded workflow."""
-    workflow = json.loads(path.read_text(encoding="utf-8"))["workflow"]
-    runtimes_s = {one["id"]: float(one["runtimeInSeconds"]) for one in workflow["execution"]["tasks"]}
-    found: list[Work] = []
-    for _ in range(copies):
-        tasks = {name: _work(runtime_s) for name, runtime_s in runtimes_s.items()}
+    def _recorded(self, path: Path) -> list[Work]:
+        """Return a recorded workflow."""
+        workflow = read_workflow(path)
+        executed = workflow["execution"]["tasks"]
+        tasks = {one["id"]: self._work(float(one["runtimeInSeconds"])) for one in executed}
         for one in workflow["specification"]["tasks"]:
             for parent in one["parents"]:
                 tasks[parent].precedes(tasks[one["id"]])
-        found += tasks.values()
-    return found
+        return list(tasks.values())
+
+    def _work(self, runtime_s: float, cores: int = 1) -> Work:
+        walltime_s = math.ceil(STATED * runtime_s) if self.is_stated else WALLTIME_S
+        return Work(walltime_s, runtime_s, cores)
 
 
-def _work(runtime_s: float, cores: int = 1) -> Work:
-    return Work(STATED * runtime_s, runtime_s, cores)
+@cache
+def read_workflow(path: Path) -> Any:
+    """Return what a file in WfFormat says of its workflow."""
+    return json.loads(path.read_text(encoding="utf-8"))["workflow"]
+
+
+WORKLOADS = {
+    "": Workload(2000),
+    "_unstated": Workload(2000, is_stated=False),
+    "_steady": Workload(180, seeds=3, every_s=20.0),
+    "_few": Workload(100, seeds=3),
+}
 
 
 # The batch system and the hosts -----------------------------------------------------------------------------
@@ -217,7 +256,7 @@ class Queue:
         self._tell(SiteAdded(0, "hpc", site_settings("hpc", settings)))
         for one in tasks:
             if not one.missing:
-                self._is_ready(one)
+                self._at(one.comes_at, partial(self._comes, one))
 
     def run(self) -> float:
         """Let time pass until all is done and all blocks are over; return when the last task ended."""
@@ -288,6 +327,10 @@ class Queue:
         self._pull()
 
     # Tasks --------------------------------------------------------------------------------------------------
+
+    def _comes(self, one: Work) -> None:
+        self._is_ready(one)
+        self._pull()
 
     def _is_ready(self, one: Work) -> None:
         waiting = self._ready[one.walltime_s, one.cores]
@@ -373,17 +416,14 @@ def longest_fit(
     return found
 
 
-def shares(
-    make: Callable[[], list[Work]], settings: Mapping[str, object], seeds: int
-) -> tuple[float, float, float]:
+def shares(works: Callable[[], list[Work]], settings: Mapping[str, object], seeds: int) -> list[float]:
     """Return the shares used of what was asked for and of what was held, and the time; means of some runs."""
     found = []
     for seed in range(seeds):
-        queue = Queue(make(), settings, seed)
+        queue = Queue(works(), settings, seed)
         done_s = queue.run()
         found.append((queue.used_s / queue.asked_s, queue.used_s / queue.held_s, done_s))
-    used, charged, done_s = (statistics.mean(column) for column in zip(*found, strict=True))
-    return used, charged, done_s
+    return [statistics.mean(column) for column in zip(*found, strict=True)]
 
 
 def main() -> None:
@@ -394,19 +434,19 @@ def main() -> None:
     traces = sorted(options.traces.glob("*.json")) if options.traces else []
     if options.traces and not traces:
         parser.error(f"there is no recorded workflow, *.json, in {options.traces}")
-    groups, blocks, rounds, copies, seeds = (100, 100, 3, 5, 1) if options.small else (1000, 1000, 15, 100, 3)
-
-    def work() -> list[Work]:
-        return [one for path in traces for one in recorded(path, copies)] or made_up(copies)
-
+    groups, blocks, rounds, part = (100, 100, 3, 20) if options.small else (1000, 1000, 15, 1)
     figures = Figures(options.json)
     figures.add("blocks.plan_ms", plan_ms(groups, blocks, rounds), "ms")
     figures.add("blocks.sites_ms", sites_ms(groups, blocks, rounds), "ms")
-    for name, more in (("", {"parallelism": 1}), ("_wide", {})):
-        used, charged, done_s = shares(work, SITE | more, seeds)
-        figures.add(f"blocks.used_share{name}", used, "of 1")
-        figures.add(f"blocks.charged_share{name}", charged, "of 1")
-        figures.add(f"blocks.done_s{name}", done_s, "s")
+    for name, load in WORKLOADS.items():
+        load = evolve(load, copies=load.copies // part, seeds=1 if options.small else load.seeds)
+        if traces:
+            load = evolve(load, copies=max(1, load.copies // 4), every_s=4 * load.every_s)
+        for tight, more in (("", {}), ("_tight", {"parallelism": 1})):
+            used, charged, done_s = shares(partial(load.works, traces), SITE | more, load.seeds)
+            figures.add(f"blocks.used_share{name}{tight}", used, "of 1")
+            figures.add(f"blocks.charged_share{name}{tight}", charged, "of 1")
+            figures.add(f"blocks.done_s{name}{tight}", done_s, "s")
 
 
 if __name__ == "__main__":
