@@ -206,7 +206,7 @@ def run_steps(
     return history, marking(engine), engine.explain_stuck()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     net=nets(),
     steps=st.lists(st.integers(0, 50), min_size=5, max_size=40),

@@ -216,11 +216,8 @@ def _take_longest(
     taken = []
     place = waiting.longest(waiting.up_to(left_s * (1 + TOLERANCE)), cores, room)
     while place >= 0:
-        size = waiting.sizes[place]
-        count = int(min(waiting.counts[place], room / size))
-        waiting.take(place, count)
-        taken.append(Taken(waiting.order[place], count))
-        room -= count * size
+        taken.append(waiting.take(place, room))
+        room -= taken[-1].count * waiting.sizes[place]
         place = waiting.longest(place, cores, room)
     return taken
 
@@ -324,11 +321,8 @@ def _commit(waiting: WaitingTasks, cores: int, height_s: float, power: float) ->
     taken = []
     place = waiting.shortest(0, end, cores, room)
     while place >= 0:
-        size = waiting.sizes[place]
-        count = int(min(waiting.counts[place], room / size))
-        waiting.take(place, count)
-        taken.append(Taken(waiting.order[place], count))
-        room -= count * size
+        taken.append(waiting.take(place, room))
+        room -= taken[-1].count * waiting.sizes[place]
         place = waiting.shortest(place + 1, end, cores, room)
     return taken, begun - room
 

@@ -111,8 +111,9 @@ class WaitingTasks:
                     return -1
                 node += 1
 
-    def take(self, place: int, count: int) -> None:
-        """Take so many tasks of the group at this place."""
+    def take(self, place: int, room: float) -> Taken:
+        """Take the tasks of the group at this place for which there is room, and return them."""
+        count = int(min(self.counts[place], room / self.sizes[place]))
         self.count -= count
         self.counts[place] -= count
         if not self.counts[place]:
@@ -122,6 +123,7 @@ class WaitingTasks:
                 node >>= 1
                 for least in (self._least_sizes, self._least_cores):
                     least[node] = min(least[2 * node], least[2 * node + 1])
+        return Taken(self.order[place], count)
 
     def _tree(self, values: Sequence[float]) -> list[float]:
         """Return the least values of all subtrees: node n has the children 2n and 2n + 1, the root is 1."""

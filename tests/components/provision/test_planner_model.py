@@ -81,7 +81,7 @@ def counted(taken: Iterable[Taken]) -> Counter[int]:
 
 
 @given(groups=GROUPS, blocks=sites(), chosen=site_settings())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_planner_finds_what_its_formulas_say(
     groups: list[Group], blocks: list[BlockView], chosen: BlockSettings
 ) -> None:

@@ -46,7 +46,6 @@ class Undefined(ArithmeticError):
     """An operation has no result for these values; the message says why."""
 
 
-SIGNED = ("int", "long", "bigint")
 RIGHT_FIRST = frozenset({"**", "^"})
 """Operators that group from the right."""
 
