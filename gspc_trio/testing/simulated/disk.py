@@ -13,8 +13,8 @@ import trio
 from attrs import define, field
 
 from gspc_trio.components.job.journal_bytes import About
-from gspc_trio.components.job.shell.journal import FILE_BYTES_MAX, Journal, read_journal
-from gspc_trio.components.job.shell.journal_files import JournalDirectory
+from gspc_trio.components.job.shell.journal import FILE_BYTES_MAX, Journal
+from gspc_trio.components.job.shell.journal_files import JournalDirectory, read_journal
 from gspc_trio.records.shell.durable_files import FileSystem, make_directories
 from gspc_trio.records.shell.journal_files import journals_in
 from gspc_trio.testing.simulated.process import SimulatedProcess

@@ -222,14 +222,17 @@ class JobClients:
         try:
             if isinstance(body, ClosePort):
                 job.close(body.port)
+                await job.wait_journaled()
                 call.reply(Done())
                 return
             value = notation.parse_value(body.port, body.text)
             if isinstance(body, PutToken):
                 job.put(body.port, [value])
+                await job.wait_journaled()
                 call.reply(Done())
             else:
                 answer = await job.ask(body.port, value)
+                await job.wait_journaled()
                 call.reply(ApplicationReply(dumps(notation.show_value(body.port, answer))))
         except (ValueError, LookupError) as error:  # closed, unknown, badly written, not answered
             call.fail(error)

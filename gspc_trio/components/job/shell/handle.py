@@ -146,6 +146,7 @@ class Job:
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[..., object]] = {}
         self.notation: Notation | None = None
+        self.journaled: Callable[[], Awaitable[None]] | None = None
         self._rts_lost = False
         self.await_rts: Callable[[], Awaitable[None]] | None = None
         self.report: str | None = None
@@ -362,6 +363,11 @@ class Job:
         """
         self._taking().put(port, values)
         self.look()
+
+    async def wait_journaled(self) -> None:
+        """Wait until the journal has what was put, closed and taken off so far, if the job has a journal."""
+        if self.journaled is not None:
+            await self.journaled()
 
     async def ask(self, port: str, value: object) -> Value:
         """Add a token to an input port, and return what the workflow answers to it.

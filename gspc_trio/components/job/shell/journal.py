@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from gspc_trio.components.job.journal import (
     JournaledEngine,
     JournalRecord,
-    Outcomes,
     Reusable,
     Values,
     replay,
@@ -30,7 +29,6 @@ from gspc_trio.components.job.journal import (
 from gspc_trio.components.job.journal_bytes import (
     MAGIC,
     About,
-    decode_record,
     encode_outcomes,
     encode_record,
 )
@@ -42,7 +40,10 @@ from gspc_trio.components.job.shell.journal_files import (
     JournalDirectory,
     JournalError,
     has_journal,
+    has_results,
     locked,
+    read_earlier,
+    read_journal,
 )
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
 from gspc_trio.components.job.shell.stored_values import OpenData, StoredValues
@@ -53,7 +54,7 @@ from gspc_trio.core.task import Outcome, Reason, Task, TaskState
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.protocol.values import dumps, is_reference, join, loads
-from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
+from gspc_trio.records.journal_frames import Framer
 from gspc_trio.workflow.activities import engine_of, loaded_engine
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -127,6 +128,8 @@ class Journal:
         self._written: deque[tuple[tuple[TaskId, Values], Key]] = deque()
         self._taken_in = 0
         self._wake: trio.Event | None = None
+        self._waiting: list[trio.Event] = []
+        self._is_written = False
         self._framer = Framer(MAGIC)
         self._size_bytes = self._bound_bytes = 0
         self.stored = StoredValues(disk)
@@ -276,6 +279,14 @@ class Journal:
         self._rows.append((done.task_id, done.outcome.values))
         self._wake_up()
 
+    async def wait_noted(self) -> None:
+        """Wait until all is on disk that has come to open ports so far, or was taken off."""
+        if self._is_written:
+            noted = trio.Event()
+            self._waiting.append(noted)
+            self._wake_up()
+            await noted.wait()
+
     async def run(self, kept: Callable[[int], None]) -> None:
         """Write until cancelled.
 
@@ -287,19 +298,31 @@ class Journal:
         """
         engine = self.engine
         assert engine is not None
-        while True:
-            while not (self._rows or (engine.has_pulled and engine.is_whole)):
-                await self._woken()
-            with trio.move_on_after(NOTED_S):
-                while not self._rows:
+        waiting: list[trio.Event] = []
+        self._is_written = True
+        try:
+            while True:
+                while not (self._rows or self._waiting or (engine.has_pulled and engine.is_whole)):
                     await self._woken()
-            rows, self._rows = self._rows, []
-            if engine.is_whole:
-                noted = [row for row in rows if row[0] < FIRST_TASK_ID]  # others only make lost data again
-                await self._write(engine, noted, await self._keys_of(engine, noted))
-            if rows:
-                kept(len(rows))
-            await trio.sleep(GATHER_S)
+                with trio.move_on_after(NOTED_S):
+                    while not (self._rows or self._waiting):
+                        await self._woken()
+                rows, self._rows = self._rows, []
+                waiting, self._waiting = self._waiting, []
+                if engine.is_whole:
+                    noted = [
+                        row for row in rows if row[0] < FIRST_TASK_ID
+                    ]  # others only make lost data again
+                    await self._write(engine, noted, await self._keys_of(engine, noted))
+                if rows:
+                    kept(len(rows))
+                for event in waiting:
+                    event.set()
+                await trio.sleep(GATHER_S)
+        finally:
+            self._is_written = False
+            for event in (*waiting, *self._waiting):  # the job ends, and says why
+                event.set()
 
     async def _woken(self) -> None:
         self._wake = trio.Event()
@@ -450,58 +473,6 @@ def _expect_journal(directory: Path) -> None:
     else:
         found = f"there is no journal {directory}"
     raise JournalError(f"{found}: name the directory that was given to --journal")
-
-
-def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:
-    """Return what the newest whole file says.
-
-    Raises:
-        JournalError: there is none.
-    """
-    problem = "it has no file"
-    for name, read in disk.read():
-        try:
-            about, records = _parse(read())
-            if records:
-                return about, records
-            problem = f"{name} has no beginning"
-        except ValueError as error:
-            problem = f"{name}: {error}"
-        except OSError as error:
-            problem = f"{name}: {error.strerror}"
-    raise JournalError(f"{disk.name} is no journal to go on with: {problem}")
-
-
-def read_earlier(disk: JournalDirectory, version_number: int) -> Iterator[list[JournalRecord]]:
-    """Return what the files of before say that are of this version of the workflow, the oldest first."""
-    for _, read in disk.read_earlier():
-        with suppress(ValueError, OSError):  # tasks whose results cannot be read are run again
-            about, records = _parse(read())
-            if about.version_number == version_number:
-                yield records
-
-
-def _parse(data: bytes) -> tuple[About, list[JournalRecord]]:
-    """Return what a file says.
-
-    Raises:
-        BadJournal: it is none, or has no beginning.
-    """
-    about: About | None = None
-    records: list[JournalRecord] = []
-    for record in map(decode_record, Frames(data, MAGIC)):
-        if isinstance(record, About):
-            about = record
-        else:
-            records.append(record)
-    if about is None:
-        raise BadJournal("it has no beginning")
-    return about, records
-
-
-def has_results(records: list[JournalRecord]) -> bool:
-    """Whether there are results in a file."""
-    return any(isinstance(record, Outcomes | Reusable) for record in records)
 
 
 WAIT_S = 60.0

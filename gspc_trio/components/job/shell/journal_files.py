@@ -1,10 +1,14 @@
-"""Files of the journal of a job: those of any journal, large values, and a note beside them."""
+"""Files of the journal of a job: what they say, large values, and a note beside them."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from gspc_trio.components.job.journal import JournalRecord, Outcomes, Reusable
+from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
+from gspc_trio.records.journal_frames import BadJournal, Frames
 from gspc_trio.records.shell.durable_files import THIS_MACHINE, put_in_place
 from gspc_trio.records.shell.journal_files import JournalFiles, journals_in, names_of
 from gspc_trio.records.shell.own_directory import own_directory
@@ -64,3 +68,55 @@ def locked(directory: Path) -> AbstractContextManager[None]:
         JournalError: others can look into it, or another job server uses it.
     """
     return own_directory(directory, "a job server that runs uses the journal", JournalError)
+
+
+def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:
+    """Return what the newest whole file says.
+
+    Raises:
+        JournalError: there is none.
+    """
+    problem = "it has no file"
+    for name, read in disk.read():
+        try:
+            about, records = _parse(read())
+            if records:
+                return about, records
+            problem = f"{name} has no beginning"
+        except ValueError as error:
+            problem = f"{name}: {error}"
+        except OSError as error:
+            problem = f"{name}: {error.strerror}"
+    raise JournalError(f"{disk.name} is no journal to go on with: {problem}")
+
+
+def read_earlier(disk: JournalDirectory, version_number: int) -> Iterator[list[JournalRecord]]:
+    """Return what the files of before say that are of this version of the workflow, the oldest first."""
+    for _, read in disk.read_earlier():
+        with suppress(ValueError, OSError):  # tasks whose results cannot be read are run again
+            about, records = _parse(read())
+            if about.version_number == version_number:
+                yield records
+
+
+def _parse(data: bytes) -> tuple[About, list[JournalRecord]]:
+    """Return what a file says.
+
+    Raises:
+        BadJournal: it is none, or has no beginning.
+    """
+    about: About | None = None
+    records: list[JournalRecord] = []
+    for record in map(decode_record, Frames(data, MAGIC)):
+        if isinstance(record, About):
+            about = record
+        else:
+            records.append(record)
+    if about is None:
+        raise BadJournal("it has no beginning")
+    return about, records
+
+
+def has_results(records: list[JournalRecord]) -> bool:
+    """Whether there are results in a file."""
+    return any(isinstance(record, Outcomes | Reusable) for record in records)

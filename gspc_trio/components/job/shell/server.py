@@ -421,6 +421,7 @@ class _JobServer:
         follower = OutputFollower(job, routes.ask)
         self.clients = JobClients(job, follower)
         if journal is not None:
+            job.journaled = journal.wait_noted
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes, nursery)
         nursery.start_soon(follower.run)
@@ -584,3 +585,4 @@ class _JobServer:
             pass
         job.records.send_the_rest()
         await self.clients.see_off()
+        await job.wait_journaled()

@@ -10,7 +10,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from gspc_trio import Net, farm, open_job, open_rts
+from gspc_trio import Net, farm, open_job, open_rts, pipeline
 from gspc_trio.components.job.journal import JournaledEngine, Outcomes
 from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
 from gspc_trio.components.job.scheduler.interface import TaskDone
@@ -20,6 +20,7 @@ from gspc_trio.protocol.values import dumps
 from gspc_trio.records.journal_frames import Frames
 from tests.components.tasks.journal import double
 
+HANG_S = 60.0
 ABOUT = About("1", "flow.py", "f00", (), {})
 
 
@@ -296,3 +297,42 @@ async def test_only_so_many_bytes_of_before_are_kept(tmp_path: Path, monkeypatch
         engine = await journal.recover(doubles(100), {})
         await write(journal, folder, engine, extract(engine))
     assert 0 < sum(path.stat().st_size for path in folder.glob("earlier.*")) <= 4_000
+
+
+async def test_what_was_put_is_on_disk_when_the_journal_says_so(tmp_path: Path) -> None:
+    net = pipeline(double, is_open=True)
+    with create_journal(tmp_path / "j", ABOUT) as journal:
+        engine = (await journal.recover(net, {})).engine
+        await journal.wait_noted()  # nobody writes yet, so nothing is waited for
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_run, journal)
+            for number in range(3):
+                engine.put("items", [number])
+                await journal.wait_noted()
+                shutil.copytree(tmp_path / "j", tmp_path / str(number))
+            nursery.cancel_scope.cancel()
+    for number in range(3):
+        with open_journal(tmp_path / str(number)) as copy:
+            again = await copy.recover(net, {})
+            assert again.engine.ports.received == {"items": number + 1}
+
+
+async def _run(journal: Journal, task_status: Any) -> None:
+    task_status.started()
+    await journal.run(lambda _: None)
+
+
+async def test_a_job_that_was_ended_by_a_token_ends_again_when_it_is_resumed(tmp_path: Path) -> None:
+    net = Net("said")
+    net.input("words", is_open=True)
+    net.output("said")
+    net.transition("say", None, ["words"], ["said"])
+    async with open_rts(cores=1) as rts:
+        with create_journal(tmp_path / "j", ABOUT) as journal:
+            async with open_job(net, rts=rts, journal=journal) as job:
+                job.put("words", ["yes"])
+                job.close()
+                assert await job.wait_outputs() == {"said": ["yes"]}
+        with trio.fail_after(HANG_S), open_journal(tmp_path / "j") as journal:
+            async with open_job(net, rts=rts, journal=journal) as job:
+                assert await job.wait_outputs() == {"said": ["yes"]}
