@@ -304,6 +304,8 @@ class WorkflowEngine(FiringNet):
             if flight is not None and state in (TaskState.READY, TaskState.SUBMITTED):
                 self._landed(activity, was_out=not waits)
             activity.transition.release(activity.binding)
+            if activity.transition.order is not None:
+                activity.transition.order.dropped(task_id)
             if self.running.references is not None:
                 self._settle(activity.transition, was_held=activity.binding)
             if state is TaskState.SUBMITTED:

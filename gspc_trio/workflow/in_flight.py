@@ -129,12 +129,20 @@ class Order:
 
     def ended(self, task_id: TaskId, binding: Binding, values: Encoded) -> None:
         """A task has finished: put its result where it belongs when it has its turn, and those behind it."""
-        turns, held = self._turns, self._held
-        if turns[0] != task_id:
-            held[task_id] = (binding, values)
+        if self._turns[0] != task_id:
+            self._held[task_id] = (binding, values)
             return
-        turns.popleft()
+        self._turns.popleft()
         self._produce(task_id, binding, values)
+        self._go_on()
+
+    def dropped(self, task_id: TaskId) -> None:
+        """A task is gone, and nothing comes of it: those behind it need not wait for it."""
+        self._turns.remove(task_id)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        turns, held = self._turns, self._held
         while turns and turns[0] in held:
             following = turns.popleft()
             self._produce(following, *held.pop(following))

@@ -110,6 +110,22 @@ class Ports:
             return True
         return any(place.is_held and place.owed for place in self._streams)
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether tokens may come that can still do something when others have failed.
+
+        An iterator of which no more is read, for what it has given is not taken, gives none.
+        """
+        until = self._running.until
+        if until and all(place.tokens for place in until):
+            return False
+        return any(self.has_room(port) for port in self.open)
+
+    def has_room(self, port: str) -> bool:
+        """Whether values of an iterator are read for a port: a quarter of its room is free."""
+        most = self._running.places[port].description.read_ahead
+        return not most or 4 * (most - self.waiting(port)) >= most
+
     def waiting(self, port: str) -> int:
         """Return how many tokens there are at a port."""
         return len(self._running.places[port])

@@ -12,10 +12,12 @@ import trio
 from gspc_trio import (
     Job,
     JobFailed,
+    JobSettings,
     Net,
     NotAnswered,
     WorkflowError,
     accumulate,
+    farm,
     open_job,
     open_rts,
     pipeline,
@@ -32,6 +34,13 @@ def add(so_far: int, item: int) -> int:
 
 def is_small(number: int) -> bool:
     return number < 100
+
+
+def fails_at_0(number: int) -> bool:
+    return 1 / number > 0
+
+
+KEEP_GOING = JobSettings(keep_going=True)
 
 
 async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed() -> None:
@@ -85,6 +94,24 @@ async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed(
                 job.put("items", [4])
             assert [value async for value in results] == [6]
         assert (await job.wait()).outputs == {"results": []}
+
+        opened = pipeline(farm(fails_at_0), is_open=True)
+        with suppress(JobFailed):  # others go on until the port is closed
+            async with open_job(opened, rts=rts, settings=KEEP_GOING) as job:
+                job.put("items", [0])
+                while not job.machine.failures:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                job.put("items", [1])
+                job.close()
+        assert (await job.wait_ended()).tasks["finished"] == 1
+        with pytest.raises(JobFailed):  # a stage that can go no further reads no more
+            async with open_job(
+                pipeline(fails_at_0, read_ahead=4, buffer=1),
+                rts=rts,
+                values={"items": iter(range(100))},
+                settings=KEEP_GOING,
+            ):
+                pass
 
         asked = Net("asked")
         questions = asked.input("questions", is_open=True)

@@ -521,7 +521,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             if self.open_ended:
                 return
             verdict = self._verdict()
-            if verdict.state == "finished" and not self.may_end(True):
+            if not self.may_end(verdict.state == "finished"):
                 return
             self._end_as(verdict)
             self._stopping = True

@@ -77,6 +77,25 @@ def test_tasks_of_a_group_are_dropped_with_their_tokens() -> None:
     assert engine.explain_stuck() == []
 
 
+def test_results_that_keep_their_order_do_not_wait_for_a_task_that_was_dropped() -> None:
+    net = searching(4)  # of groups a, b, a, b
+    net.output("sought")
+    seek = net.transitions["seek"]
+    to_both = (*seek.output_arcs, replace(seek.output_arcs[0], place="sought"))
+    net.transitions["seek"] = replace(seek, ordered=True, output_arcs=to_both)
+    net.transitions["end"] = replace(net.transitions["end"], condition=FunctionCall(lambda it: it == 7, (0,)))
+    engine = engine_of(net)
+    assert extracted(engine, 4) == [1, 2, 3, 4]
+    engine.inject(4, ((dumps("late"),),))  # it waits for those of 1, 2, 3
+    engine.inject(2, ((dumps("later"),),))
+    assert engine.outputs()["sought"] == []
+    engine.inject(1, FOUND)  # which drops 3
+    assert engine.next() is None
+    assert engine.discarded == [3]
+    assert engine.outputs()["sought"] == [7, "later", "late"]
+    engine.check()
+
+
 def test_later_tasks_of_the_group_are_not_touched() -> None:
     net = searching(3)
     engine = engine_of(net)

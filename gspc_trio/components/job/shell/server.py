@@ -22,6 +22,7 @@ from gspc_trio.components.job.machine import (
     JobEnded,
     JobEvent,
     JobMachine,
+    JobState,
     Kept,
     LookedUp,
     LookUpTasks,
@@ -325,8 +326,10 @@ class _JobServer:
         if self.cache is not None and not self.cache.may_end():
             return False
         ports = None if self.job is None else self.job.ports
-        if ports is not None and ports.ports.waits and finished and not ports.is_stopped:
-            return False
+        if ports is not None and not ports.is_stopped:
+            is_ending = self.job is not None and self.job.machine.state is JobState.STOPPING
+            if ports.ports.waits if finished else ports.ports.takes_more and not is_ending:
+                return False
         return self.reader is None or self.reader.may_end(finished)
 
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:

@@ -296,7 +296,7 @@ async def feed(job: StreamedJob, ports: OutputPorts, port: str, values: Feed, mo
                 values.read += 1
                 if values.read <= had:
                     continue
-                while ports.ports.waiting(port) >= most and not job.is_over:
+                while not (ports.ports.has_room(port) or job.is_over):
                     await job.wait_news()
                 if job.is_over:
                     return
@@ -330,10 +330,10 @@ async def _feed_from_thread(
         nursery.start_soon(partial(trio.to_thread.run_sync, reader.run, abandon_on_cancel=True))
         put = 0
         while not job.is_over:
-            room = most - ports.ports.waiting(port)
-            if 4 * room < most:
+            if not ports.ports.has_room(port):
                 await job.wait_news()
                 continue
+            room = most - ports.ports.waiting(port)
             reader.allow(put + room)
             news = trio.Event()
             found, over = reader.take()
