@@ -95,6 +95,20 @@ async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed(
             assert [value async for value in results] == [6]
         assert (await job.wait()).outputs == {"results": []}
 
+        asked = Net("asked")
+        questions = asked.input("questions", is_open=True)
+        asked.transition("answer", double, [questions], respond(0), condition=is_small)
+        with suppress(JobFailed):  # of the question that nobody takes
+            async with open_job(asked, rts=rts) as job:
+                assert await job.ask("questions", 21) == 42
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(partial(ask_in_vain, job))
+                    await trio.testing.wait_all_tasks_blocked()
+                    job.close()
+
+
+async def test_items_go_on_when_others_have_failed() -> None:
+    async with open_rts(cores=1) as rts:
         opened = pipeline(farm(fails_at_0), is_open=True)
         with suppress(JobFailed):  # others go on until the port is closed
             async with open_job(opened, rts=rts, settings=KEEP_GOING) as job:
@@ -112,17 +126,6 @@ async def test_streams_are_read_as_they_are_wanted_and_end_when_they_are_closed(
                 settings=KEEP_GOING,
             ):
                 pass
-
-        asked = Net("asked")
-        questions = asked.input("questions", is_open=True)
-        asked.transition("answer", double, [questions], respond(0), condition=is_small)
-        with suppress(JobFailed):  # of the question that nobody takes
-            async with open_job(asked, rts=rts) as job:
-                assert await job.ask("questions", 21) == 42
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(partial(ask_in_vain, job))
-                    await trio.testing.wait_all_tasks_blocked()
-                    job.close()
 
 
 async def ask_in_vain(job: Job) -> None:

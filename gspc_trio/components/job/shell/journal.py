@@ -129,6 +129,7 @@ class Journal:
         self._taken_in = 0
         self._wake: trio.Event | None = None
         self._waiting: list[trio.Event] = []
+        self._noting: list[trio.Event] = []
         self._is_written = False
         self._framer = Framer(MAGIC)
         self._size_bytes = self._bound_bytes = 0
@@ -296,33 +297,37 @@ class Journal:
         Raises:
             JournalError: the disk does not take more.
         """
-        engine = self.engine
-        assert engine is not None
-        waiting: list[trio.Event] = []
         self._is_written = True
         try:
-            while True:
-                while not (self._rows or self._waiting or (engine.has_pulled and engine.is_whole)):
-                    await self._woken()
-                with trio.move_on_after(NOTED_S):
-                    while not (self._rows or self._waiting):
-                        await self._woken()
-                rows, self._rows = self._rows, []
-                waiting, self._waiting = self._waiting, []
-                if engine.is_whole:
-                    noted = [
-                        row for row in rows if row[0] < FIRST_TASK_ID
-                    ]  # others only make lost data again
-                    await self._write(engine, noted, await self._keys_of(engine, noted))
-                if rows:
-                    kept(len(rows))
-                for event in waiting:
-                    event.set()
-                await trio.sleep(GATHER_S)
+            await self._write_on(kept)
         finally:
             self._is_written = False
-            for event in (*waiting, *self._waiting):  # the job ends, and says why
-                event.set()
+            self._tell()  # the job ends, and says why
+
+    async def _write_on(self, kept: Callable[[int], None]) -> None:
+        engine = self.engine
+        assert engine is not None
+        while True:
+            while not (self._rows or self._waiting or (engine.has_pulled and engine.is_whole)):
+                await self._woken()
+            with trio.move_on_after(NOTED_S):
+                while not (self._rows or self._waiting):
+                    await self._woken()
+            rows, self._rows = self._rows, []
+            self._noting, self._waiting = self._waiting, []
+            if engine.is_whole:
+                noted = [row for row in rows if row[0] < FIRST_TASK_ID]  # others only make lost data again
+                await self._write(engine, noted, await self._keys_of(engine, noted))
+            if rows:
+                kept(len(rows))
+            self._tell()
+            await trio.sleep(GATHER_S)
+
+    def _tell(self) -> None:
+        """Tell who waits until what has come so far is noted."""
+        noting, self._noting = self._noting, []
+        for noted in noting if self._is_written else (*noting, *self._waiting):
+            noted.set()
 
     async def _woken(self) -> None:
         self._wake = trio.Event()

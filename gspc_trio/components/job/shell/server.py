@@ -424,7 +424,6 @@ class _JobServer:
         follower = OutputFollower(job, routes.ask)
         self.clients = JobClients(job, follower)
         if journal is not None:
-            job.journaled = journal.wait_noted
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes, nursery)
         nursery.start_soon(follower.run)
@@ -510,6 +509,7 @@ class _JobServer:
         if self.data is not None and on_done is not None:
             on_done = self.data.but_for_again(on_done)
         keep = None if self.journal is None else self.journal.keep
+        job.journaled = None if self.journal is None else self.journal.wait_noted
         cache = job.cache = self.cache
         recalling = self.journal if job.machine.recalled else None
         printing = job.printed.running
