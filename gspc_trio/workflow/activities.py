@@ -495,9 +495,9 @@ def _subnet(activity: Activity) -> Subnet:
 def _await_again(inner: WorkflowEngine, task_id: TaskId) -> None:
     """The result of a task has come that was to be cancelled with its activity: it is not done again."""
     activity = inner.activities.get(task_id)
-    if activity is None or task_id not in inner._groups.dropped:
+    if activity is None or activity.state is not TaskState.CANCELLED:
         return
-    del inner._groups.dropped[task_id]
+    inner._groups.dropped.pop(task_id, None)
     inner._change(activity, TaskState.READY)
     inner._change(activity, TaskState.SUBMITTED)
     if (flight := activity.transition.flight) is not None:

@@ -62,6 +62,7 @@ class Recorder:
         self.waiting: list[tuple[int, Any]] = []
         self.tasks: list[Any] = []
         self.failed: list[Any] = []
+        self.ended: set[int] = set()
         self.write(ABOUT, self.engine.snapshot())
         self.saw()
 
@@ -81,7 +82,7 @@ class Recorder:
 
     def end_some(self, choices: list[int]) -> None:
         """Some tasks end; their results become durable together, then they are taken in."""
-        rows = []
+        rows: list[tuple[int, Any]] = []
         for choice in choices:
             self.cancel_dropped(choice)
             if self.tasks:
@@ -89,8 +90,10 @@ class Recorder:
                 if choice % 7 == 3:
                     self.engine.fail(task.task_id, TaskError("ValueError", "boom"))
                     self.failed.append(task)
+                    self.saw()
                 else:
                     rows.append((task.task_id, compute(self.engine.engine, task)))
+                    self.ended.add(task.task_id)
         self.write(*self.engine.take_steps(), Outcomes(tuple(rows)))
         self.waiting += rows
 
@@ -99,7 +102,7 @@ class Recorder:
         dropped = self.engine.discarded
         while dropped:
             task_id = dropped.pop()
-            if choice % 2 and all(task_id != ended for ended, _ in self.waiting):
+            if choice % 2 and task_id not in self.ended:
                 self.engine.cancelled(task_id)
                 self.tasks = [task for task in self.tasks if task.task_id != task_id]
 
