@@ -147,11 +147,13 @@ class Lowering:
             return False
         if any(one.kind in ("in", "inout") for one in connections.inputs.values()):
             return True
+        if connections.inputs and (transition.conditions or transition.function.conditions):
+            return True  # it fires until its conditions do not hold any more
         if connections.inputs:
             self.report(
                 transition.spot.problem(
                     f"transition {name!r} only looks at tokens and takes none, so it would fire for ever: "
-                    "connect one of its ports by <connect-in>"
+                    "connect one of its ports by <connect-in>, or give it a <condition>"
                 )
             )
         elif not is_net:

@@ -108,6 +108,18 @@ HELD = """
 </transition>"""
 
 
+def test_a_transition_that_takes_nothing_fires_until_its_condition_does_not_hold() -> None:
+    fill = """
+    <transition name="fill">
+      <defun>
+        <in name="there" type="unsigned long"/><out name="y" type="int"/>
+        <condition>${there} :lt: 3UL</condition><expression>${y} := int(${there})</expression>
+      </defun>
+      <connect-number-of-tokens port="there" place="b"/><connect-out port="y" place="b"/>
+    </transition>"""
+    assert outputs(net(place("b") + fill, OUT)) == {"b": ["0", "1", "2"]}
+
+
 def test_a_failure_of_an_expression_is_one_line_and_with_keep_going_the_others_go_on() -> None:
     foreign = read(net(place("a", tokens=("1", "0", "2")) + place("b") + step("12 div ${x}"), OUT))
     engine = engine_of(foreign.net, dumps=pickle.dumps, loads=pickle.loads)
