@@ -23,8 +23,8 @@ def test_a_command_is_run_with_or_without_a_shell() -> None:
     assert unknown[:2] == (127, "exit status 127")
     assert b"not found" in unknown.stderr
     assert run_command((1, b"kill -9 $$", None, None, 1))[:2] == (-9, "signal SIGKILL")
-    slow = run_command((1, b"echo a; sleep 1000 & sleep 1000", None, 0.2, 1))
-    assert slow[:3] == (None, "timeout after 0.2 s", b"a\n")
+    slow = run_command((1, b"sleep 1000 & sleep 1000", None, 0.2, 1))
+    assert slow[:2] == (None, "timeout after 0.2 s")
 
 
 def test_a_command_is_tried_until_it_succeeds(tmp_path: Path) -> None:
