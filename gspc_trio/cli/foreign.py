@@ -193,7 +193,7 @@ def check_layer(loaded: LoadedWorkflow, given: Path | None) -> None:
 
     Args:
         loaded: the workflow.
-        given: connection file of a memory layer, or of a run-time system, which has its own.
+        given: connection file of a memory layer, if there is one.
 
     Raises:
         CommandError: it has none.

@@ -191,7 +191,7 @@ async def run(
     how = reading_of(reading)
     options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
     with json_alone(json) as out:
-        to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml or rts)
+        to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             job = _job_settings(options, loaded, caching, iml)
             return await _run_loaded(
@@ -310,7 +310,7 @@ async def resume(
             await list_reuse(durable, loaded.workflow, dry_run, to)
             if dry_run:
                 return 0
-        check_layer(loaded, iml or rts)
+        check_layer(loaded, iml)
         job = _job_settings(from_plain(durable.about.options, RunOptions), loaded, caching, iml)
         return await _run_loaded(loaded, job, durable, rts, cores, records, to, output, detached=detached)
 
