@@ -129,8 +129,9 @@ async def pids(file: Path) -> list[int]:
     return await trio.to_thread.run_sync(read_pids, file)
 
 
-def some_live(found: list[int]) -> bool:
-    return any(map(psutil.pid_exists, found))
+async def gone(found: list[int]) -> None:
+    """Wait until none of these processes is left, not even one that nobody has reaped yet."""
+    await trio.to_thread.run_sync(wait_until, lambda: not any(map(psutil.pid_exists, found)), "their end")
 
 
 @pytest.mark.process
@@ -156,13 +157,13 @@ async def test_functions_run_as_tasks_and_cancelled_ones_leave_nothing(tmp_path:
             nursery.start_soon(pool.run_sync, say_pids_and_hang, str(file))
             left = await pids(file)
             nursery.cancel_scope.cancel()
-        assert not some_live(left)
+        await gone(left)
         async with aclosing(pool.map(say_pids_and_hang, [str(file)])) as results:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(anext, results)
                 left = await pids(file)
                 nursery.cancel_scope.cancel()
-            assert not some_live(left)
+            await gone(left)
     with pytest.raises(RuntimeError, match="its block was left"):
         await pool.run_sync(double, 1)
 
@@ -180,7 +181,7 @@ async def test_it_joins_run_time_systems_and_says_when_they_are_gone(tmp_path: P
                 nursery.start_soon(pool.run_sync, say_pids_and_hang, str(file))
                 left = await pids(file)
                 scope.cancel()
-        await trio.to_thread.run_sync(wait_until, lambda: not some_live(left), "end")
+        await gone(left)
 
 
 @pytest.mark.process
@@ -200,7 +201,7 @@ async def test_calls_fail_when_the_run_time_system_goes(tmp_path: Path) -> None:
         async with open_rts(cores=1, publish=published):
             nursery.start_soon(use)
             left = await pids(file)
-    assert not some_live(left)
+    await gone(left)
 
 
 async def test_what_makes_no_sense_is_refused() -> None:
