@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tests.e2e.support import MARKING, World, one_line, wait_until
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 def traces(folder: Path) -> Counter[str]:
     """How often each task was begun, by the files that the tasks make."""
@@ -45,6 +47,35 @@ def test_killed_again_and_again_a_job_comes_to_its_end(world: World) -> None:
     done = world.run("jobserver", "resume", journal, "--json")
     assert json.loads(done.stdout)["outputs"] == result["outputs"], "a job that is over has its result still"
     assert sum(traces(marks).values()) - 300 == again
+
+
+def test_activities_go_on_after_the_job_server_was_killed(world: World) -> None:
+    marks = world.folder / "marks"
+    marks.mkdir()
+    net = (EXAMPLES / "xpnet" / "pictures.xpnet").read_text()
+    flow, journal = world.folder / "pictures.xpnet", str(world.folder / "journal")
+    code = "rendered = row * row"
+    assert code in net
+    trace = f"import time, uuid; open({str(marks)!r} + '/' + uuid.uuid4().hex, 'x').close(); time.sleep(0.02)"
+    flow.write_text(net.replace(code, f"{trace}; {code}"))
+    pictures = [part for number in range(10) for part in ("--set", f"picture={number}L")]
+    process = world.start("jobserver", "run", str(flow), *pictures, "--journal", journal, "--cores", "2")
+
+    def begun() -> bool:
+        assert process.poll() is None, process.communicate()
+        return len(list(marks.iterdir())) >= 10
+
+    wait_until(begun, "ten tasks begin")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    done = world.run("jobserver", "resume", journal, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    whole = sorted(sum(row * row for row in range(number, number + 4)) for number in range(10))
+    assert sorted(result["outputs"]["size"]) == whole
+    assert result["tasks"]["finished"] == 40
+    again = len(list(marks.iterdir())) - 40
+    assert again < 40, "what had finished is not done again"
 
 
 def test_a_run_that_was_interrupted_can_be_resumed(world: World) -> None:
