@@ -87,9 +87,19 @@ def read_enrolment(path: str) -> EnrolmentFile:
     except FileNotFoundError:
         raise BadOrder(f"there is no file {path}: the block is not wanted any more") from None
     except OSError as error:
-        raise BadOrder(f"cannot read {path}: {error.strerror}") from error
+        raise BadOrder(unreadable(path, error)) from error
     except BadPlainData as error:
         raise BadOrder(f"{path} does not say how to enrol: {error}") from error
+
+
+def unreadable(path: str, error: OSError) -> str:
+    """Return what people are told of a file with which a RIF should enrol, and which it cannot read."""
+    words = f"cannot read {path}: {error.strerror}"
+    if isinstance(error, PermissionError):
+        words += (
+            f"; only who has started the run-time system may: the block runs as another user ({os.getuid()})"
+        )
+    return words
 
 
 def place_of(environment: Mapping[str, str]) -> Enrol:

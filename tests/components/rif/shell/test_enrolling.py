@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import trio
 
 from gspc_trio.components.provision.blocks import EnrolmentFile
 from gspc_trio.components.provision.shell.enrolments import EnrolmentService
-from gspc_trio.components.rif.shell.rif_process import BadOrder, enrol, find_order
+from gspc_trio.components.rif.shell.rif_process import BadOrder, enrol, find_order, unreadable
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import AuthenticationFailed, Network
 from gspc_trio.protocol.plain import to_json
@@ -110,3 +111,12 @@ async def test_a_run_time_system_that_is_gone_is_looked_for_for_a_minute(
     del autojump_clock
     with pytest.raises(BadOrder, match="no order within 60 s: nothing listens at"):
         await enrol(file_of(tmp_path, "ws://127.0.0.1:9"), PLACE)
+
+
+def test_a_file_of_another_user_is_said_to_be_one() -> None:
+    said = unreadable("/s/enrol", PermissionError(13, "Permission denied"))
+    who = f"the block runs as another user ({os.getuid()})"
+    assert (
+        said
+        == f"cannot read /s/enrol: Permission denied; only who has started the run-time system may: {who}"
+    )
