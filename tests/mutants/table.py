@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.mutants.mutant import ROOT, Mutant
 
-FILES = ("resources", "scheduler", "hosts", "system", "memory", "studies")
+FILES = ("resources", "scheduler", "hosts", "system", "memory", "studies", "sites")
 
 
 def _read(name: str) -> list[Mutant]:
@@ -36,6 +36,7 @@ NEAREST = {
     "components/worker/verdict.py": ("components/worker/test_*.py", "components/rif/test_*.py"),
     "components/launcher/": ("components/launcher/test_machine.py", "components/launcher/test_model.py"),
     "components/provision/site.py": ("components/provision/test_site.py",),
+    "components/provision/site": ("components/provision/test_sites*.py",),
     "components/rts/shell/": ("components/rts/shell/test_*.py",),
     "components/rts/": ("components/rts/test_*.py",),
     "iml/shell/": ("iml/shell/test_*.py",),
