@@ -46,7 +46,7 @@ def last_words(descriptor: int) -> str:
     text = (
         os.pread(descriptor, CRASH_BYTES_MAX, max(0, size - CRASH_BYTES_MAX)).decode(errors="replace").strip()
     )
-    if "Fatal Python error" in text:
+    if "Fatal Python error" in text or "Fatal error: " in text:
         from gspc_trio.core.frames import describe_crash  # seldom needed
 
         return describe_crash(text)[:CRASH_CHARACTERS_MAX]

@@ -15,7 +15,7 @@ CAUSES_MAX = 5
 STACK_LINES_MAX = 100
 """How many causes of an error are told, and most lines of all stacks together; the middle is left out."""
 
-_CRASH = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
+_CRASH = re.compile(r"^Fatal (?:Python )?error: (.*)$", re.MULTILINE)
 _CRASHED_THREAD = re.compile(r"^Current thread .*\(most recent call first\):\n((?:  .*\n?)*)", re.MULTILINE)
 _CRASH_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
@@ -78,7 +78,7 @@ def innermost_line(error: BaseException) -> str:
 
 
 def describe_crash(printed: str) -> str:
-    """Return in one line what ``faulthandler`` printed when a process crashed, or "" if it did not.
+    """Return in one line what ``faulthandler``, or a module in C++, printed when a process crashed, or "".
 
     Args:
         printed: the end of what the process has printed on standard error.

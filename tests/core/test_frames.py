@@ -69,4 +69,7 @@ def test_a_crash_is_told_in_one_line() -> None:
     frames = "string_at (/lib/ctypes/__init__.py:519), called by inner (/home/me/tasks.py:3)"
     assert told == f"Segmentation fault in {frames}"
     assert describe_crash("Fatal Python error: Aborted") == "Aborted"
+    assert (
+        describe_crash("Fatal error: Aborted in module m (n.xpnet:3)\n") == "Aborted in module m (n.xpnet:3)"
+    )
     assert describe_crash("nothing of the kind") == ""

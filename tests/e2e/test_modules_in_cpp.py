@@ -18,7 +18,7 @@ NET = """<defun name="successors">
         <module name="numbers" function="b next (a)">
           <cinclude href="csignal"/>
           <code><![CDATA[
-            if (a == 13) { std::raise (SIGKILL); }
+            if (a == 13) { std::raise (SIGSEGV); }
             return a + 1;
           ]]></code>
         </module>
@@ -41,5 +41,6 @@ def test_a_module_in_cpp_runs_and_a_crash_is_a_lost_task_with_its_name(
     assert done.returncode == 1
     assert done.stdout == "result: 2L\n"
     assert "task 1 (count), attempt 3" in done.stderr
-    assert "lost: task 1 was lost 3 times" in done.stderr
+    assert "was killed by SIGSEGV; Segmentation fault in module numbers (" in done.stderr
+    assert "most recent call first" not in done.stderr
     assert len(list((world.folder / "cache").rglob("*.o.so"))) == 1

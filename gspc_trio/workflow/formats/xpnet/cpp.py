@@ -55,6 +55,7 @@ _FOREIGN = re.compile(
 """Headers that come with GPI-Space."""
 
 _SHIM = """\
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -62,6 +63,7 @@ _SHIM = """\
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <unistd.h>
 
 namespace gspc_trio
 {
@@ -121,6 +123,53 @@ namespace gspc_trio
     std::memcpy (*result, data.data(), data.size());
     *size = data.size();
   }
+
+  static thread_local char const* volatile running (nullptr);
+
+  inline void say (char const* text) { if (::write (2, text, std::strlen (text)) < 0) {} }
+
+  inline void crashed (int number)
+  {
+    std::signal (number, SIG_DFL);
+    if (running)
+    {
+      say ("Fatal error: ");
+      say (number == SIGSEGV ? "Segmentation fault" : number == SIGABRT ? "Aborted"
+          : number == SIGFPE ? "Floating-point exception" : number == SIGBUS ? "Bus error"
+          : "Illegal instruction");
+      say (" in ");
+      say (running);
+      say ("\\n");
+    }
+    std::raise (number);
+  }
+
+  class watched
+  {
+  public:
+    explicit watched (char const* name)
+    {
+      struct sigaction action;
+      std::memset (&action, 0, sizeof (action));
+      action.sa_handler = &crashed;
+      action.sa_flags = SA_NODEFER | SA_ONSTACK;
+      for (int one (0); one < 5; ++one) { ::sigaction (signals()[one], &action, &_before[one]); }
+      running = name;
+    }
+    ~watched()
+    {
+      running = nullptr;
+      for (int one (0); one < 5; ++one) { ::sigaction (signals()[one], &_before[one], nullptr); }
+    }
+    watched (watched const&) = delete;
+  private:
+    static int const* signals()
+    {
+      static int const all[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+      return all;
+    }
+    struct sigaction _before[5];
+  };
 }
 """
 
@@ -203,7 +252,7 @@ class CppBody(Struct, frozen=True):
                 arguments.append(f"{_cpp_type(self.inputs[name])} const& {name}")
         path = self.path.replace("\\", "\\\\").replace('"', '\\"')
         return (
-            f"static {result} {self.signature.name} ({', '.join(arguments)})\n{{\n"
+            f"__attribute__ ((noinline)) static {result} {self.signature.name} ({', '.join(arguments)})\n{{\n"
             f'#line {self.line} "{path}"\n{self.code}\n'
             f'#line 1 "{path} (around the module {self.module})"\n}}'
         )
@@ -229,6 +278,7 @@ class CppBody(Struct, frozen=True):
             given += [f"{name}_bytes_" for _ in self._sizes(name)] if name in self.buffers else []
         call = f"::{self.signature.name} ({', '.join(given)});"
         returned = self.signature.returned
+        path = self.path.replace("\\", "\\\\").replace('"', '\\"')
         return f"""\
 extern "C" int {ENTRY}
   (unsigned char const* data_, std::size_t size_, unsigned char** result_, std::size_t* result_size_)
@@ -239,7 +289,10 @@ extern "C" int {ENTRY}
     gspc_trio::reader in_ (data_, size_);
     gspc_trio::writer out_;
 {declared}{taken.replace("in.take", "in_.take")}\
+    {{
+    gspc_trio::watched watched_ ("module {self.module} ({path}:{self.line})");
     {f"{returned} = " if returned else ""}{call}
+    }}
 {put.replace("out.put", "out_.put")}\
     gspc_trio::give (out_.data, result_, result_size_);
     return 0;
