@@ -17,6 +17,7 @@ from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.iml.messages import Chunk, GetChunk, Located, PutChunk, ServerEntry
 from gspc_trio.iml.shell.bulk import BulkLink
 from gspc_trio.iml.shell.platform import platform
+from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
@@ -38,14 +39,19 @@ SMOOTHING = 0.3
 class ServerLink:
     """A connection to one memory server, made when it is first needed.
 
+    Args:
+        entry: says which one.
+        buffers: what this process has for transfers that it asks for, over all connections.
+
     Attributes:
         bytes_per_s: measured with transfers that are long enough; 0: not yet.
         sizes: how bytes go over it.
         sends_bulk: whether long chunks have a connection of their own.
     """
 
-    def __init__(self, entry: ServerEntry) -> None:
+    def __init__(self, entry: ServerEntry, buffers: Budget) -> None:
         self.entry = entry
+        self.buffers = buffers
         self.bytes_per_s = 0.0
         self.sizes = platform().sizes
         self.slots = trio.Semaphore(LINK_CHUNKS_MAX)
@@ -141,7 +147,7 @@ class ServerLinks:
         """Return the connection to a server, dialling if there is none."""
         link = self._links.get(entry.address)
         if link is None or link.is_over:
-            link = self._links[entry.address] = ServerLink(entry)
+            link = self._links[entry.address] = ServerLink(entry, self._network.buffers.asked)
             self._nursery.start_soon(link.run, self._network, "iml-client", self._name)
         return link
 
@@ -270,8 +276,9 @@ async def in_chunks(link: ServerLink, size_bytes: int, move: Callable[[int, int]
     async def work(cancel: Callable[[], None]) -> None:
         for begin in chunks:
             try:
-                async with link.slots:
-                    await move(begin, min(chunk_bytes, size_bytes - begin))
+                count = min(chunk_bytes, size_bytes - begin)
+                async with link.slots, link.buffers.hold(count):
+                    await move(begin, count)
             except ImlError as error:
                 problems.append(error)
                 cancel()
