@@ -19,7 +19,7 @@ from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.system import BATCH_STRATEGIES, BatchByHand, RtsOptions, RtsSettings
 from gspc_trio.protocol.listening import BadSetting
 
-OF_THE_COMMAND = {"connection_file", "verbose", "log_json"}
+OF_THE_COMMAND = {"metrics", "connection_file", "verbose", "log_json"}
 """Options of ``gspc-rts start`` that are about itself."""
 
 OF_THE_PROGRAM = {"host", "connection_file", "publish", "data_bytes", "strategies", "settings"}
