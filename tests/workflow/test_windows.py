@@ -195,7 +195,7 @@ def split_and_joined(items: list[Any], split: str, join: str, models: Sequence[A
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.integers(-9, 9), max_size=12),
     st.sampled_from(["duplicate", "round_robin"]),
