@@ -189,16 +189,18 @@ class JournaledEngine(EngineWrapper):
 
     def keys_of(self, rows: Sequence[tuple[TaskId, Values]]) -> list[Key | Noted]:
         """Return what tasks are that have finished; of one with files what was noted of it."""
-        take, digest, given = self.keys.take, self.keys.digest, self.engine.given
+        take, digest, engine = self.keys.take, self.keys.digest, self.engine
         keys: list[Key | Noted] = []
         for task_id, _ in rows:
             noted = take(task_id)
-            if noted is None:
-                name, arguments = given(task_id)
+            if noted is not None:
+                keys.append(noted)
+            elif not engine.is_under_way(task_id):  # it was dropped when it had ended: nothing comes of it
+                keys.append(NO_KEY)
+            else:
+                name, arguments = engine.given(task_id)
                 found = digest(name, arguments)
                 keys.append(NO_KEY if found is None else (name, found, ()))
-            else:
-                keys.append(noted)
         return keys
 
     def hold_back(self) -> None:

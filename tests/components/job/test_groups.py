@@ -128,7 +128,8 @@ def test_a_journal_drops_the_same_tasks() -> None:
     extracted(engine, 3)
     assert engine.next() is None
     for task_id in (1, 3):  # 3 has ended before it could be cancelled
-        records.append(Outcomes(((task_id, FOUND),)))
+        rows = ((task_id, FOUND),)
+        records.append(Outcomes(rows, tuple(engine.keys_of(rows))))
         engine.inject(task_id, FOUND)
         assert engine.next() is None
         records += engine.take_steps()
