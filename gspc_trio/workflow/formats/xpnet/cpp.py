@@ -250,11 +250,10 @@ class CppBody(Struct, frozen=True):
                 arguments.append(f"{_cpp_type(self.outputs[name])}& {name}")
             else:
                 arguments.append(f"{_cpp_type(self.inputs[name])} const& {name}")
-        path = self.path.replace("\\", "\\\\").replace('"', '\\"')
         return (
             f"__attribute__ ((noinline)) static {result} {self.signature.name} ({', '.join(arguments)})\n{{\n"
-            f'#line {self.line} "{path}"\n{self.code}\n'
-            f'#line 1 "{path} (around the module {self.module})"\n}}'
+            f"#line {self.line} {_literal(self.path)}\n{self.code}\n"
+            f"#line 1 {_literal(f'{self.path} (around the module {self.module})')}\n}}"
         )
 
     def _sizes(self, buffer: str) -> list[str]:
@@ -278,7 +277,6 @@ class CppBody(Struct, frozen=True):
             given += [f"{name}_bytes_" for _ in self._sizes(name)] if name in self.buffers else []
         call = f"::{self.signature.name} ({', '.join(given)});"
         returned = self.signature.returned
-        path = self.path.replace("\\", "\\\\").replace('"', '\\"')
         return f"""\
 extern "C" int {ENTRY}
   (unsigned char const* data_, std::size_t size_, unsigned char** result_, std::size_t* result_size_)
@@ -290,7 +288,7 @@ extern "C" int {ENTRY}
     gspc_trio::writer out_;
 {declared}{taken.replace("in.take", "in_.take")}\
     {{
-    gspc_trio::watched watched_ ("module {self.module} ({path}:{self.line})");
+    gspc_trio::watched watched_ ({_literal(f"module {self.module} ({self.path}:{self.line})")});
     {f"{returned} = " if returned else ""}{call}
     }}
 {put.replace("out.put", "out_.put")}\
@@ -304,6 +302,12 @@ extern "C" int {ENTRY}
 }}
 
 extern "C" void {RELEASE} (unsigned char* data_) {{ std::free (data_); }}"""
+
+
+def _literal(text: str) -> str:
+    """Return a text as C++ writes it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def _is_flat(kind: ValueType) -> bool:

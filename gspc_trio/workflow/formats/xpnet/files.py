@@ -72,8 +72,7 @@ class XpnetWorkflow(ForeignWorkflow):
         """See ForeignWorkflow; tokens of the settings come to those that are at their places anyway."""
         from attrs import evolve
 
-        given = {port for port, _ in split_pairs(settings)}
-        filled = {place for port, place in self._inputs.items() if port in given}
+        filled = {self.check_input(port) for port, _ in split_pairs(settings)}
         places = self.net.places
         for port, place in self._inputs.items():
             if place not in filled and not places[place].is_optional:

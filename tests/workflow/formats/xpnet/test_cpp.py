@@ -113,6 +113,15 @@ def test_values_of_all_types_come_there_and_back(cache: Path) -> None:
 
 @needs_compiler
 @pytest.mark.usefixtures("cache")
+def test_names_of_modules_may_have_any_character() -> None:
+    made = CppBody(
+        'a "b"\\\n', parse_signature("c f (a)"), {"a": LONG}, {"c": LONG}, "return a;", "n.xpnet", 2
+    )
+    text = made.source().text
+    assert r'watched_ ("module a \"b\"\\\n (n.xpnet:2)");' in text
+    assert r'#line 1 "n.xpnet (around the module a \"b\"\\\n)"' in text
+
+
 def test_buffers_come_as_pointers_with_sizes() -> None:
     code = """
   std::memcpy (to, from, from_size);

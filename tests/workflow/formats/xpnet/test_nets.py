@@ -47,6 +47,8 @@ def test_ports_of_one_place_share_its_tokens() -> None:
         read(text.replace('name="n" type="int" place="a"', 'name="n" type="int" place="go"')).workflow(
             ["n=1"]
         )
+    with pytest.raises(SettingError, match="there is no input port 'm'; the input ports are: n, k"):
+        read(text).workflow(["m=1"])  # that others want values is not what is wrong first
 
 
 def test_a_place_in_the_way_of_a_port_gets_another_name() -> None:
