@@ -417,7 +417,7 @@ class ActivityEngine(WorkflowEngine):
         """Return the net and the nets in it, and how far all activities together are."""
         own = super().describe()
         places = {place.name: place for place in own.places}
-        transitions = {transition.name: transition for transition in own.transitions}
+        transitions = {transition.name: self._seen(transition) for transition in own.transitions}
         models = (inner for inner in self._models())
         for inner in chain(models, self._inside.values()):
             told = inner.describe()
@@ -431,6 +431,14 @@ class ActivityEngine(WorkflowEngine):
             one = transitions[name]
             transitions[name] = replace(one, fired=one.fired + fired, done=one.done + fired)
         return NetStatus(tuple(places.values()), tuple(transitions.values()))
+
+    def _seen(self, told: TransitionStatus) -> TransitionStatus:
+        """Return a transition as people see it: activities that have begun are running."""
+        begun = told.states.get(TaskState.SUBMITTED, 0)
+        if not begun or self.running.transitions[told.name].description.subnet is None:
+            return told
+        states = {state: number for state, number in told.states.items() if state is not TaskState.SUBMITTED}
+        return replace(told, states=states | {TaskState.RUNNING: begun})
 
     def _models(self) -> Iterator[WorkflowEngine]:
         """Return an engine without tokens for each net of activities: so they are known before any begins."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from gspc_trio.tui.app import VIEWS, TopApp, help_text
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.table import WindowTable
+from gspc_trio.tui.views import workflow
 from gspc_trio.tui.views.base import View
 from tests.tui.support import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
@@ -237,6 +239,12 @@ def test_the_workflow_is_shown_in_the_order_of_its_tokens() -> None:
     assert names == ["items", "work", "fitted", "tidy", "sums"]
     work = next(line for line in text.splitlines() if "▣ work" in line)
     assert work.split()[2:] == ["2", "3", "4", "·"]
+
+
+def test_activities_that_have_begun_are_running_though_no_worker_tells_of_them() -> None:
+    render = TransitionStatus("render", (), (), {TaskState.READY: 1, TaskState.RUNNING: 7}, done=2)
+    _, _, ready, running, done, *_ = workflow._cells(render, 0, Counter())
+    assert [ready[0], running[0], done[0]] == ["1", "7", "2"]
 
 
 def test_a_workflow_that_cannot_be_asked_for_is_put_together_from_its_tasks() -> None:

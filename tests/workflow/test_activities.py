@@ -130,7 +130,14 @@ def test_all_nets_are_described_before_anything_runs() -> None:
         "spread.spread.split",
         "spread.spread.double",
     ]
-    finish(engine, *pulled(engine))
+    tasks = pulled(engine)
+    states = {one.name: one.states for one in engine.describe().transitions if one.states}
+    assert states == {
+        "spread": {TaskState.RUNNING: 1},
+        "spread.spread": {TaskState.RUNNING: 2},
+        "spread.spread.double": {TaskState.SUBMITTED: 4},
+    }
+    finish(engine, *tasks)
     assert pulled(engine) == []
     done = {one.name: (one.fired, one.done) for one in engine.describe().transitions}
     assert done["spread.spread"] == (2, 2)

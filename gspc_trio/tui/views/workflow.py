@@ -144,7 +144,8 @@ def _cells(node: PlaceStatus | TransitionStatus, depth: int, running: Counter[st
     if isinstance(node, PlaceStatus):
         label = f"{'  ' * depth}{KINDS[node.kind]} {node.name}"
         return [label, (count(node.tokens), "bold") if node.tokens else ("·", "dim")]
-    at_work, states = running[node.name], node.states
+    states = node.states
+    at_work = max(running[node.name], states.get(TaskState.RUNNING, 0))  # no worker tells of activities
     live = (TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING)
     ready = max(0, sum(states.get(state, 0) for state in live) - at_work)
     failed = states.get(TaskState.FAILED, 0)
