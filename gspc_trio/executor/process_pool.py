@@ -402,10 +402,10 @@ class IMapIterator(Iterator[T], Generic[T]):
             for call in calls:
                 with self._changed:
                     self._changed.wait_for(lambda: self._computing < UNFINISHED_MAX)
-                    self._computing += 1
                 future = call()
-                if self._is_ordered:
-                    with self._changed:
+                with self._changed:
+                    self._computing += 1
+                    if self._is_ordered:
                         self._futures.append(future)
                 future.add_done_callback(self._ended)
         except BaseException as problem:

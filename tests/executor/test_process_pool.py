@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gspc_trio import ExecutorBroken, Pool, TaskFailed
+from gspc_trio.executor.process_pool import IMapIterator
 from tests.executor.support import add, double, fail
 
 PATIENCE_S = 60.0
@@ -95,3 +96,17 @@ def test_it_ends_as_the_standard_pool_does() -> None:
     with pytest.raises(ExecutorBroken):
         endless.next(PATIENCE_S)
     pool.join()
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_an_imap_whose_items_cannot_be_submitted_any_more_says_so_and_ends(is_ordered: bool) -> None:
+    results: IMapIterator[int] = IMapIterator(is_ordered, False)
+
+    def refuse() -> Any:
+        raise ExecutorBroken("the run-time system is gone")
+
+    results.feed(iter([refuse]))
+    with pytest.raises(ExecutorBroken, match="is gone"):
+        results.next(0)
+    with pytest.raises(StopIteration):
+        results.next(0)
