@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
@@ -99,7 +99,7 @@ async def each(
         run = _Run(commands, journal, halting, (timeout, attempts))
         if dry_run:
             async for _, command in commands.read():
-                print(command)
+                _write(os.fsencode(command) + b"\n", b"")
             return 0
         connection = None if rts is None else running_connection(rts)
         return await run.all(connection, jobs, keep_order)
@@ -125,15 +125,23 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
 @contextmanager
 def _journal(path: Path) -> Iterator[tuple[TextIO, DoneBefore]]:
     """Read what was done before, and open the file to note more."""
-    try:
-        with path.open("a+", encoding="utf-8", errors="replace") as file:
+    with ExitStack() as stack:
+        try:
+            file = path.open("a+", encoding="utf-8", errors="replace")
+            stack.callback(_close, file)
             file.seek(0)
             done = DoneBefore(file)
             if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
                 file.write("\n")  # it was killed while it wrote
-            yield file, done
-    except OSError as error:
-        raise CommandError(f"--resume {path}: {error.strerror}") from error
+        except OSError as error:
+            raise CommandError(f"--resume {path}: {error.strerror}") from error
+        yield file, done
+
+
+def _close(journal: TextIO) -> None:
+    """Each entry was written when it was made; one that could not be is told of there."""
+    with suppress(OSError):
+        journal.close()
 
 
 class _Commands:
@@ -243,8 +251,11 @@ class _Run:
                 await trio.to_thread.run_sync(_write, ended.stdout, ended.stderr)
         self._ended += 1
         if self._journal is not None:
-            self._journal.write(entry.text())
-            self._journal.flush()
+            try:
+                self._journal.write(entry.text())
+                self._journal.flush()
+            except OSError as error:
+                raise CommandError(f"--resume {self._journal.name}: {error.strerror}") from error
         if how:
             self._failed += 1
             if len(self._failures) < FAILURES_SHOWN_MAX:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gspc_trio.cli.common import CommandError, UsageError
-from gspc_trio.cli.each import each
+from gspc_trio.cli.each import _journal, each
 from gspc_trio.compute.commands import run_command
 from tests.e2e.support import HANG_S, open_world, wait_until
 
@@ -69,6 +69,20 @@ async def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
         await each("true", tmp_path, arg_file=tmp_path)
     with pytest.raises(CommandError, match=r"--resume .*: Is a directory"):
         await each("true", Path(os.devnull), resume=tmp_path)
+
+
+def test_what_fails_elsewhere_is_not_said_of_the_journal(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError), _journal(tmp_path / "journal"):
+        raise BrokenPipeError
+
+
+async def test_commands_are_shown_as_the_bytes_that_they_are(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    items = tmp_path / "items"
+    items.write_bytes(b"a\xff\n")
+    assert await each("echo {}", items, dry_run=True) == 0
+    assert capfdbinary.readouterr().out == b"echo 'a\xff'\n"
 
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
