@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import itertools
 import logging
@@ -226,3 +227,17 @@ executor = Executor(1)
     )
     done = world.run_program(sys.executable, str(program))
     assert (done.stdout, done.stderr) == ("cannot schedule new futures after interpreter shutdown\n", "")
+
+
+def test_a_loop_of_asyncio_runs_functions_in_an_executor() -> None:
+    async def run(executor: Executor) -> tuple[list[int], str]:
+        loop = asyncio.get_running_loop()
+        sums = await asyncio.gather(*(loop.run_in_executor(executor, add, n, 1) for n in range(5)))
+        try:
+            await loop.run_in_executor(executor, fail, "no such thing")
+        except LookupError as error:
+            return sums, str(error)
+        return sums, ""
+
+    with Executor(1) as executor:
+        assert asyncio.run(run(executor)) == ([1, 2, 3, 4, 5], "no such thing")
