@@ -109,6 +109,9 @@ class Session(MachineBase[SessionEvent, SessionAction]):
     Args:
         identity: of this side.
         limits: of this side; heartbeats come into play once the session is open.
+
+    Attributes:
+        lease_s: silence after which the other side counts as gone: that of the limits, or more.
     """
 
     noun = "a session"
@@ -117,6 +120,7 @@ class Session(MachineBase[SessionEvent, SessionAction]):
         super().__init__()
         self.identity = identity
         self.limits = limits
+        self.lease_s = limits.lease_s
         self.phase = Phase.NEW
         self.peer_role = ""
         self.peer_name = ""
@@ -151,7 +155,7 @@ class Session(MachineBase[SessionEvent, SessionAction]):
             return self._deadline_s
         if self.phase is not Phase.OPEN or self._heard_s == float("inf"):
             return None
-        return min(self._sent_s + self.limits.heartbeat_s, self._heard_s + self.limits.lease_s)
+        return min(self._sent_s + self.limits.heartbeat_s, self._heard_s + self.lease_s)
 
     def check(self) -> None:
         """Assert every invariant: those of the calls, and none of these outside of an open session."""
@@ -373,8 +377,8 @@ class Session(MachineBase[SessionEvent, SessionAction]):
             self._end("silent", f"no handshake within {limits.handshake_s:g} s")
         elif self.phase is not Phase.OPEN:
             pass
-        elif not self._notice_stop() and now >= self._heard_s + limits.lease_s:
-            self._end("silent", f"{SILENT} for {limits.lease_s:g} s")
+        elif not self._notice_stop() and now >= self._heard_s + self.lease_s:
+            self._end("silent", f"{SILENT} for {self.lease_s:g} s")
         elif now >= self._sent_s + limits.heartbeat_s:
             self._sent_s = now
             self.actions.append(Send(Beat()))
@@ -386,9 +390,9 @@ class Session(MachineBase[SessionEvent, SessionAction]):
         """
         limits = self.limits
         late_s = self.now - limits.heartbeat_s
-        if late_s <= self._heard_s + limits.lease_s and late_s <= self._sent_s + limits.heartbeat_s:
+        if late_s <= self._heard_s + self.lease_s and late_s <= self._sent_s + limits.heartbeat_s:
             return False
-        self._heard_s = max(self._heard_s, self.now - limits.lease_s + limits.heartbeat_s)
+        self._heard_s = max(self._heard_s, self.now - self.lease_s + limits.heartbeat_s)
         return True
 
     def _end(self, kind: str, reason: str) -> None:

@@ -149,6 +149,15 @@ def test_silence_for_a_lease_is_death() -> None:
     assert one.deadline() is None
 
 
+def test_who_is_allowed_more_silence_than_a_lease_is_gone_after_that() -> None:
+    one, _ = open_pair(now=100.0)
+    one.lease_s = 7.0
+    for now in (102.0, 104.0, 106.0):
+        assert do(one, Tick(), now) == [Send(Beat())]
+    assert one.deadline() == 107.0
+    assert do(one, Tick(), 107.0) == [Dead("silent", "nothing heard for 7 s")]
+
+
 def test_who_was_stopped_itself_looks_again_before_it_calls_the_other_dead() -> None:
     one, _ = open_pair(now=100.0)
     assert do(one, Tick(), 200.0) == [Send(Beat())]

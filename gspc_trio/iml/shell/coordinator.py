@@ -19,6 +19,11 @@ from gspc_trio.iml.errors import error_of
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
+
+SILENT_HERE_S = 600.0
+"""A client on the coordinator's own host may be silent for so long, suspended or starved: the kernel closes
+its connection when it ends, and what it has lost cannot be had again."""
 
 
 def _new_token() -> str:
@@ -120,6 +125,8 @@ class CoordinatorService(Performer[events.LayerAction]):
             self._inbox.put(events.ServerUp(number, self._ask(call), body), call.peer)
             return True
         if isinstance(body, x.JoinLayer) and not is_server and not joined:
+            if _is_here(call.peer.remote, self.address):
+                call.peer.allow_silence(SILENT_HERE_S)
             self._inbox.put(events.ClientUp(number, self._ask(call), body), call.peer)
             return True
         if isinstance(body, x.LayerRequest) and joined:
@@ -142,3 +149,14 @@ class CoordinatorService(Performer[events.LayerAction]):
         number = self._numbers.next()
         self._asks[number] = call
         return number
+
+
+def _is_here(remote: str, listening: str) -> bool:
+    """Return whether an end of a connection is on the host of the one that listens."""
+    try:
+        there, here = parse_address(f"ws://{remote}"), parse_address(listening)
+    except BadAddress:
+        return False  # in a simulation
+    if not (isinstance(there, WebSocketAddress) and isinstance(here, WebSocketAddress)):
+        return False
+    return there.is_loopback or there.host == here.host

@@ -318,6 +318,10 @@ class Peer:
             self._link.taken()
         return batch
 
+    def allow_silence(self, seconds: float) -> None:
+        """Hold the other end to be gone only when it was silent for so long: the kernel tells of its end."""
+        self._session.lease_s = max(self._session.lease_s, seconds)
+
     def drop(self, reason: str = CLOSED_HERE) -> None:
         """End the connection at once: what is queued is lost, both ends learn of it."""
         if not self.reason:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import (
     BadLayout,
     BadRange,
@@ -28,9 +30,12 @@ from gspc_trio.iml.errors import (
 from gspc_trio.iml.layout import Layout, Range, replicated, striped
 from gspc_trio.iml.shell.bulk import CHUNK_BYTES_MAX
 from gspc_trio.iml.shell.client import Allocation, Iml
-from gspc_trio.iml.shell.layer import open_iml
+from gspc_trio.iml.shell.coordinator import CoordinatorService
+from gspc_trio.iml.shell.layer import join_layer, open_iml
 from gspc_trio.iml.shell.platform import Sizes
-from tests.iml.shell.support import Stage, open_stage, segments_open
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.protocol.limits import DEFAULT_LIMITS
+from tests.iml.shell.support import TOKEN, Stage, open_stage, segments_open
 from tests.support import until
 
 BYTES = bytes(range(256)) * 8
@@ -392,3 +397,20 @@ async def test_open_iml_is_a_scope() -> None:
         assert address in await trio.Path("/proc/net/unix").read_text()
     assert segments_open() == []
     assert address not in await trio.Path("/proc/net/unix").read_text()
+
+
+async def test_a_silent_client_of_this_host_keeps_what_it_has_until_it_is_gone() -> None:
+    """Its process is suspended, or has no turn while it imports large modules."""
+    hasty = replace(DEFAULT_LIMITS, heartbeat_s=0.05, lease_s=0.2)
+    coordinator = CoordinatorService(Network(wire_codec, TOKEN, limits=hasty))
+    silent = Network(wire_codec, TOKEN, limits=replace(DEFAULT_LIMITS, heartbeat_s=1000.0, lease_s=1000.0))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(coordinator.run, "ws://127.0.0.1:0")
+        address = coordinator.address
+        async with join_layer(silent, address, job="j1") as iml:
+            async with silent.connect(address, role="iml-client", name="other", expect="iml") as other:
+                await until(other.lost.is_set)  # it has not joined, and is given up after the usual silence
+            assert not iml.is_over
+            assert (await iml.status()).jobs == ("j1",)
+        await until(lambda: not coordinator.machine.status().jobs)
+        nursery.cancel_scope.cancel()
