@@ -125,6 +125,8 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
 @contextmanager
 def _journal(path: Path) -> Iterator[tuple[TextIO, DoneBefore]]:
     """Read what was done before, and open the file to note more."""
+    if path.exists() and not path.is_file():  # a device may be read without end
+        raise CommandError(f"--resume {path}: this is no plain file, which a journal must be")
     with ExitStack() as stack:
         try:
             file = path.open("a+", encoding="utf-8", errors="replace")

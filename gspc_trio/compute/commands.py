@@ -56,12 +56,10 @@ def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | N
         stdout, stderr = (pipes.enter_context(Pipe()) for _ in range(2))
         program = _start_command(line, words, stdout.writing, stderr.writing)
         running = Running(program, stdout, stderr, COMMAND_STDOUT_BYTES_MAX)
-        status: int | None
         try:
-            in_time = running.collect(timeout_s)
-            status, how = program.poll(), "" if in_time else f"timeout after {timeout_s:g} s"
+            how = "" if running.collect(timeout_s) else f"timeout after {timeout_s:g} s"
         except TaskFailure as failure:
-            status, how = None, str(failure)
+            how = str(failure)
         finally:
             running.end()
             left_groups.add(program.pid)

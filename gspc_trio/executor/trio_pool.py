@@ -10,6 +10,7 @@ It needs no thread: the job server runs in the program's own trio, beside its ta
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -398,7 +399,7 @@ class TaskPool:
         await self._job.wait_ended()
 
 
-class _Outcomes(Generic[T]):
+class _Outcomes(ABC, Generic[T]):
     """What comes of the items of a map, by ``async for``. When it is dropped, or closed, its tasks end.
 
     Args:
@@ -427,8 +428,9 @@ class _Outcomes(Generic[T]):
         self._is_over = True
         raise StopAsyncIteration
 
+    @abstractmethod
     async def _outcome(self, call: PoolCall) -> T:
-        raise NotImplementedError
+        """Return what came of a call."""
 
     async def aclose(self) -> None:
         """End the tasks that are on their way, with all that they have started; return when they are gone."""

@@ -10,7 +10,6 @@ from msgspec import Struct
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import (
-    HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
@@ -105,7 +104,6 @@ class RecordedRun:
     Attributes:
         attempts: in the order of their ends.
         flows: what each task takes, and from which others.
-        loads: how busy hosts were.
         moved: (from host, to host) -> (bytes, seconds, transfers) of data that workers fetched.
     """
 
@@ -116,7 +114,6 @@ class RecordedRun:
     attempts: list[RecordedAttempt] = field(factory=list)
     flows: dict[TaskKey, TaskFlow] = field(factory=dict)
     resources: dict[ResourceId, RecordedResource] = field(factory=dict)
-    loads: list[HostLoad] = field(factory=list)
     lost: list[WorkerChanged] = field(factory=list)
     moved: dict[tuple[str, str], tuple[int, float, int]] = field(factory=dict)
     offset_s: float = 0.0
@@ -148,8 +145,6 @@ class RecordedRun:
             case ResourceChanged():
                 if record.resource_id in self.resources:
                     self.resources[record.resource_id].removed_s = at_s
-            case HostLoad():
-                self.loads.append(record)
             case WorkerChanged(state="lost"):
                 self.lost.append(record)
             case _:

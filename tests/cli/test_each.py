@@ -67,8 +67,9 @@ async def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
         await each("true", halt="later")
     with pytest.raises(UsageError, match="give the list once"):
         await each("true", tmp_path, arg_file=tmp_path)
-    with pytest.raises(CommandError, match=r"--resume .*: Is a directory"):
-        await each("true", Path(os.devnull), resume=tmp_path)
+    for no_file in (tmp_path, Path(os.devnull)):
+        with pytest.raises(CommandError, match=r"--resume .*: this is no plain file"):
+            await each("true", Path(os.devnull), resume=no_file)
 
 
 def test_what_fails_elsewhere_is_not_said_of_the_journal(tmp_path: Path) -> None:
