@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick cpython lab engines bridges browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick cpython lab engines bridges browser style docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -60,6 +60,13 @@ style: $(VENV)/.style-installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
+
+# docs/ as a site, in the folder site, which needs no network to be built or read: open site/index.html.
+# A broken link, a page that docs/README.md does not list and a diagram that cannot be drawn fail it.
+site: $(VENV)/.site-installed
+	rm -rf site
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -E -d $(VENV)/site -c docs/site docs site
+	$(BIN)/python -m pytest -q tests/docs/test_site.py
 
 # The pictures of docs/tui.md and the recorded run of examples/, from a real run.
 screenshots: $(VENV)/.installed
@@ -115,5 +122,9 @@ $(VENV)/.style-installed: pyproject.toml $(VENV)/.test-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[style]'
 	@touch $@
 
+$(VENV)/.site-installed: pyproject.toml $(VENV)/.test-installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
