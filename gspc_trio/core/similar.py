@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 LIKE_MIN = 0.7
 """How like what was written a name must be, from 0 to 1, to be taken for what was meant."""
+
+NAMES_MAX = 2_000
+"""Among so many names one is looked for: each is compared."""
 
 
 def most_similar(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like this one, None if none is much like it."""
     from difflib import get_close_matches  # only here: it is needed for errors alone
 
-    found = get_close_matches(name, list(known), n=1, cutoff=LIKE_MIN)
+    found = get_close_matches(name, list(islice(known, NAMES_MAX)), n=1, cutoff=LIKE_MIN)
     return found[0] if found else None
 
 

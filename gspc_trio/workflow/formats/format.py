@@ -7,6 +7,7 @@ called without arguments and returns a :class:`Format`.
 from __future__ import annotations
 
 import re
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -44,8 +45,27 @@ SOURCE_BYTES_MAX = 64 * 2**20
 PROBLEMS_SHOWN_MAX = 50
 """So many problems of a file are told, the first ones; of the others the number."""
 
+PROBLEMS_MAX = 1000
+"""So many problems are looked for in a file: then its reader stops."""
+
+MESSAGE_CHARACTERS_MAX = 1000
+"""Of a longer message the beginning is told."""
+
 HEAD_BYTES = 4096
 """From so many bytes at its beginning a file is recognised."""
+
+
+VALUE_CHARACTERS_MAX = 60
+"""Of a longer value in a message the beginning is shown."""
+
+_brief = reprlib.Repr()  # all of a value may be large, and deeper than Python goes
+_brief.maxstring = _brief.maxlong = _brief.maxother = 2 * VALUE_CHARACTERS_MAX
+
+
+def brief(value: object) -> str:
+    """Return a value as messages show it, or the beginning."""
+    text = _brief.repr(value)
+    return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "..."
 
 
 class Problem(Struct, frozen=True, order=True):
@@ -79,8 +99,9 @@ class FormatError(WorkflowError):
         self.problems = tuple(sorted(set(problems)))
         shown = [str(problem) for problem in self.problems[:PROBLEMS_SHOWN_MAX]]
         more = len(self.problems) - len(shown)
-        if more:
-            shown.append(f"{self.problems[0].path}: and {more} more")
+        if more > 0:
+            least = "at least " if len(self.problems) >= PROBLEMS_MAX else ""
+            shown.append(f"{self.problems[0].path}: and {least}{more} more")
         super().__init__("\n".join(shown))
 
     def __reduce__(self) -> tuple[type[FormatError], tuple[tuple[Problem, ...]]]:
@@ -89,6 +110,20 @@ class FormatError(WorkflowError):
 
 def _nothing_beside(_: str) -> None:
     """Find no other file."""
+
+
+class Problems(list[Problem]):
+    """What is wrong in a file so far. Only so many are collected: what is made on purpose has millions."""
+
+    def append(self, problem: Problem, /) -> None:
+        """Note a problem.
+
+        Raises:
+            FormatError: there are :data:`PROBLEMS_MAX` now; all of them.
+        """
+        super().append(problem)
+        if len(self) >= PROBLEMS_MAX:
+            raise FormatError(self)
 
 
 Function: TypeAlias = Callable[..., object]
@@ -117,6 +152,8 @@ class Source(Struct, frozen=True):
 
     def problem(self, message: str, line: int = 0, column: int = 0) -> Problem:
         """Return a problem of this file."""
+        if len(message) > MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:MESSAGE_CHARACTERS_MAX]}..."
         return Problem(self.path, line, column, message)
 
     def text(self) -> str:

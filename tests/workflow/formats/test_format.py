@@ -6,9 +6,11 @@ import pytest
 
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.formats.format import (
+    PROBLEMS_MAX,
     PROBLEMS_SHOWN_MAX,
     FormatError,
     Problem,
+    Problems,
     ReadOptions,
     Source,
     check_options,
@@ -74,6 +76,15 @@ def test_very_many_problems_are_counted() -> None:
     lines = str(error).splitlines()
     assert len(lines) == PROBLEMS_SHOWN_MAX + 1
     assert lines[-1] == "f: and 37 more"
+
+
+def test_a_thousand_problems_are_enough() -> None:
+    problems = Problems()
+    source = Source("f", b"")
+    for number in range(PROBLEMS_MAX - 1):
+        problems.append(source.problem("x" * 5_000 if not number else "y", number))
+    with pytest.raises(FormatError, match=r"(?s)f: x{1000}\.\.\.\n.*f: and at least 950 more$"):
+        problems.append(source.problem("z", PROBLEMS_MAX))
 
 
 def test_each_built_in_format_is_there_under_its_own_name() -> None:

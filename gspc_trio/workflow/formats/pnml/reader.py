@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.workflow.formats.format import FormatError, Problem, Source
+from gspc_trio.workflow.formats.format import FormatError, Problem, Problems, Source
 from gspc_trio.workflow.formats.pnml.model import PnmlArc, PnmlNet, PnmlNode, PnmlPage
 from gspc_trio.workflow.formats.pnml.tasks import is_ours
 from gspc_trio.workflow.formats.xml_tree import Element, parse_xml
@@ -44,7 +44,7 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.problems: list[Problem] = []
+        self.problems = Problems()
         self.notes: list[Problem] = []
         self.net = PnmlNet("")
         self._seen: dict[str, Element] = {}

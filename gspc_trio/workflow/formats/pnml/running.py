@@ -13,6 +13,7 @@ from gspc_trio.workflow.formats.format import (
     FormatError,
     Function,
     Problem,
+    Problems,
     ReadOptions,
     split_pairs,
 )
@@ -113,7 +114,7 @@ class _Lowering:
 
     def __init__(self, source: PnmlNet, file: FileSource, options: ReadOptions) -> None:
         self.source, self.file, self.options = source, file, options
-        self.problems: list[Problem] = []
+        self.problems = Problems()
         self.names = own_names(source.places.values())
         self.net = Net(source.name or source.id)
         self.net.endless_advice = "give --firings N, how often transitions fire at most, all together"

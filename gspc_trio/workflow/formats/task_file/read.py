@@ -12,7 +12,7 @@ from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.calls import Run
 from gspc_trio.workflow.definition import SettingError
-from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, Problem, Source
+from gspc_trio.workflow.formats.format import ForeignWorkflow, FormatError, Problem, Problems, Source, brief
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns.pool import DataLayout, PoolTaskDescription, pool, task
 from gspc_trio.workflow.settings import TaskSettings
@@ -22,8 +22,26 @@ SETTINGS = ("attempts", "loss_attempts", "timeout_s", "may_rerun", "memory_bytes
 
 KEYS = ("id", "code", "program", "input", "output", "arguments", "threads", "dependencies", *SETTINGS)
 
+PARTS_MAX = 20
+"""A key may have so many parts, as in ``a.b.c``: the time in which TOML is read grows with their square."""
+
+WORD_CHARACTERS_MAX = 1_000
+"""So long a name or number outside of quotes may be."""
+
+KEYS_PER_TASK_MAX = 100
+"""So many keys and tables there may be for each task."""
+
+_QUOTED = re.compile(
+    r'''"""(?:[^\\"]++|\\.|"(?!""))*+(?:""")?|"(?:[^\\"\n]++|\\.)*+"?|'''
+    r"""'''.*?(?:'''|\Z)|'[^'\n]*+'?|\#[^\n]*+""",
+    re.DOTALL,
+)
+_PARTS = re.compile(rf"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{PARTS_MAX}}}")
+_WORD = re.compile(rf"(?<![\w+-])[\w+-]{{{WORD_CHARACTERS_MAX + 1}}}")
+_KEY = re.compile(r"^[ \t]*+(?:\[{1,2}+[\w .\t-]++\]{1,2}+[ \t]*+$|[\w-][\w .\t-]*+=)", re.MULTILINE)
+
 _PLACE = re.compile(r"at line (\d+), column (\d+)")
-_HEADER = re.compile(r"^\s*\[\[\s*task\s*\]\]", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*+\[\[[ \t]*task[ \t]*\]\]", re.MULTILINE)
 
 
 class TaskFileWorkflow(ForeignWorkflow):
@@ -49,9 +67,12 @@ def read_tasks(source: Source) -> TaskFileWorkflow:
         FormatError: it is no TOML, or its tasks make no sense; with all that is wrong.
     """
     text = source.text()
+    check_size(source, text)
     try:
         told = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise FormatError([source.problem("this is no TOML: lists or tables are nested too deep")]) from error
+    except ValueError as error:
         place = _PLACE.search(str(error))
         line, column = (int(place[1]), int(place[2])) if place else (0, 0)
         message = _PLACE.sub("", str(error)).replace(" ()", "").strip()
@@ -63,6 +84,25 @@ def read_tasks(source: Source) -> TaskFileWorkflow:
     return TaskFileWorkflow(net)
 
 
+def check_size(source: Source, text: str) -> None:
+    """See that a text is none with which a reader of TOML is busy for minutes.
+
+    Raises:
+        FormatError: it is one.
+    """
+    plain = _QUOTED.sub("_", text)
+    if _PARTS.search(plain):
+        raise FormatError([source.problem(f"there is a key of more than {PARTS_MAX} parts")])
+    if _WORD.search(plain):
+        message = f"there is a name or a number of more than {WORD_CHARACTERS_MAX:,} characters"
+        raise FormatError([source.problem(message)])
+    tasks = len(_HEADER.findall(plain))
+    keys = sum(1 for _ in _KEY.finditer(plain))
+    if keys > KEYS_PER_TASK_MAX * (tasks + 1):
+        message = f"there are {keys:,} keys and tables; the {tasks:,} tasks have at most {len(KEYS)} each"
+        raise FormatError([source.problem(message)])
+
+
 class _Reader:
     """Reads what TOML says.
 
@@ -71,11 +111,12 @@ class _Reader:
     """
 
     def __init__(self, source: Source, text: str) -> None:
-        self.problems: list[Problem] = []
+        self.problems = Problems()
         self._source = source
         self._all = text
         self._starts = [found.end() for found in _HEADER.finditer(text)]
         self._ids: set[str] = set()
+        self._seen = (0, 1)  # an offset, and its line
         self._functions: dict[str, Mapping[str, Run] | None] = {}
 
     def read(self, told: Mapping[str, object]) -> Net | None:
@@ -110,7 +151,7 @@ class _Reader:
             return self._source.problem("there are no tasks: begin each one with [[task]]")
         found = re.compile(r"^[ \t]*\[?[ \t]*[\"']?task\b", re.MULTILINE).search(self._all)
         line = self._all.count("\n", 0, found.end()) + 1 if found else 0
-        what = "one table: begin it" if isinstance(listed, dict) else f"{listed!r:.60}: begin each task"
+        what = "one table: begin it" if isinstance(listed, dict) else f"{brief(listed)}: begin each task"
         return self._source.problem(f"task is {what} with [[task]], in double brackets, and keys below", line)
 
     def _task(self, number: int, told: object) -> PoolTaskDescription | None:
@@ -130,11 +171,11 @@ class _Reader:
         output = self._data(number, "output", told.get("output", ""))
         arguments = told.get("arguments", [])
         if not isinstance(arguments, list):
-            self._wrong(number, "arguments", f"arguments is a list, not {arguments!r}")
+            self._wrong(number, "arguments", f"arguments is a list, not {brief(arguments)}")
             arguments = []
         dependencies = told.get("dependencies", [])
         if not isinstance(dependencies, list) or not all(isinstance(one, str) for one in dependencies):
-            self._wrong(number, "dependencies", f"dependencies is a list of ids, not {dependencies!r}")
+            self._wrong(number, "dependencies", f"dependencies is a list of ids, not {brief(dependencies)}")
             dependencies = []
         settings = cast("TaskSettings", {key: told[key] for key in SETTINGS if key in told})
         try:
@@ -161,7 +202,7 @@ class _Reader:
         if "program" in told:
             words = told["program"]
             if not isinstance(words, str | list):
-                self._wrong(number, "program", f"program is a list of words, not {words!r}")
+                self._wrong(number, "program", f"program is a list of words, not {brief(words)}")
                 return None
             try:
                 return Program(words)
@@ -170,7 +211,7 @@ class _Reader:
                 return None
         file, colon, name = self._text(number, told, "code").rpartition(":")
         if not colon or not file.endswith(".py") or not name:
-            self._wrong(number, "code", f"code is written FILE.py:NAME, not {told['code']!r}")
+            self._wrong(number, "code", f"code is written FILE.py:NAME, not {brief(told['code'])}")
             return None
         functions = self._functions_of(number, file)
         if functions is not None and name not in functions:
@@ -192,20 +233,24 @@ class _Reader:
         """Return data of a task: a URI, or a table of source, location and policy."""
         table = {"source": told} if isinstance(told, str) else told
         if not isinstance(table, dict) or not set(table) <= {"source", "location", "policy"}:
-            self._wrong(number, key, f"{key} is a URI, or has source, location and policy; it is {told!r}")
+            self._wrong(
+                number, key, f"{key} is a URI, or has source, location and policy; it is {brief(told)}"
+            )
             return DataLayout()
         source, policy = self._text(number, table, "source"), table.get("policy", "single")
         location = table.get("location", [])
         if not isinstance(location, list) or not all(isinstance(host, str) for host in location):
-            self._wrong(number, key, f"location is a list of hosts, not {location!r}")
+            self._wrong(number, key, f"location is a list of hosts, not {brief(location)}")
             location = []
-        return DataLayout(source, tuple(location), policy if isinstance(policy, str) else repr(policy))
+        return DataLayout(source, tuple(location), policy if isinstance(policy, str) else brief(policy))
 
     def _text(self, number: int, told: Mapping[str, object], key: str) -> str:
         value = told.get(key)
         if isinstance(value, str):
             return value
-        self._wrong(number, key, f"{key} is missing" if value is None else f"{key} is a text, not {value!r}")
+        self._wrong(
+            number, key, f"{key} is missing" if value is None else f"{key} is a text, not {brief(value)}"
+        )
         return ""
 
     def _wrong(self, number: int, key: str, message: str) -> None:
@@ -215,8 +260,14 @@ class _Reader:
             start = self._starts[number]
             end = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._all)
             found = re.compile(rf"^[ \t]*{re.escape(key)}\b", re.MULTILINE).search(self._all, start, end)
-            line = self._all.count("\n", 0, found.end() if key and found else start) + 1
+            line = self._line(found.end() if key and found else start)
         self.problems.append(self._source.problem(message, line))
+
+    def _line(self, offset: int) -> int:
+        """Return the line of an offset; problems are told mostly from the top to the bottom."""
+        before, line = self._seen if self._seen[0] <= offset else (0, 1)
+        self._seen = offset, line + self._all.count("\n", before, offset)
+        return self._seen[1]
 
 
 def _listed(told: object) -> list[object]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Collection, Mapping, Set
+from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.workflow.formats.format import FormatError, Problem, Source
+from gspc_trio.workflow.formats.format import PROBLEMS_MAX, FormatError, Problem, Source, brief
 from gspc_trio.workflow.formats.wfformat.trace import VERSIONS, RecordedMachine, Trace, TraceTask
 from gspc_trio.workflow.structure import find_cycle
 
@@ -22,9 +24,6 @@ _TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|([{}\[\],:])|([^\s{}\[\],:"]+))'
 
 CORES_MAX = 1_000_000
 """Most cores that a task may want."""
-
-WORDS_SHOWN = 60
-"""Of a wrong value so many characters are shown."""
 
 _TASKS: JsonPath = ("workflow", "specification", "tasks")
 _FILES: JsonPath = ("workflow", "specification", "files")
@@ -48,9 +47,11 @@ def read_trace(source: Source) -> Trace:
     except RecursionError as error:
         raise FormatError([source.problem("this is no WfFormat: too many lists in lists")]) from error
     except ValueError as error:
-        raise FormatError([source.problem(f"this is no JSON: {error}")]) from error
+        raise FormatError([_odd_number(source, text, error)]) from error
     reader = _Reader(told)
-    trace = reader.read()
+    trace = Trace("", {}, {})
+    with suppress(_Enough):
+        trace = reader.read()
     if reader.problems:
         raise FormatError(_placed(source, text, reader.problems))
     return trace
@@ -60,17 +61,31 @@ def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is no number of JSON")
 
 
+def _odd_number(source: Source, text: str, error: ValueError) -> Problem:
+    """Return the problem of a number that JSON or Python does not have."""
+    digits = sys.get_int_max_str_digits()
+    long = re.compile(rf"(?<!\d)\d{{{digits + 1}}}").search(text) if digits else None
+    if long is None or "digits" not in str(error):
+        return source.problem(f"this is no JSON: {error}")
+    offset = long.start()
+    line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+    return source.problem(f"a number of more than {digits:,} digits", line, column)
+
+
 def _placed(source: Source, text: str, problems: Mapping[JsonPath, list[str]]) -> list[Problem]:
     """Return the problems with the lines and columns where they are."""
     wanted = {where[:length] for where in problems for length in range(len(where) + 1)}
     offsets = find_offsets(text, wanted)
-    placed = []
+    found: list[tuple[int, str]] = []
     for where, messages in problems.items():
         while where not in offsets:
             where = where[:-1]  # it is missing: say in what
-        offset = offsets[where]
-        line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
-        placed += [source.problem(message, line, column) for message in messages]
+        found += [(offsets[where], message) for message in messages]
+    placed = []
+    line, before = 1, 0
+    for offset, message in sorted(found):
+        line, before = line + text.count("\n", before, offset), offset
+        placed.append(source.problem(message, line, offset - text.rfind("\n", 0, offset)))
     return placed
 
 
@@ -110,9 +125,8 @@ def find_offsets(text: str, wanted: Set[JsonPath]) -> dict[JsonPath, int]:
     return found
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= WORDS_SHOWN else text[:WORDS_SHOWN] + "..."
+class _Enough(Exception):
+    """There are so many problems that no more are looked for."""
 
 
 class _Reader:
@@ -128,6 +142,7 @@ class _Reader:
     def __init__(self, told: object) -> None:
         self._told = told
         self.problems: dict[JsonPath, list[str]] = {}
+        self._noted = 0
 
     def read(self) -> Trace:
         """Return the run; it counts only if there are no problems."""
@@ -136,7 +151,7 @@ class _Reader:
         if self.problems or version not in VERSIONS:
             if not self.problems:
                 read, tool = " and ".join(VERSIONS), "the migration tool of WfFormat"
-                older = f"this is WfFormat {_shown(version)}; {read} are read: bring it there with {tool}"
+                older = f"this is WfFormat {brief(version)}; {read} are read: bring it there with {tool}"
                 message = f"there is no schemaVersion; {read} are read" if version is None else older
                 self._note(("schemaVersion",), message)
             return Trace("", {}, {})
@@ -252,12 +267,15 @@ class _Reader:
 
     def _note(self, where: JsonPath, message: str) -> None:
         self.problems.setdefault(where, []).append(message)
+        self._noted += 1
+        if self._noted >= PROBLEMS_MAX:
+            raise _Enough
 
     def _id(self, where: JsonPath, told: Mapping[str, object], there: Collection[str], kind: str) -> str:
         """Return an id that is new, "" if it is not."""
         name = self._text((*where, "id"), told.get("id"))
         if name in there:
-            self._note((*where, "id"), f"two {kind} have the id {_shown(name)}")
+            self._note((*where, "id"), f"two {kind} have the id {brief(name)}")
             return ""
         if told.get("id") == "":
             self._note((*where, "id"), "the id is empty")
@@ -265,7 +283,7 @@ class _Reader:
 
     def _known(self, where: JsonPath, task_id: str, tasks: Mapping[str, TraceTask]) -> bool:
         if task_id not in tasks:
-            self._note(where, f"there is no task {_shown(task_id)}{did_you_mean(task_id, tasks)}")
+            self._note(where, f"there is no task {brief(task_id)}{did_you_mean(task_id, tasks)}")
         return task_id in tasks
 
     def _object(self, where: JsonPath, told: object) -> Mapping[str, object]:
@@ -303,4 +321,4 @@ class _Reader:
         if told is None:
             self._note(where, f"{name} is missing: {wanted} is wanted")
         else:
-            self._note(where, f"{name} is {_shown(told)}; {wanted} is wanted")
+            self._note(where, f"{name} is {brief(told)}; {wanted} is wanted")

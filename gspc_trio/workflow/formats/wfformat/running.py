@@ -13,7 +13,7 @@ from gspc_trio.workflow.formats.format import (
     ForeignWorkflow,
     FormatError,
     NewFile,
-    Problem,
+    Problems,
     ReadOptions,
     Source,
 )
@@ -109,7 +109,7 @@ class _Making:
 
     def __init__(self, trace: Trace, source: Source, options: ReadOptions) -> None:
         self.net = Net(trace.name)
-        self.problems: list[Problem] = []
+        self.problems = Problems()
         self._trace = trace
         self._options = options
         self._folder = source.path.rpartition("/")[2].removesuffix(".json") + "-files"

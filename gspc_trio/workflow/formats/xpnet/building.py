@@ -10,7 +10,7 @@ from msgspec import Struct, field, structs
 
 from gspc_trio.workflow.arcs import Place
 from gspc_trio.workflow.calls import FunctionCall
-from gspc_trio.workflow.formats.format import FormatError, Problem
+from gspc_trio.workflow.formats.format import FormatError, Problem, Problems
 from gspc_trio.workflow.formats.xpnet.compiling import ExpressionError, compile_value
 from gspc_trio.workflow.formats.xpnet.connections import TypedPlace
 from gspc_trio.workflow.formats.xpnet.description import Text
@@ -68,7 +68,7 @@ class Building:
     def __init__(self, name: str) -> None:
         self.made = Lowered(Net(name, inline_firings_max=FIRINGS_MAX))
         self.net = self.made.net
-        self.problems: list[Problem] = []
+        self.problems = Problems()
         self.sinks: dict[str, TypedPlace] = {}
         self._shared: list[tuple[str, Problem]] = []
 
@@ -139,7 +139,8 @@ class Building:
                         self._shared.append((node.names[0], expression.source.problem(node.begin, message)))
             return expression
         except FormatError as error:
-            self.problems += error.problems
+            for problem in error.problems:
+                self.report(problem)
             return None
 
     def caught(self, make: Callable[[Expression], MadeT], expression: Expression) -> MadeT | None:
@@ -147,7 +148,8 @@ class Building:
         try:
             return make(expression)
         except FormatError as error:
-            self.problems += error.problems
+            for problem in error.problems:
+                self.report(problem)
             return None
 
     def compiled(self, text: Text, make: Callable[[Expression], MadeT]) -> MadeT | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.workflow.formats.format import FormatError, Problem, Source
+from gspc_trio.workflow.formats.format import FormatError, Problem, Problems, Source
 from gspc_trio.workflow.formats.xml_tree import parse_xml
 from gspc_trio.workflow.formats.xpnet.description import (
     Body,
@@ -79,7 +79,7 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems = Problems()
         self._including: list[str] = []
         self._functions = self._depth = 0
 
@@ -126,7 +126,8 @@ class Reader:
         try:
             root = Spot(source, parse_xml(source))
         except FormatError as error:
-            self.problems += error.problems
+            for problem in error.problems:
+                self.report(problem)
             return None
         if root.tag not in roots:
             wanted = " or ".join(f"<{tag}>" for tag in roots)

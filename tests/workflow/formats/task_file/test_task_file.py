@@ -122,10 +122,45 @@ location = "n1"
             '[[task]]\nid="a"\ncode="steps.py:double"\ndependencies=["a"]\n',
             "t.toml:2: tasks wait for each other in a circle: 'a' waits for 'a'",
         ),
+        ("a = " + "[" * 100_000, "t.toml: this is no TOML: lists or tables are nested too deep"),
+        ("a = " + "1" * 100_000, "t.toml: there is a name or a number of more than 1,000 characters"),
+        ("a" + "." * 20 + "b", "t.toml:1:3: this is no TOML: Invalid initial character for a key part"),
+        ("a." * 100_000 + "a = 1", "t.toml: there is a key of more than 20 parts"),
+        ('"a"' + " . 'a'" * 20 + " = 1", "t.toml: there is a key of more than 20 parts"),
+        (
+            '[[task]]\nid = "a"\n' + "".join(f"key{number} = 1\n" for number in range(10_000)),
+            "t.toml: there are 10,002 keys and tables; the 1 tasks have at most 15 each",
+        ),
+        (
+            f"[[task]]\nid = 3\ncode = 'steps.py:double'\narguments = {'{a=' * 100}1{'}' * 100}\n",
+            "t.toml:2: id is a text, not 3\n"
+            "t.toml:4: arguments is a list, not {'a': {'a': {'a': {'a': {'a': {'a': {...}}}}}}}",
+        ),
     ],
 )
 def test_what_is_no_task_file_is_one_line(text: str | bytes, said: str) -> None:
-    assert problems(text) == [said]
+    assert problems(text) == said.splitlines()
+
+
+def test_what_is_in_quotes_may_be_long() -> None:
+    numbers = ",\n".join(["[1]"] * 300)
+    dots = "a." * 100_000
+    texts = f"""["{dots}\\"{dots}", '{dots}', {dots!r}]  # {dots}\n"""
+    block = "x = 1\n" * 1_000
+    lists = f"arguments = [[\n{numbers}\n], {texts}, {chr(34) * 3}{block}{chr(34) * 3}]\n"
+    read(f"[[task]]\nid = 'a'\ncode = 'steps.py:double'\n{lists}")
+    tasks = "".join(f"[[task]]\nid = 'a{number}'\nprogram = ['x']\n" for number in range(300))
+    assert len(read(tasks).net.transitions) == 300
+
+
+def test_what_is_wrong_ten_thousand_times_is_looked_for_a_thousand_times() -> None:
+    lines = problems("[[task]]\nid='a'\nx=1\n" * 10_000)
+    assert lines[-1] == "t.toml: and at least 950 more"
+    assert lines[:2] == [
+        't.toml:2: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
+        "t.toml:3: there is no 'x'; there are: id, code, program, input, output, arguments, threads, "
+        "dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
+    ]
 
 
 @given(st.data())

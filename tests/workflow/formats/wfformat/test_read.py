@@ -103,7 +103,9 @@ def test_all_that_is_wrong_is_said_with_its_place() -> None:
         ('{"a"\n:1,', "w.json:2:4: this is no JSON: Expecting property name enclosed in double quotes"),
         ("[" * 100_000, "w.json: this is no WfFormat: too many lists in lists"),
         ('{"a": NaN}', "w.json: this is no JSON: NaN is no number of JSON"),
+        ('{"a":\n ' + "1" * 4301 + "}", "w.json:2:2: a number of more than 4,300 digits"),
         ("[]", "w.json:1:1: the file is []; an object is wanted"),
+        ("[" * 800 + "]" * 800, "w.json:1:1: the file is [[[[[[[...]]]]]]]; an object is wanted"),
         (
             '{"schemaVersion": "1.4"}',
             "w.json:1:19: this is WfFormat '1.4'; 1.5 and 1.6 are read: bring it there with the migration "
@@ -116,6 +118,11 @@ def test_all_that_is_wrong_is_said_with_its_place() -> None:
 )
 def test_what_is_no_wfformat_is_one_line(text: str, said: str) -> None:
     assert problems(text) == [said]
+
+
+def test_what_is_wrong_ten_thousand_times_is_looked_for_a_thousand_times() -> None:
+    said = problems(wfformat([{"id": ""} for _ in range(10_000)]))
+    assert said[-1] == "w.json: and at least 950 more"
 
 
 @given(st.data())
