@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick cpython lab engines bridges browser style docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick cpython lab engines bridges browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -57,6 +57,16 @@ style: $(VENV)/.style-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Whether everything public has a type that all type checkers read the same. Pyright runs on node, which is in a package, too; where
+# they are not to be had it says so and skips. What it looks at is the package of the python that comes first in PATH. What is only
+# partially unknown is so through what it lists.
+types: $(VENV)/.style-installed
+	@if ! { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyright[nodejs]' && $(BIN)/pyright --version; } >/dev/null; then \
+		echo "the types were not verified: the package pyright is not to be had" >&2; \
+	elif found=$$(PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --verifytypes gspc_trio --ignoreexternal); then \
+		echo "$$found" | grep '^Type completeness'; \
+	else { echo "$$found" | grep error: | grep -v 'partially unknown$$' || echo "$$found"; echo "$$found" | grep '^Type completeness'; } >&2; exit 1; fi
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py

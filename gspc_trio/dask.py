@@ -6,9 +6,9 @@ from gspc_trio.core.imports import missing_extra
 
 try:
     from gspc_trio.integrations.dask_scheduler import get
-except ModuleNotFoundError as error:
-    if error.name != "dask":
+except ModuleNotFoundError as _error:
+    if _error.name != "dask":
         raise
-    raise ImportError(missing_extra("gspc_trio.dask", "dask", "dask"), name="dask") from error
+    raise ImportError(missing_extra("gspc_trio.dask", "dask", "dask"), name="dask") from _error
 
 __all__ = ["get"]

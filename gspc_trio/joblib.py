@@ -6,9 +6,9 @@ from gspc_trio.core.imports import missing_extra
 
 try:
     from gspc_trio.integrations.joblib_backend import register
-except ModuleNotFoundError as error:
-    if error.name != "joblib":
+except ModuleNotFoundError as _error:
+    if _error.name != "joblib":
         raise
-    raise ImportError(missing_extra("gspc_trio.joblib", "joblib", "joblib"), name="joblib") from error
+    raise ImportError(missing_extra("gspc_trio.joblib", "joblib", "joblib"), name="joblib") from _error
 
 __all__ = ["register"]

@@ -17,7 +17,7 @@ from gspc_trio.iml.quota import parse_size
 SIZE = "10GiB"
 """Size of a cache about which nothing is said."""
 
-cache_app = App(name="cache", help="Look at a cache of results, or empty it.")
+cache_app: App = App(name="cache", help="Look at a cache of results, or empty it.")
 
 CachePath = Annotated[Directory, Parameter(help="The directory that was given to --cache.")]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON on standard output, not text.")]

@@ -36,7 +36,7 @@ from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.listening import listen_address as checked_address
 from gspc_trio.workflow.runtime import USER_CODE
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a command in good order: Ctrl-C, what ``kill`` sends, the end of the terminal."""

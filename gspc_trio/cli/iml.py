@@ -54,7 +54,7 @@ from gspc_trio.protocol.plain import to_plain
 from gspc_trio.protocol.values import RAISED_BY_USERS, open_published, published_pieces
 from gspc_trio.version import VERSION
 
-app = App(
+app: App = App(
     name="gspc-iml",
     help="Start a memory layer, and show, publish, read or free the data in it.",
     version=VERSION,

@@ -44,7 +44,7 @@ RunningFile = Annotated[
         name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
     ),
 ]
-Flag = Parameter(negative=())
+Flag: Parameter = Parameter(negative=())
 Json = Annotated[
     bool,
     Parameter(name="--json", negative=(), help="Print JSON on standard output, not text."),

@@ -90,7 +90,7 @@ from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.formats.format import ForeignWorkflow
 from gspc_trio.workflow.net import terminate
 
-app = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
+app: App = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
 
 VALUES_SHOWN_MAX = 1000
 """Most values of an output port that are printed for people."""

@@ -25,7 +25,7 @@ from gspc_trio.components.launcher.shell.service import RunningStudy, StudyEnd, 
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
 
-app = App(
+app: App = App(
     name="gspc-launcher",
     help="Run a study: a server job, and the client jobs that it asks for.",
     version=VERSION,

@@ -69,7 +69,7 @@ from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 
-app = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
+app: App = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
 app.command(site_app)
 app.command(block_app)
 

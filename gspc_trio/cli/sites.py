@@ -18,8 +18,8 @@ from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.protocol.plain import to_plain
 
-app = App(name="site", help="Ask batch systems for hosts as tasks need them.")
-block_app = App(name="block", help="Look at the batch jobs of sites, and end them.")
+app: App = App(name="site", help="Ask batch systems for hosts as tasks need them.")
+block_app: App = App(name="block", help="Look at the batch jobs of sites, and end them.")
 
 RunningFile = Annotated[
     Path | None,

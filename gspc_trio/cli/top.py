@@ -30,11 +30,11 @@ from gspc_trio.tui.replay import Player, ReplaySource
 from gspc_trio.tui.study_follower import StudyFollower
 from gspc_trio.version import VERSION
 
-app = App(name="gspc-top", help="See resources, queues and task states live.", version=VERSION)
+app: App = App(name="gspc-top", help="See resources, queues and task states live.", version=VERSION)
 for _name in ("--help", "--version"):
     app[_name].group = "Parameters"  # it has no commands: one box is enough
 
-Flag = Parameter(negative=())
+Flag: Parameter = Parameter(negative=())
 SETTLE_TIMEOUT_S = 10.0
 """Seconds that the run-time system and its jobs may take to tell how they are."""
 

@@ -58,7 +58,7 @@ class LayerSerializer:
     """
 
     def __init__(self, address: str = "", host: str = "", job: str = "", bytes_min: int = 0) -> None:
-        self.active = bool(address)
+        self.active: bool = bool(address)
         self._address = address
         self.host = host
         self._job = job
@@ -188,7 +188,7 @@ class LayerSerializer:
         sleep(pause_s)
 
 
-serializer = LayerSerializer()
+serializer: LayerSerializer = LayerSerializer()
 """That of this process; :func:`settle` says whose it is."""
 
 

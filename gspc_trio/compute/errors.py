@@ -27,8 +27,8 @@ class TaskFailure(Exception):
         super().__init__(message)
         self.kind = kind
         self.traceback = traceback
-        self.stdout = stdout[-OUTPUT_BYTES_MAX:]
-        self.stderr = stderr[-OUTPUT_BYTES_MAX:]
+        self.stdout: bytes = stdout[-OUTPUT_BYTES_MAX:]
+        self.stderr: bytes = stderr[-OUTPUT_BYTES_MAX:]
 
 
 def describe(error: BaseException, memory_bytes: int = 0) -> ErrorFields:

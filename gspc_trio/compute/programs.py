@@ -148,9 +148,11 @@ class Pipe:
     """
 
     def __init__(self, echo: int = -1) -> None:
-        self.kept = bytearray()
+        self.kept: bytearray = bytearray()
         self._echo = echo
         self._echoed = self._echo_begin = 0
+        self.reading: int
+        self.writing: int
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
 

@@ -161,7 +161,9 @@ class LendingEvent:
     def __init__(self, event: threading.Event, waiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._event = event
         self._waiting = waiting
-        self.set, self.clear, self.is_set = event.set, event.clear, event.is_set
+        self.set: Callable[[], None] = event.set
+        self.clear: Callable[[], None] = event.clear
+        self.is_set: Callable[[], bool] = event.is_set
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait as ``threading.Event`` does."""
@@ -194,7 +196,7 @@ class TaskSession:
         self._waits = 0
         self._broken = ""
         self._welcome = threading.Event()
-        self.depth = 0
+        self.depth: int = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect("\0" + place.address)

@@ -29,8 +29,8 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        self.made = False
-        self.in_fork = False
+        self.made: bool = False
+        self.in_fork: bool = False
         self._folder: int | None = None
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}
@@ -162,5 +162,5 @@ def _replace(home: str, name: str, replace: Callable[[Function], Function]) -> N
         setattr(os, name, watched)
 
 
-changes = Changes()
+changes: Changes = Changes()
 """Those of this process."""

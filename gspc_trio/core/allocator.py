@@ -37,9 +37,9 @@ class Allocator:
             raise AllocatorError(
                 f"cannot manage {size_bytes} bytes in steps of {alignment_bytes}: both must be 1 or more"
             )
-        self.size_bytes = size_bytes
-        self.alignment_bytes = alignment_bytes
-        self.free_bytes = size_bytes
+        self.size_bytes: int = size_bytes
+        self.alignment_bytes: int = alignment_bytes
+        self.free_bytes: int = size_bytes
         self._used: dict[int, int] = {}
         self._by_start = {0: size_bytes}
         self._by_end = {size_bytes: 0}

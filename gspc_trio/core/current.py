@@ -23,12 +23,12 @@ class ComputePlace:
     __slots__ = ("address", "attempt", "cut_off", "job", "on_end", "task_id")
 
     def __init__(self, address: str, job: JobId) -> None:
-        self.address = address
-        self.job = job
+        self.address: str = address
+        self.job: JobId = job
         self.task_id: TaskId = 0
         self.attempt: Attempt = 0
         self.on_end: Callable[[], None] | None = None
-        self.cut_off = ""
+        self.cut_off: str = ""
 
     def end(self) -> None:
         """Say that the task has ended."""

@@ -57,8 +57,8 @@ class Counter:
     __slots__ = ("last", "prefix")
 
     def __init__(self, prefix: str = "", last: int = 0) -> None:
-        self.prefix = prefix
-        self.last = last
+        self.prefix: str = prefix
+        self.last: int = last
 
     def next(self) -> int:
         """Return the next number."""

@@ -107,10 +107,10 @@ class _Mark:
         return {kind: method for method in methods for kind in getattr(method, self._name, ())}
 
 
-handles = _Mark("handles")
+handles: _Mark = _Mark("handles")
 """Declare that a method of a :class:`MachineBase` handles events of these kinds."""
 
-performs = _Mark("performs")
+performs: _Mark = _Mark("performs")
 """Declare that a method of a :class:`Performer` carries out actions of these kinds."""
 
 
@@ -124,7 +124,7 @@ class Turn(Generic[ActionT]):
 
     def __init__(self) -> None:
         self.actions: list[ActionT] = []
-        self.now = 0.0
+        self.now: float = 0.0
 
 
 def _give_method(owner: type, name: str, method: Callable[..., object]) -> None:
@@ -182,7 +182,8 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
         method(self, event)
         if self._settles:
             self.settle()
-        actions, self.actions = self.actions, []
+        actions = self.actions
+        self.actions: list[ActionT] = []
         return actions
 
     def settle(self) -> None:

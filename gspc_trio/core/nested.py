@@ -5,6 +5,7 @@ The process of the task says them over a socket of its host, and the RIF of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -103,11 +104,11 @@ FromTaskProcess: TypeAlias = TaskHello | StartNested | CancelNested | ForgetNest
 ToTaskProcess: TypeAlias = NestedDepth | NestedEnded | NestedBroken
 """What it hears."""
 
-encode = msgspec.msgpack.encode
+encode: Callable[[FromTaskProcess | ToTaskProcess], bytes] = msgspec.msgpack.encode
 """Return a word of these as bytes."""
 
-decode_said = msgspec.msgpack.Decoder(FromTaskProcess).decode
+decode_said: Callable[[bytes], FromTaskProcess] = msgspec.msgpack.Decoder(FromTaskProcess).decode
 """Return what the process of a task has said; msgspec.DecodeError if it is none of these."""
 
-decode_heard = msgspec.msgpack.Decoder(ToTaskProcess).decode
+decode_heard: Callable[[bytes], ToTaskProcess] = msgspec.msgpack.Decoder(ToTaskProcess).decode
 """Return what the process of a task has heard."""

@@ -75,7 +75,7 @@ class CallTable(Generic[R]):
     """
 
     def __init__(self, owner: str, end: Callable[[ExecutorBroken], bool]) -> None:
-        self.graph = TaskGraph()
+        self.graph: TaskGraph = TaskGraph()
         self.receivers: dict[TaskId, R] = {}
         self.job: Job | None = None
         self.is_stopped = False

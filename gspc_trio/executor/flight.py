@@ -30,13 +30,13 @@ class PoolCall:
     __slots__ = ("data", "ended", "error", "item", "name", "on_end", "task_id")
 
     def __init__(self, name: str, on_end: Callable[[PoolCall], object]) -> None:
-        self.name = name
+        self.name: str = name
         self.task_id: TaskId = 0
         self.data: bytes | None = None
         self.error: BaseException | None = None
-        self.ended = False
+        self.ended: bool = False
         self.item: object = None
-        self.on_end = on_end
+        self.on_end: Callable[[PoolCall], object] = on_end
 
     def finish(self, data: bytes) -> None:
         """The task has returned this."""
@@ -79,7 +79,7 @@ class Flight:
 
     def __init__(self, items: Iterator[Any] | None, limit: int, ordered: bool, send: Send) -> None:
         self.calls: dict[PoolCall, None] = {}
-        self.feeding = trio.CancelScope()
+        self.feeding: trio.CancelScope = trio.CancelScope()
         self._items = items
         self._limit = limit
         self._ordered = ordered

@@ -332,12 +332,12 @@ class Call:
         shape: Shape,
         options: TaskOptions,
     ) -> None:
-        self.future = future
-        self.code_id = code_id
-        self.name = name
-        self.arguments = arguments
-        self.shape = shape
-        self.options = options
+        self.future: SomeTaskFuture = future
+        self.code_id: int = code_id
+        self.name: str = name
+        self.arguments: list[Argument] = arguments
+        self.shape: Shape = shape
+        self.options: TaskOptions = options
 
 
 class Deadline:

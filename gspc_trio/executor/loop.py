@@ -92,7 +92,7 @@ class Loop:
     ) -> None:
         self.forked = False
         self.interpreter_ends = False
-        self.is_elsewhere = isinstance(rts, dict) and rts["connection_file"] is not None
+        self.is_elsewhere: bool = isinstance(rts, dict) and rts["connection_file"] is not None
         self._rts = rts
         self._settings = settings
         self._codes = codes

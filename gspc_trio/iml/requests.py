@@ -32,6 +32,9 @@ class LayerRequests(Writes):
     def __init__(self, directory: Directory) -> None:
         super().__init__(directory)
         self._set_ranks: dict[str, int] = {}
+        self.client: int
+        self.ask: int
+        self.write_token: str
 
     def answer(self, request: x.LayerRequest, client: int, ask: int, write_token: str) -> None:
         """Answer a request of a client, now or when all servers that it takes have answered."""

@@ -52,10 +52,10 @@ class Segment:
         try:
             os.ftruncate(made, size_bytes)
             # The kernel counts the openers of a file; the maker of one in memory is not counted.
-            self.descriptor = open_again(made, os.O_RDWR)
+            self.descriptor: int = open_again(made, os.O_RDWR)
         finally:
             os.close(made)
-        self.size_bytes = size_bytes
+        self.size_bytes: int = size_bytes
 
     def reader(self) -> int:
         """Return a new descriptor that can only be read."""
@@ -109,7 +109,7 @@ class SegmentPool:
     def __init__(self, bytes_max: int, pooled_bytes_min: int = POOLED_BYTES_MIN) -> None:
         self.bytes_max = bytes_max
         self._pooled_bytes_min = pooled_bytes_min
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         self._idle: list[Segment] = []
 
     def make(self, size_bytes: int, *, overwritten: bool, spare_bytes: int) -> Segment:
@@ -180,7 +180,7 @@ class SpillFile:
 
     def __init__(self, directory: str) -> None:
         try:
-            self.descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self.descriptor: int = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError:  # a file system that knows no files without a name
             name = os.path.join(directory, f"gspc-iml-spill-{os.getpid()}")
             self.descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

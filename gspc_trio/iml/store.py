@@ -72,7 +72,7 @@ class Store(MachineBase[StoreEvent, StoreAction]):
         self.host = host
         self.memory_bytes = memory_bytes
         self.spill_bytes = spill_bytes
-        self.used_bytes = 0
+        self.used_bytes: int = 0
         self._spill = Allocator(spill_bytes, PAGE_BYTES) if spill_bytes >= PAGE_BYTES else None
         self._parts: dict[Key, StoredPart] = {}
         self._gone: list[StoredPart] = []  # dropped, but still pinned or moved

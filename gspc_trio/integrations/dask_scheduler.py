@@ -307,5 +307,5 @@ class _OwnExecutor:
 _own = _OwnExecutor()
 """Dask knows a scheduler as a function, without anything around it: what its calls share is here."""
 
-get = Get()
+get: Get = Get()
 """A scheduler for ``dask.config.set(scheduler=get)``, and for ``compute(scheduler=get)``."""

@@ -52,10 +52,10 @@ def register() -> None:
     ``inner_max_num_threads``. Without ``rts`` this process has a run-time system of its own, which is kept
     for later calls.
     """
-    register_parallel_backend("gspc", GspcBackend)
+    register_parallel_backend("gspc", _GspcBackend)
 
 
-class GspcBackend(AutoBatchingMixin, ParallelBackendBase):
+class _GspcBackend(AutoBatchingMixin, ParallelBackendBase):
     """The backend.
 
     Args:

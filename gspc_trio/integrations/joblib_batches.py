@@ -31,7 +31,7 @@ class Taken:
     __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number: int = number
 
     def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
         return _beside, (self.number,)

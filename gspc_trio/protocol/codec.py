@@ -100,7 +100,8 @@ class Codec:
     """
 
     def __init__(self, registry: Registry, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.converter = converter = make_converter(registry.unions)
+        self.converter: Converter = make_converter(registry.unions)
+        converter = self.converter
         registry.add_hooks(converter)
         self.limits = limits
         self._bulk_types, self._checks = registry.bulk_types, registry.checks

@@ -120,19 +120,19 @@ class Session(MachineBase[SessionEvent, SessionAction]):
         super().__init__()
         self.identity = identity
         self.limits = limits
-        self.lease_s = limits.lease_s
-        self.phase = Phase.NEW
-        self.peer_role = ""
-        self.peer_name = ""
-        self.peer_instance = ""
-        self.version = 0
+        self.lease_s: float = limits.lease_s
+        self.phase: Phase = Phase.NEW
+        self.peer_role: str = ""
+        self.peer_name: str = ""
+        self.peer_instance: str = ""
+        self.version: int = 0
         self._token = identity.token
         self._hello = b""
         self._welcome_signed = b""
         self._deadline_s = 0.0
         self._heard_s = 0.0
         self._sent_s = 0.0
-        self.calls = Calls(limits)
+        self.calls: Calls = Calls(limits)
 
     @classmethod
     def opened(

@@ -48,7 +48,7 @@ class Backlog:
     __slots__ = ("_left_out", "_records", "behind")
 
     def __init__(self) -> None:
-        self.behind = False
+        self.behind: bool = False
         self._records: list[Record] = []
         self._left_out = False
 
@@ -168,7 +168,7 @@ class Watching:
     """
 
     def __init__(self) -> None:
-        self.mode = Mode.COUNTS
+        self.mode: Mode = Mode.COUNTS
         self._since_s = 0.0
         self._ended = 0
 

@@ -66,7 +66,7 @@ class Frames:
         if data[: len(magic)] != magic[: len(data)]:
             raise BadJournal("this is not a journal, or one of another format")
         self._data = memoryview(data)
-        self.valid_bytes = min(len(magic), len(data))
+        self.valid_bytes: int = min(len(magic), len(data))
         self._checksum = zlib.crc32(magic)
 
     def __iter__(self) -> Iterator[bytes]:

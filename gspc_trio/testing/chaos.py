@@ -98,7 +98,7 @@ class Chaos:
     """
 
     def __init__(self, folder: Path, random: Random, tasks: int) -> None:
-        self.findings = Findings()
+        self.findings: Findings = Findings()
         self._folder = folder
         self._random = random
         self._tasks = tasks

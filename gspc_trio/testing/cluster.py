@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from random import Random
 from typing import Any
@@ -113,11 +113,11 @@ class Cluster:
         self.layers = layers
         if layers is not None:
             layers.attach(self)
-        self.hosts = tuple(f"h{number + 1}" for number in range(hosts))
+        self.hosts: tuple[str, ...] = tuple(f"h{number + 1}" for number in range(hosts))
         self.cores = cores
         self.rts: RtsService | None = None
         self.processes: dict[SimulatedProcess, None] = {}
-        self.deserted = trio.Event()
+        self.deserted: trio.Event = trio.Event()
         self.backends: dict[SimulatedProcess, SimulatedBackend] = {}
         self.rifs: dict[SimulatedProcess, RifService] = {}
         self.on_backend: Callable[[SimulatedProcess, SimulatedBackend], None] = _no_matter
@@ -126,14 +126,14 @@ class Cluster:
         self.on_killed: Callable[[SimulatedProcess], None] = _no_matter
         self.running_jobs: dict[SimulatedProcess, Job] = {}
         self.disks: dict[SimulatedProcess, SimulatedDisk] = {}
-        self.twins = 0
+        self.twins: int = 0
         self.absent: dict[str, tuple[float, bool]] = {}
         self.staging_s: float | None = None
         self._requeued: set[SimulatedProcess] = set()
-        self.limits = RtsLimits()
+        self.limits: RtsLimits = RtsLimits()
         self.batch: BlockSystem | None = None
-        self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
-        self.outside = copy_context()
+        self.wires: Wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
+        self.outside: Context = copy_context()
         self._limits = limits
         self.nursery = nursery
         self._random = random

@@ -202,7 +202,7 @@ class EventHash:
         self._hash = blake2b(digest_size=8)
         self._lines: list[str] = []
         self._now = -1.0
-        self.count = 0
+        self.count: int = 0
 
     def add(self, who: str, machine: str, event: Any, now: float, actions: Sequence[object]) -> None:
         """Take one event."""

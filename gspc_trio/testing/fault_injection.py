@@ -72,7 +72,8 @@ class FaultInjector:
         self._overtaken = overtaken
         self._fail = fail
         self.stopped: set[SimulatedProcess] = set()
-        clients = self.clients = Clients(cluster, random)
+        self.clients: Clients = Clients(cluster, random)
+        clients = self.clients
         self._strangers = Strangers(cluster, random)
         self._kinds: dict[str, Callable[[Fault, SimulatedProcess], None]] = {
             "kill": lambda _, process: process.kill(),

@@ -335,7 +335,7 @@ class Trigger:
     """
 
     def __init__(self, schedule: Sequence[Fault]) -> None:
-        self.steps = dict.fromkeys(ROLES, 0)
+        self.steps: dict[str, int] = dict.fromkeys(ROLES, 0)
         self._waiting: dict[str, list[Fault]] = {role: [] for role in ROLES}
         for fault in sorted(schedule, key=lambda fault: -fault.step):
             self._waiting[fault.role].append(fault)

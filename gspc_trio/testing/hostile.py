@@ -152,7 +152,7 @@ class Hostile:
     """
 
     def __init__(self, random: Random, number: int) -> None:
-        self.tally = Tally()
+        self.tally: Tally = Tally()
         self._random = random
         self._left = number
         self._listeners = Listeners()

@@ -49,9 +49,9 @@ class HostileLayer:
     """
 
     def __init__(self, random: Random, number: int) -> None:
-        self.said = 0
-        self.ended = 0
-        self.kept = 0
+        self.said: int = 0
+        self.ended: int = 0
+        self.kept: int = 0
         self._random = random
         self._number = number
         self._listeners = Listeners()

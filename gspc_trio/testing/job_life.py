@@ -83,7 +83,7 @@ class JobLife:
         self._runs_once = any(not settings.get("may_rerun", True) for settings in workload.settings)
         self._durable: Durable | None = None
         self.disk: SimulatedDisk | None = None
-        self.layers = None if journaled else layers
+        self.layers: LayerLife | None = None if journaled else layers
         if journaled:
             self.disk = SimulatedDisk(f"the disk of {name}", random, random.choice(FILE_BYTES))
             self.disk.on_read = self._look_at_journal

@@ -70,7 +70,7 @@ class SimulatedJob:
         settings: dict[str, Any],
     ) -> None:
         self.result: JobResult | None = None
-        self.parted = False
+        self.parted: bool = False
         self.forgotten: tuple[str, ...] = ()
         self.disk = disk
         self._cluster = cluster

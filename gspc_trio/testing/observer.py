@@ -92,14 +92,14 @@ class Observer:
     def __init__(
         self, quiet_since: Callable[[], float], things: Callable[[], int], full_checks: bool = False
     ) -> None:
-        self.hash = EventHash()
-        self.bounds = Bounds(things)
+        self.hash: EventHash = EventHash()
+        self.bounds: Bounds = Bounds(things)
         self._full_checks = full_checks
         self._unchecked: dict[tuple[SimulatedProcess, type], float] = {}
         self._quiet_since = quiet_since
         self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
         self._family = Family()
-        self.work = Work(self._family, quiet_since)
+        self.work: Work = Work(self._family, quiet_since)
         self._uses: dict[SimulatedProcess, Uses] = {}
         self._submits: dict[SimulatedProcess, list[Submit]] = {}
         self._grants: dict[SimulatedProcess, Grants] = {}
@@ -111,11 +111,11 @@ class Observer:
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
         self._durable: dict[SimulatedProcess, Durable] = {}
         self._grant_of: dict[tuple[JobId, int, int], GrantId] = {}
-        self.silence = Silence()
+        self.silence: Silence = Silence()
         self._sessions = Sessions(self.silence.explains)
         self._rts: dict[SimulatedProcess, RunTimeSystem] = {}
         self._named: set[JobId] = set()
-        self.grace_s = 0.0
+        self.grace_s: float = 0.0
 
     def saw(
         self,

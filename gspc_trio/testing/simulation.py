@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
@@ -58,7 +58,7 @@ LAYERED = 0.2
 WIDE = 0.5
 """In so many of the runs without a memory layer tasks ask for more than cores and nodes."""
 
-WIDE_KINDS = {"kill": ("rts", "rif", "job"), "shrink": ("rif",)}
+WIDE_KINDS: Mapping[str, tuple[str, ...]] = {"kill": ("rts", "rif", "job"), "shrink": ("rif",)}
 """What happens in such a run besides."""
 
 DOOMED = 0.5
@@ -159,10 +159,10 @@ class Simulation:
         self._site = None if layered else self._draw_site()
         if self._site is not None:
             drawn += options.faults.draw(self._site, steps, SITE_KINDS)
-        self.schedule = drawn if options.schedule is None else options.schedule
+        self.schedule: tuple[Fault, ...] = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
-        self.observer = Observer(lambda: self._last_fault_s, self._things, options.full_checks)
+        self.observer: Observer = Observer(lambda: self._last_fault_s, self._things, options.full_checks)
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
@@ -176,7 +176,7 @@ class Simulation:
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
-        self.rts_ended = trio.Event()
+        self.rts_ended: trio.Event = trio.Event()
         self.cluster: Cluster
         self.injector: FaultInjector
 

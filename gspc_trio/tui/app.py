@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
@@ -94,6 +94,10 @@ HELP_REPLAY_KEYS = (
 Severity = Literal["information", "warning", "error"]
 
 
+Breakpoints: TypeAlias = list[tuple[int, str]]
+"""From so many columns or lines on the application has this class."""
+
+
 class TopApp(App[None]):
     """``gspc-top``.
 
@@ -106,10 +110,10 @@ class TopApp(App[None]):
         now: the wall clock.
     """
 
-    TITLE = "gspc-top"
-    CSS_PATH = Path(__file__).with_name("top.tcss")
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (14, "-short"), (22, "-tall")]  # noqa: RUF012
+    TITLE: str = "gspc-top"
+    CSS_PATH: ClassVar[Path] = Path(__file__).with_name("top.tcss")
+    HORIZONTAL_BREAKPOINTS: Breakpoints = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS: Breakpoints = [(0, "-tiny"), (14, "-short"), (22, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(view.KEY, f"view('{view.NAME}')", view.NAME, show=False) for view in VIEWS),
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -145,9 +149,9 @@ class TopApp(App[None]):
         super().__init__()
         self.source = source
         self.job: JobId | None = None
-        self.held_still = False
+        self.held_still: bool = False
         self.trouble: BaseException | None = None
-        self.actions_of_owner = Actions(self)
+        self.actions_of_owner: Actions = Actions(self)
         self._read_only = read_only
         self._until_job = until_job
         self._owner = owner

@@ -65,7 +65,7 @@ class Hierarchy:
             if not parents:
                 self.hosts.setdefault(_host(resource), []).append(resource.resource_id)
         self._leaves: dict[ResourceId, frozenset[ResourceId] | None] = {}
-        self.leaf_total = sum(resource_id not in self.children for resource_id in resources)
+        self.leaf_total: int = sum(resource_id not in self.children for resource_id in resources)
 
     def leaves_below(self, resource_id: ResourceId) -> frozenset[ResourceId]:
         """Return the resources at or below this one that have nothing below them."""

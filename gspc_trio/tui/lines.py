@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.text import Text
 from textual.events import Click
 from textual.screen import Screen
@@ -13,7 +15,7 @@ from gspc_trio.tui.palette import style
 class Lines(Widget):
     """As many lines as its text has; each is cut where the room ends."""
 
-    DEFAULT_CSS = "Lines { height: 1; }"
+    DEFAULT_CSS: ClassVar[str] = "Lines { height: 1; }"
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
@@ -40,7 +42,7 @@ class Lines(Widget):
 class Keys(Widget):
     """The last line: the keys that work here, each of which can be clicked."""
 
-    DEFAULT_CSS = "Keys { dock: bottom; height: 1; background: $panel; color: $foreground; }"
+    DEFAULT_CSS: ClassVar[str] = "Keys { dock: bottom; height: 1; background: $panel; color: $foreground; }"
 
     def __init__(self) -> None:
         super().__init__()

@@ -65,7 +65,7 @@ class Follower:
     ) -> None:
         self.model = model
         self._layer = layer
-        self.up = trio.Event()
+        self.up: trio.Event = trio.Event()
         self._connect = connect
         self._peers: dict[str, Peer] = {}
         self._followed: set[JobId] = set()
@@ -287,7 +287,7 @@ class LiveSource:
     ) -> None:
         self.why_not = why_not
         self.follower = follower
-        self.model = follower.model
+        self.model: Model = follower.model
         self._where = where
         self._guest = TrioGuest(crashed)
 

@@ -101,18 +101,20 @@ class Model:
     """
 
     def __init__(self) -> None:
-        self.rts = Progress()
+        self.rts: Progress = Progress()
         self.streams: dict[JobId, Progress] = {}
         self.connected: set[JobId] = set()
         self.status: RtsStatus | None = None
         self.explanations: dict[JobId, tuple[RequestExplanation, ...]] = {}
         self.link = ""
-        self.cores, self.rate, self.waiting = Series(), Series(), Series()
-        self.lanes = Lanes()
+        self.cores: Series = Series()
+        self.rate: Series = Series()
+        self.waiting: Series = Series()
+        self.lanes: Lanes = Lanes()
         self.log: deque[LogLine] = deque(maxlen=LOG_MAX)
-        self.log_dropped = 0
-        self.version = 0
-        self.now_s = 0.0
+        self.log_dropped: int = 0
+        self.version: int = 0
+        self.now_s: float = 0.0
         self._ended: dict[JobId, OrderedDict[TaskId, TaskChanged]] = {}
         self._rts_opened: StreamOpened | None = None
         self._offsets: dict[str, float] = {}

@@ -63,20 +63,20 @@ class Player:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.model = Model()
-        self.position_s = 0.0
-        self.speed = 1.0
-        self.paused = False
-        self.skipped = 0
+        self.model: Model = Model()
+        self.position_s: float = 0.0
+        self.speed: float = 1.0
+        self.paused: bool = False
+        self.skipped: int = 0
         self._file = path.open("rb")
         try:
             self._opened, first_s, last_s = self._find_ends()
         except BadRecordFile:
             self._file.close()
             raise
-        self.of_study = self._tells_of_study()
+        self.of_study: bool = self._tells_of_study()
         self._begin_s = first_s
-        self.length_s = max(0.0, last_s - first_s)
+        self.length_s: float = max(0.0, last_s - first_s)
         self._checkpoints = [_Checkpoint(0.0, 0, self.model.copy())]
         self._since_checkpoint = 0
         self._next: Record | None = None

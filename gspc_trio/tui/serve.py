@@ -66,7 +66,7 @@ class TopServer(Server):
         port = self._socket.getsockname()[1]
         self._authority = f"{HOST}:{port}"
         super().__init__(f"exec {shlex.join(command)}", HOST, port, title="gspc-top")
-        self.address = f"http://{self._authority}/?token={self._token}"
+        self.address: str = f"http://{self._authority}/?token={self._token}"
 
     async def make_app(self) -> web.Application:
         """Return the web application, which lets in only whom it knows."""

@@ -37,7 +37,7 @@ class StudyFollower:
 
     def __init__(self, client: StudyQuestions, model: Model) -> None:
         self.model = model
-        self.up = trio.Event()
+        self.up: trio.Event = trio.Event()
         self._client = client
 
     async def run(self) -> None:

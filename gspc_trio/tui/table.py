@@ -54,7 +54,7 @@ class WindowTable(ScrollView, can_focus=True):
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--title", "table--cursor"}
-    DEFAULT_CSS = """
+    DEFAULT_CSS: ClassVar[str] = """
     WindowTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     WindowTable > .table--title { text-style: bold; background: $panel; color: $foreground; }
     WindowTable > .table--cursor { background: $primary-muted; }
@@ -75,7 +75,8 @@ class WindowTable(ScrollView, can_focus=True):
 
         def __init__(self, table: WindowTable, key: str | None) -> None:
             super().__init__()
-            self.table, self.key = table, key
+            self.table: WindowTable = table
+            self.key: str | None = key
 
         @property
         def control(self) -> WindowTable:
@@ -89,9 +90,9 @@ class WindowTable(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.columns = columns
         self.empty = empty
-        self.follow = False
+        self.follow: bool = False
         self.keys: Sequence[str] = ()
-        self.cursor = 0
+        self.cursor: int = 0
         self._cells: Callable[[int], Sequence[Cell]] = lambda _: ()
         self._shown: dict[int, Strip] = {}
         self._widths: list[tuple[int, int]] = []
@@ -159,7 +160,7 @@ class WindowTable(ScrollView, can_focus=True):
 
     def on_resize(self, _: Resize) -> None:
         """Spread the columns over the new width."""
-        self.virtual_size = Size(self.size.width, len(self.keys) + 1)
+        self.virtual_size: Size = Size(self.size.width, len(self.keys) + 1)
         self._shown = {}
         self._widths = spread(self.columns, self.size.width)
         self._into_view()

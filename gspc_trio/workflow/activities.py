@@ -40,6 +40,10 @@ class ActivityEngine(WorkflowEngine):
 
     def _prepare(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None) -> None:
         super()._prepare(plan, codec, chance)
+        self.has_more: bool
+        self.inline_fired: int
+        self.last_task_id: TaskId
+        self.others: int
         self._inside: dict[TaskId, WorkflowEngine] = {}  # by activity
         self._activity_of: dict[TaskId, TaskId] = {}
         self._busy: dict[TaskId, None] = {}  # ordered: activities that may have something to do

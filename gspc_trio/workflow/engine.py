@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.staging import Named
@@ -101,11 +102,11 @@ class WorkflowEngine(FiringNet):
 
     def _prepare(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None) -> None:
         FiringNet.__init__(self, plan, codec, chance)
-        self.code_table = plan.code_table
+        self.code_table: list[CodeEntry] = plan.code_table
         self.named: set[str] = set()
         self._code_ids, self._distances = plan.code_ids, plan.distances
         self._again: dict[TaskId, None] = {}  # ordered: to be returned by next once more
-        self.has_more = False
+        self.has_more: bool = False
         self.discarded: list[TaskId] = []
         self._groups = TaskGroups()
         for running in self.running.transitions.values():
@@ -506,8 +507,9 @@ class WorkflowEngine(FiringNet):
         running = self.running
         check_dump(state, running)
         load_net(running, state["tokens"])
-        self.activities = activities = load_activities(state["activities"], running, self.codec)
-        self.aside = load_aside(state.get("aside", ()), running, self.codec)
+        activities = load_activities(state["activities"], running, self.codec)
+        self.activities = activities
+        self.aside.extend(load_aside(state.get("aside", ()), running, self.codec))
         taken = [*self.aside, *((activity.transition, activity.binding) for activity in activities.values())]
         running.begin_counting(held_tokens(taken) if running.counters else {})
         if (references := running.references) is not None:
@@ -515,10 +517,11 @@ class WorkflowEngine(FiringNet):
             for transition, binding in taken:
                 self._settle(transition, held=binding)
         self._groups.dropped = dict.fromkeys(state.get("dropped", ()))
-        self.last_task_id = state["last_task_id"]
+        self.last_task_id: TaskId = state["last_task_id"]
         load_held(state.get("held", ()), running, self.codec, activities)
         self.ports.load(state.get("ports", {}))
-        self.others, counts = state.get("others", 0), self._counts
+        self.others: int = state.get("others", 0)
+        counts = self._counts
         counts[TaskState.FINISHED] = self.last_task_id - len(activities) - self.others
         for task_id, activity in sorted(activities.items()):
             counts[activity.state] += 1

@@ -103,15 +103,15 @@ class Node:
         keep: bool,
         references: Sequence[TaskId] = (),
     ) -> None:
-        self.task = task
-        self.arguments = arguments
+        self.task: Task = task
+        self.arguments: tuple[Argument, ...] | None = arguments
         if len(references) > 1 and len(set(references)) < len(references):
             references = tuple(dict.fromkeys(references))
-        self.references = references
-        self.keep = keep
-        self.state = TaskState.READY
-        self.missing = 0
-        self.is_queued = True
+        self.references: tuple[TaskId, ...] | Sequence[TaskId] = references
+        self.keep: bool = keep
+        self.state: TaskState = TaskState.READY
+        self.missing: int = 0
+        self.is_queued: bool = True
         self.users: dict[TaskId, Node] | None = None
         self.result: bytes | None = None
         self.error: TaskError | None = None

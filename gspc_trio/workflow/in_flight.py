@@ -36,8 +36,8 @@ class InFlight:
     def __init__(self, most: int) -> None:
         self._limit = most
         self.most: float = most
-        self.unended = 0
-        self.out = 0
+        self.unended: int = 0
+        self.out: int = 0
         self.waiting: dict[TaskId, None] = {}
 
     def lift(self, lifted: bool) -> None:

@@ -46,7 +46,7 @@ class QueuePlace:
     __slots__ = ("description", "takers", "tokens")
 
     def __init__(self, description: Place) -> None:
-        self.description = description
+        self.description: Place = description
         self.tokens: deque[Token] = deque()
         self.takers: list[Taker] = []
 
@@ -87,7 +87,7 @@ class StockedPlace(QueuePlace):
 
     def __init__(self, description: Place) -> None:
         super().__init__(description)
-        self.least = 1
+        self.least: int = 1
         self._stock: Sequence[object] = ()
         self._drawn = 0
         self._is_encoded = False
@@ -184,8 +184,9 @@ class StreamPort(QueuePlace):
     def __init__(self, description: Place) -> None:
         super().__init__(description)
         self.room: AnyPlace
-        self.is_held = False
-        self.owed = self.taken = 0
+        self.is_held: bool = False
+        self.owed: int = 0
+        self.taken: int = 0
 
     def put(self, token: Token) -> None:
         """Add a token and wake up the takers."""
@@ -220,8 +221,8 @@ class WatchedPlace:
     __slots__ = ("clock", "description", "takers", "tokens", "watchers")
 
     def __init__(self, description: Place, clock: Clock) -> None:
-        self.description = description
-        self.clock = clock
+        self.description: Place = description
+        self.clock: Clock = clock
         self.tokens: OrderedDict[int, Token] = OrderedDict()
         self.takers: list[Taker] = []
         self.watchers: list[tuple[Watcher, int]] = []
@@ -349,7 +350,7 @@ class Clock:
     __slots__ = ("last",)
 
     def __init__(self) -> None:
-        self.last = 0
+        self.last: int = 0
 
 
 class TokenCounter:
@@ -363,8 +364,8 @@ class TokenCounter:
     __slots__ = ("_count", "is_ready", "place")
 
     def __init__(self, place: AnyPlace) -> None:
-        self.place = place
-        self.is_ready = False
+        self.place: AnyPlace = place
+        self.is_ready: bool = False
         self._count: int | None = None
 
     def begin(self, count: int) -> None:

@@ -11,6 +11,7 @@ from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStat
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import AnyPlace
+from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.ports import Ports
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
 from gspc_trio.workflow.search import Binding, Chance
@@ -36,17 +37,18 @@ class NetState:
 
     def __init__(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None = None) -> None:
         self.plan = plan
-        self.net = plan.net
+        self.net: Net = plan.net
         self.codec = codec
-        self.running = RunningNet(plan.net, codec, chance)
-        self.notes_flow = False
-        self.ports = Ports(self.running)
+        self.running: RunningNet = RunningNet(plan.net, codec, chance)
+        self.notes_flow: bool = False
+        self.ports: Ports = Ports(self.running)
         self.activities: dict[TaskId, Activity] = {}
         self._counts = dict.fromkeys(
             (TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED),
             0,
         )
-        self.last_task_id = self.others = 0
+        self.last_task_id: TaskId = 0
+        self.others: int = 0
         self._arguments = plan.arguments
 
     def outputs(self) -> dict[str, list[Value]]:
@@ -177,8 +179,8 @@ class FiringNet(NetState):
 
     def __init__(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None = None) -> None:
         super().__init__(plan, codec, chance)
-        self.inline_fired = 0
-        self.keeps_going = False
+        self.inline_fired: int = 0
+        self.keeps_going: bool = False
         self.failures: list[str] = []
         self.aside: list[tuple[RunningTransition, Binding]] = []
         self._endless = Endless(plan.net, self.running, plan.suspects)

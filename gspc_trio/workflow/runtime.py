@@ -36,6 +36,7 @@ from gspc_trio.workflow.search import (
     DrawnSearch,
     FilterSearch,
     JoinSearch,
+    Search,
     SearchPaused,
     search_for,
 )
@@ -124,15 +125,16 @@ class RunningTransition:
         codec: TokenCodec,
         chance: Chance | None,
     ) -> None:
-        self.description = description
-        self.is_ready = self.is_suspect = False
-        self.fired = 0
+        self.description: Transition = description
+        self.is_ready: bool = False
+        self.is_suspect: bool = False
+        self.fired: int = 0
         self.on_groups: Callable[[Value], None] | None = None
         self.on_failure: Callable[[TransitionFailed], None] | None = None
         self._queue = queue
         self._codec = codec
-        self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
-        self.targets = tuple(
+        self.bounds: tuple[Bound, ...] = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
+        self.targets: tuple[OutputTarget, ...] = tuple(
             target
             for arc in description.output_arcs
             for target in ((_target(description, arc, places[arc.place]),) * arc.copies)
@@ -148,16 +150,16 @@ class RunningTransition:
             if place.description.successor is not None
         )
         self._counted: tuple[tuple[int, TokenCounter], ...] = ()
-        self.fire = self._fire_direct if description.is_direct else self._fire
+        self.fire: Callable[[Binding], None] = self._fire_direct if description.is_direct else self._fire
         condition = None
         if description.condition is not None:
             condition = Condition(description.condition, codec, self._condition_failed)
-        self.search = search_for(self.bounds, condition, description.keys, codec, self.mark, chance)
+        self.search: Search = search_for(self.bounds, condition, description.keys, codec, self.mark, chance)
         watching = self.search.inner if isinstance(self.search, DrawnSearch) else self.search
         most = description.in_flight
-        self.flight = InFlight(most) if most is not None else None
+        self.flight: InFlight | None = InFlight(most) if most is not None else None
         self.on_result: Callable[[TaskId, Binding, Encoded], None] | None = None
-        self.order = Order(self.produce_result) if description.ordered else None
+        self.order: Order | None = Order(self.produce_result) if description.ordered else None
         self._find = self.search.find if most is None else self._find_in_flight
         for index, bound in enumerate(self.bounds):
             if isinstance(watching, FilterSearch | JoinSearch | BatchSearch):
@@ -416,13 +418,13 @@ class RunningNet:
         }
         if net.references is not None:
             watched = set(net.places)
-        self.clock = Clock()
+        self.clock: Clock = Clock()
         counted = {place.counts for place in net.places.values() if place.counts}
         self.places: dict[str, AnyPlace] = {
             name: _place(place, self.clock if name in watched else None, name in counted, chance is not None)
             for name, place in net.places.items()
         }
-        self.counters = {
+        self.counters: dict[str, TokenCounter] = {
             place.counts: TokenCounter(self.places[place.name])
             for place in net.places.values()
             if place.counts
@@ -430,18 +432,22 @@ class RunningNet:
         for place in self.places.values():
             if isinstance(place, StreamPort):
                 place.room = self.places[place.description.room]
-        self.references = None
+        self.references: ReferenceCounts | None = None
         if net.references is not None:
             self.references = ReferenceCounts(net.references, codec, self.places)
             for each in self.places.values():
                 if isinstance(each, WatchedPlace):
                     each.watchers.append((self.references, 0))
-        self.until = tuple(self.places[name] for name in net.outputs) if net.until_outputs else ()
-        self.stops = tuple(place for place in self.places.values() if place.description.stops)
+        self.until: tuple[AnyPlace, ...] = (
+            tuple(self.places[name] for name in net.outputs) if net.until_outputs else ()
+        )
+        self.stops: tuple[AnyPlace, ...] = tuple(
+            place for place in self.places.values() if place.description.stops
+        )
         priorities = sorted({transition.priority for transition in net.transitions.values()}, reverse=True)
         by_priority: dict[int, deque[RunningTransition]] = {priority: deque() for priority in priorities}
-        self.queues = tuple(by_priority.values())
-        self.transitions = {
+        self.queues: tuple[deque[RunningTransition], ...] = tuple(by_priority.values())
+        self.transitions: dict[str, RunningTransition] = {
             name: RunningTransition(transition, self.places, by_priority[transition.priority], codec, chance)
             for name, transition in net.transitions.items()
         }

@@ -118,7 +118,7 @@ class Condition:
         self, call: FunctionCall | None, codec: TokenCodec, failed: Callable[[Exception], bool]
     ) -> None:
         self._function = call.function if call is not None else None
-        self.order = call.order if call is not None else ()
+        self.order: tuple[int, ...] | tuple[()] = call.order if call is not None else ()
         self._decode = codec.decode
         self._failed = failed
 
@@ -511,11 +511,11 @@ class Entry:
     __slots__ = ("is_there", "key", "next", "previous", "token")
 
     def __init__(self, token: Token, key: object, previous: Entry | None) -> None:
-        self.token = token
-        self.key = key
-        self.previous = previous
+        self.token: Token = token
+        self.key: object = key
+        self.previous: Entry | None = previous
         self.next: Entry | None = None
-        self.is_there = True
+        self.is_there: bool = True
 
     def successor(self) -> Entry | None:
         """Return the next element that is still there."""

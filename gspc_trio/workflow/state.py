@@ -40,10 +40,10 @@ class Activity:
         state: TaskState = TaskState.READY,
         error: TaskError | None = None,
     ) -> None:
-        self.transition = transition
-        self.binding = binding
-        self.state = state
-        self.error = error
+        self.transition: RunningTransition = transition
+        self.binding: Binding = binding
+        self.state: TaskState = state
+        self.error: TaskError | None = error
 
 
 def dump_net(running: RunningNet, codec: TokenCodec) -> dict[str, Plain]:

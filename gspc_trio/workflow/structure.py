@@ -252,13 +252,13 @@ class NetPlan:
                 self.inside[transition.name] = (len(self.code_table), plan)
                 self.code_table += plan.code_table
         steps = max((plan.levels for _, plan in self.inside.values()), default=1)
-        self.distances = {name: number * steps for name, number in distances(net).items()}
+        self.distances: dict[str, int] = {name: number * steps for name, number in distances(net).items()}
         self.levels: int = max(self.distances.values(), default=0) + steps
-        self.arguments = {
+        self.arguments: dict[str, tuple[int, ...]] = {
             transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
             for transition in net.transitions.values()
         }
-        self.suspects = could_fire_for_ever(net)
+        self.suspects: frozenset[str] = could_fire_for_ever(net)
 
 
 def find_cycle(parents: Mapping[str, tuple[str, ...]]) -> list[str]:

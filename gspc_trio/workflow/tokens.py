@@ -61,8 +61,8 @@ class Token:
 
     def __init__(self, value: object = _UNDECODED, data: bytes | None = None) -> None:
         self.value: Value = value
-        self.data = data
-        self.serial = 0
+        self.data: bytes | None = data
+        self.serial: int = 0
 
     @property
     def is_batch(self) -> bool:
@@ -104,7 +104,7 @@ class AskedToken(Token):
 
     def __init__(self, value: object, data: bytes | None, asker: Asker) -> None:
         super().__init__(value, data)
-        self.asker = asker
+        self.asker: Asker = asker
 
     def copy(self) -> Token:
         """Return a token of the same value and asker for another place."""
@@ -171,7 +171,7 @@ class Batch(Sequence[Value]):
     __slots__ = ("_codec", "tokens")
 
     def __init__(self, tokens: tuple[Token, ...], codec: TokenCodec) -> None:
-        self.tokens = tokens
+        self.tokens: tuple[Token, ...] = tokens
         self._codec = codec
 
     def __len__(self) -> int:

@@ -107,13 +107,13 @@ class JournaledEngine(EngineWrapper):
     ) -> None:
         super().__init__(engine)
         self.engine = engine
-        self.keys = keys or TaskKeys({})
+        self.keys: TaskKeys = keys or TaskKeys({})
         transitions = list(engine.net.all_transitions)
         self._staged = {one.name for one in transitions if one.stage is not None}
         self.extract: Callable[[TaskId], Task] = self._extract if self._staged else engine.extract
-        self.injected = 0
+        self.injected: int = 0
         self._on_pull = on_pull
-        self.is_whole = True
+        self.is_whole: bool = True
         self._awaited: set[TaskId] = set()
         self._held_back: dict[TaskId, None] = {}
         self._released: deque[TaskId] = deque()
@@ -124,6 +124,7 @@ class JournaledEngine(EngineWrapper):
         self._begin()
         self.fail: Callable[[TaskId, TaskError], None] = engine.fail
         self.cancelled: Callable[[TaskId], None] = engine.cancelled
+        self.restore: Callable[[TaskId], None] = engine.restore
         if any(one.in_flight is not None for one in transitions):
             self.fail, self.cancelled, self.restore = self._fail, self._cancelled, self._restore
 

@@ -39,11 +39,11 @@ class Origin:
         given: Mapping[str, Origin | None],
         pieces: Sequence[memoryview] | None = None,
     ) -> None:
-        self.task = task
-        self.made = made
-        self.given = given
-        self.pieces = pieces
-        self.size_bytes = 0 if task is None else sum(map(len, task.arguments))
+        self.task: Task | None = task
+        self.made: tuple[str, ...] = made
+        self.given: Mapping[str, Origin | None] = given
+        self.pieces: Sequence[memoryview] | None = pieces
+        self.size_bytes: int = 0 if task is None else sum(map(len, task.arguments))
         self.size_bytes += sum(piece.nbytes for piece in pieces or ())
         self._changes = changes
         changes.append(self.size_bytes)

@@ -229,7 +229,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
 
     @handles(Finished, Begun)
     def _reported(self, event: Finished | Begun) -> None:
-        self.actions += self.scheduler.handle(event, self.now)
+        self.actions.extend(self.scheduler.handle(event, self.now))
 
     @handles(
         Recall,
@@ -246,13 +246,13 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         Tick,
     )
     def _pass_on(self, event: OutsideEvent) -> None:
-        self.actions += self.scheduler.handle(event, self.now)
+        self.actions.extend(self.scheduler.handle(event, self.now))
 
     @handles(CancelTasks)
     def _cancel(self, event: CancelTasks) -> None:
         if self._looked_up:
             self._run(event.task_ids)
-        self.actions += self.scheduler.handle(event, self.now)
+        self.actions.extend(self.scheduler.handle(event, self.now))
 
     @handles(LookedUp)
     def _found(self, event: LookedUp) -> None:
@@ -268,20 +268,20 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             if (task := self._looked_up.pop(outcome.task_id, None)) is not None
         ]
         if found:
-            self.actions += found
-            self.actions += self.scheduler.handle(EndedUnsent(tuple(found)), self.now)
+            self.actions.extend(found)
+            self.actions.extend(self.scheduler.handle(EndedUnsent(tuple(found)), self.now))
         self._run(event.missed)
 
     def _run(self, task_ids: Iterable[TaskId]) -> None:
         """Hand those of these tasks to the scheduler that wait for a cache."""
         tasks = [task for each in task_ids if (task := self._looked_up.pop(each, None)) is not None]
         if tasks:
-            self.actions += self.scheduler.handle(TasksReady(tuple(tasks)), self.now)
+            self.actions.extend(self.scheduler.handle(TasksReady(tuple(tasks)), self.now))
 
     @handles(Grant)
     def _granted(self, event: Grant) -> None:
         """Use a grant. It brings the engine nothing, so tasks are replaced by the hundred, not one by one."""
-        self.actions += self.scheduler.handle(event, self.now)
+        self.actions.extend(self.scheduler.handle(event, self.now))
         self._room_min = REPLACED_MIN
 
     @handles(Begin)
@@ -327,7 +327,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     def _stop_scheduler(self, event: Stop) -> None:
         """Have all tasks cancelled, also those that wait for a cache."""
         self._stopping = True
-        self.actions += self.scheduler.handle(event, self.now)
+        self.actions.extend(self.scheduler.handle(event, self.now))
         self._run(tuple(self._looked_up))
 
     @handles(RetryTask)
@@ -341,7 +341,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         except IllegalEvent:
             return
         self.failures = [failure for failure in self.failures if failure.task_id != event.task_id]
-        self.actions += self.scheduler.handle(event, self.now)
+        self.actions.extend(self.scheduler.handle(event, self.now))
 
     @property
     def stopped_for(self) -> str:

@@ -52,7 +52,7 @@ class Results:
     def __init__(self) -> None:
         self._found: dict[tuple[str, bytes], deque[Result]] = {}
         self._number = 0
-        self.unknown = 0
+        self.unknown: int = 0
 
     def __bool__(self) -> bool:
         return bool(self._found)

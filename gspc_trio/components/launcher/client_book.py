@@ -33,7 +33,7 @@ class ClientBook:
     def __init__(self) -> None:
         self.clients: dict[int, ClientMoved] = {}
         self.changes: deque[ClientMoved] = deque()
-        self.stale = ""
+        self.stale: str = ""
         self._requests: dict[int, SubmitClients | CancelClient] = {}
         self._answers: dict[int, str] = {}
         self._last_request = 0

@@ -119,7 +119,7 @@ class HttpRefusal(Exception):
 
     def __init__(self, status: int, reason: str, *headers: tuple[str, str]) -> None:
         super().__init__(reason)
-        self.answer = HttpAnswer(status, {"error": reason}, headers)
+        self.answer: HttpAnswer = HttpAnswer(status, {"error": reason}, headers)
 
 
 class KeptView(Struct, frozen=True):
@@ -145,8 +145,8 @@ class StudyView:
     """
 
     def __init__(self) -> None:
-        self.progress = StudyProgress()
-        self.last = 0
+        self.progress: StudyProgress = StudyProgress()
+        self.last: int = 0
         self._records: deque[StudyRecord] = deque(maxlen=EVENTS_KEPT)
 
     def apply(self, record: StudyRecord) -> None:

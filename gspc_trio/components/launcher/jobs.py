@@ -326,8 +326,8 @@ class KeptForServer:
 
     def __init__(self, *, resumable: bool) -> None:
         most = RETURN_KEPT if resumable else 0
-        self.accepted = LastByNumber[None](most)
-        self.told = LastByNumber[ClientMoved](most)
+        self.accepted: LastByNumber[None] = LastByNumber[None](most)
+        self.told: LastByNumber[ClientMoved] = LastByNumber[ClientMoved](most)
 
     def has_accepted(self, asked: SubmitClients | CancelClient) -> bool:
         """Return whether this request is one of those that were accepted."""

@@ -112,7 +112,7 @@ class Launcher(MachineBase[LauncherEvent, LauncherAction]):
         jobs_per_server: int = 1,
     ) -> None:
         super().__init__()
-        self.state = LauncherState.IDLE
+        self.state: LauncherState = LauncherState.IDLE
         self._options = options
         self._study = study
         every = options.job_update_interval_s

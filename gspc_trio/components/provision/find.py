@@ -115,9 +115,11 @@ class DelegatedProvider(Provider):
 
     def __init__(self, provider: Provider, host: str) -> None:
         self._provider, self._host = provider, host
-        self.name, self.time_unit_s = provider.name, provider.time_unit_s
-        self.restart_variable, self.secret_path = provider.restart_variable, provider.secret_path
-        self.options = provider.options
+        self.name: str = provider.name
+        self.time_unit_s: int = provider.time_unit_s
+        self.restart_variable: str = provider.restart_variable
+        self.secret_path: str = provider.secret_path
+        self.options: tuple[str, ...] = provider.options
 
     def _there(self, command: Command) -> Command:
         return (*SSH, "--", self._host, shlex.join(command))

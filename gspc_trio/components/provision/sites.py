@@ -92,11 +92,11 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
     ) -> None:
         super().__init__()
         self._is_attended = is_attended
-        self.limits = limits or SiteLimits()
+        self.limits: SiteLimits = limits or SiteLimits()
         self.sites: dict[str, KnownSite] = {}
         self.blocks: dict[str, SiteBlock] = {}
-        self.scores = SiteScores()
-        self.gate = ThrottleGate(throttles)
+        self.scores: SiteScores = SiteScores()
+        self.gate: ThrottleGate = ThrottleGate(throttles)
         self._random = random or Random(0)
         self._demands = Demands()
         self._names: dict[str, Counter] = {}
@@ -229,7 +229,9 @@ class Sites(MachineBase[SitesEvent, SitesAction]):
         self.gate.forget_host(site.name)
         self.scores.forget(site.name)
         provider = site.settings.provider
-        self.actions += [SiteOffers(site.name, 0, 0), SiteChanged(self.now, site.name, "removed", provider)]
+        self.actions.extend(
+            [SiteOffers(site.name, 0, 0), SiteChanged(self.now, site.name, "removed", provider)]
+        )
         self._answer(event.ask)
 
     @handles(BlockUnwanted)

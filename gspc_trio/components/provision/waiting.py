@@ -56,13 +56,13 @@ class WaitingTasks:
     """
 
     def __init__(self, groups: Sequence[Group], chosen: Sequence[int], parallelism: float) -> None:
-        self.order = sorted(chosen, key=lambda one: (groups[one].walltime_s, groups[one].cores))
+        self.order: list[int] = sorted(chosen, key=lambda one: (groups[one].walltime_s, groups[one].cores))
         ordered = [groups[one] for one in self.order]
-        self.walltimes_s = [group.walltime_s for group in ordered]
-        self.cores = [group.cores for group in ordered]
-        self.sizes = [group.cores * group.walltime_s**parallelism for group in ordered]
-        self.counts = [group.count for group in ordered]
-        self.count = sum(self.counts)
+        self.walltimes_s: list[float] = [group.walltime_s for group in ordered]
+        self.cores: list[int] = [group.cores for group in ordered]
+        self.sizes: list[float] = [group.cores * group.walltime_s**parallelism for group in ordered]
+        self.counts: list[int] = [group.count for group in ordered]
+        self.count: int = sum(self.counts)
         self._leaves = 1 << max(0, len(ordered) - 1).bit_length()
         self._least_sizes = self._tree(self.sizes)
         self._least_cores = self._tree(self.cores)

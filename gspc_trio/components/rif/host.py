@@ -40,7 +40,7 @@ class RifHost(MachineBase[HostEvent, HostAction]):
 
     def __init__(self, rif_id: RifId, host: str, address: str) -> None:
         super().__init__()
-        self.rif = Rif(rif_id, host, address)
+        self.rif: Rif = Rif(rif_id, host, address)
         self.workers: dict[ResourceId, Worker] = {}
         self._due: dict[ResourceId, float] = {}
         self._fitness = Fitness()
@@ -56,7 +56,7 @@ class RifHost(MachineBase[HostEvent, HostAction]):
 
     @handles(StartFailed)
     def _start_failed(self, event: StartFailed) -> None:
-        self.actions += self._fitness.start_failed(event)
+        self.actions.extend(self._fitness.start_failed(event))
 
     def deadline(self) -> float | None:
         """Return the earliest deadline of a worker."""
@@ -134,7 +134,7 @@ class Fitness:
     """
 
     def __init__(self) -> None:
-        self.deaths = 0
+        self.deaths: int = 0
 
     def start_failed(self, event: StartFailed) -> list[Unfit]:
         """A compute process could not be started, or died at once; say so if the host is to blame."""

@@ -87,13 +87,13 @@ class Rif(MachineBase[RifEvent, RifAction]):
         self.rif_id = rif_id
         self.host = host
         self.address = address
-        self.fence = Fence()
+        self.fence: Fence = Fence()
         self._resources: dict[ResourceId, Resource] = {}
         self._removing: set[ResourceId] = set()
         self._parts_stopped: set[ResourceId] = set()
         self._jobs: dict[JobId, _Job] = {}
         self._jobs_opened = 0
-        self.at_work = AtWork(self.fence)
+        self.at_work: AtWork = AtWork(self.fence)
         self._held: dict[ResourceId, _Hold] = {}
         self._pending: list[_Pending] = []
         self._stopping: str | None = None
@@ -315,12 +315,12 @@ class Rif(MachineBase[RifEvent, RifAction]):
             for name in here
             if any(work.grant_id < event.grant_id and not work.ending for work in self.at_work.near((name,)))
         ]
-        self.actions += doubts
+        self.actions.extend(doubts)
         return bool(doubts)
 
     def _doubt(self, name: ResourceId, grant_id: GrantId) -> None:
         """Ask whether what stands against a grant was ever given."""
-        self.actions += [CheckGrant(*doubt) for doubt in self.fence.doubts(name, grant_id)]
+        self.actions.extend([CheckGrant(*doubt) for doubt in self.fence.doubts(name, grant_id)])
 
     @handles(GrantChecked)
     def _grant_checked(self, event: GrantChecked) -> None:
@@ -416,7 +416,7 @@ class Rif(MachineBase[RifEvent, RifAction]):
             return
         for pending in self._pending:
             pending.waiting.discard(name)
-        self.actions += [pending.answer for pending in self._pending if not pending.waiting]
+        self.actions.extend([pending.answer for pending in self._pending if not pending.waiting])
         self._pending = [pending for pending in self._pending if pending.waiting]
 
     @handles(Stop)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gspc_trio.core.allocator import Allocator
-from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.ids import NO_GRANT, Count, GrantId, JobId, ResourceId
 from gspc_trio.core.task import Requirement, Shape
 
 NEVER = float("inf")
@@ -42,9 +42,9 @@ class Kinds:
     __slots__ = ("counts", "queues", "units")
 
     def __init__(self, counts: tuple[tuple[ClassQueue, int], ...], units: int) -> None:
-        self.counts = counts
-        self.queues = frozenset(queue for queue, _ in counts)
-        self.units = units
+        self.counts: tuple[tuple[ClassQueue, int], ...] = counts
+        self.queues: frozenset[ClassQueue] = frozenset(queue for queue, _ in counts)
+        self.units: int = units
 
 
 LEAF = Kinds((), 1)
@@ -66,9 +66,9 @@ class Siblings:
     def __init__(
         self, parents: tuple[Vertex, ...], ancestors: tuple[Vertex, ...], loose: tuple[Vertex, ...]
     ) -> None:
-        self.parents = parents
-        self.ancestors = ancestors
-        self.loose = loose
+        self.parents: tuple[Vertex, ...] = parents
+        self.ancestors: tuple[Vertex, ...] = ancestors
+        self.loose: tuple[Vertex, ...] = loose
 
 
 class Vertex:
@@ -95,17 +95,17 @@ class Vertex:
     )  # fmt: skip
 
     def __init__(self, resource_id: ResourceId, queue: ClassQueue, place: Siblings, host: Host) -> None:
-        self.resource_id = resource_id
-        self.queue = queue
-        self.place = place
+        self.resource_id: ResourceId = resource_id
+        self.queue: ClassQueue = queue
+        self.place: Siblings = place
         self.children: list[Vertex] | tuple[Vertex, ...] = ()
-        self.kinds = LEAF
+        self.kinds: Kinds = LEAF
         self.holding: Holding | None = None
-        self.newest = NO_GRANT
-        self.below = 0
-        self.queued = True
+        self.newest: GrantId = NO_GRANT
+        self.below: int = 0
+        self.queued: bool = True
         self.parked: dict[ClassQueue, list[Entry]] | None = None
-        self.host = host
+        self.host: Host = host
 
     def __repr__(self) -> str:
         return self.resource_id
@@ -117,9 +117,9 @@ class QueueChunk:
     __slots__ = ("at", "entries", "vertex")
 
     def __init__(self, vertex: Vertex, entries: list[Entry]) -> None:
-        self.vertex = vertex
-        self.entries = entries
-        self.at = 0
+        self.vertex: Vertex = vertex
+        self.entries: list[Entry] = entries
+        self.at: int = 0
 
 
 Entry: TypeAlias = Vertex | QueueChunk
@@ -145,12 +145,12 @@ class ClassQueue:
     __slots__ = ("contains", "entries", "free", "largest", "name", "nested", "plain", "total")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self.entries: deque[Entry] = deque()
-        self.total = 0
-        self.free = 0
-        self.largest = 1
-        self.nested = False
+        self.total: int = 0
+        self.free: int = 0
+        self.largest: int = 1
+        self.nested: bool = False
         self.contains: set[ClassQueue] = set()
         self.plain: dict[Job, list[Waiting]] = {}
 
@@ -173,10 +173,10 @@ class Host:
     __slots__ = ("count", "label", "memories", "name", "roots", "wanted")
 
     def __init__(self, name: str, label: str) -> None:
-        self.name = name
-        self.label = label
+        self.name: str = name
+        self.label: str = label
         self.roots: list[Vertex] = []
-        self.count = 0
+        self.count: int = 0
         self.memories: dict[ResourceId, Allocator] = {}
         self.wanted: dict[Vertex, dict[Want, None]] = {}
 
@@ -230,10 +230,10 @@ class Need:
     __slots__ = ("hard", "patience_s", "preferences", "queue")
 
     def __init__(self, queue: ClassQueue, requirement: Requirement) -> None:
-        self.queue = queue
-        self.preferences = requirement.preferences
-        self.hard = requirement.hard
-        self.patience_s = requirement.patience_s
+        self.queue: ClassQueue = queue
+        self.preferences: tuple[ResourceId, ...] = requirement.preferences
+        self.hard: bool = requirement.hard
+        self.patience_s: float | None = requirement.patience_s
 
 
 class Form:
@@ -263,27 +263,27 @@ class Form:
     )  # fmt: skip
 
     def __init__(self, shape: Shape, queue_of: Callable[[str], ClassQueue]) -> None:
-        self.shape = shape
-        self.needs = tuple(
+        self.shape: Shape = shape
+        self.needs: tuple[Need, ...] = tuple(
             Need(queue_of(requirement.resource_class), requirement) for requirement in shape.requirements
         )
         self.counts: dict[ClassQueue, int] = {}
         for need in self.needs:
             self.counts[need.queue] = self.counts.get(need.queue, 0) + 1
-        self.sizes = tuple(size for size in (shape.memory_bytes, *shape.memories) if size)
+        self.sizes: tuple[Count, ...] = tuple(size for size in (shape.memory_bytes, *shape.memories) if size)
         first = self.needs[0]
-        self.queue = first.queue
-        self.single = len(self.needs) == 1
+        self.queue: ClassQueue = first.queue
+        self.single: bool = len(self.needs) == 1
         alone = self.single and not self.sizes
-        self.plain = alone and not first.preferences and not first.hard
-        self.preferring = alone and not self.plain
-        self.soft = tuple(
+        self.plain: bool = alone and not first.preferences and not first.hard
+        self.preferring: bool = alone and not self.plain
+        self.soft: tuple[int, ...] = tuple(
             position for position, need in enumerate(self.needs) if need.preferences and not need.hard
         )
         self.strict: dict[tuple[int, ...], Form | None] = {}
-        self.strict_at = -1
-        self.possible_at = -1
-        self.lacked = 0
+        self.strict_at: int = -1
+        self.possible_at: int = -1
+        self.lacked: int = 0
         self.order: tuple[int, ...] = ()
         self.sort()
 
@@ -321,12 +321,12 @@ class Job:
     __slots__ = ("job", "lapsed", "latest", "priority", "seen", "units", "wants", "weight")
 
     def __init__(self, job: JobId, weight: float, priority: int = 0) -> None:
-        self.job = job
-        self.weight = weight
-        self.priority = priority
+        self.job: JobId = job
+        self.weight: float = weight
+        self.priority: int = priority
         self.wants: dict[Shape, Want] = {}
         self.latest: Want | None = None
-        self.units = 0
+        self.units: int = 0
         self.seen: GrantId = NO_GRANT
         self.lapsed: dict[GrantId, None] = {}
 
@@ -381,20 +381,21 @@ class Want:
     )  # fmt: skip
 
     def __init__(self, owner: Job, form: Form, number: int) -> None:
-        self.owner = owner
-        self.form = form
-        self.number = number
-        self.priority = 0
-        self.unmet = 0
-        self.fresh = 0
+        self.owner: Job = owner
+        self.form: Form = form
+        self.number: int = number
+        self.priority: int = 0
+        self.unmet: int = 0
+        self.fresh: int = 0
         self.ages: deque[list[float]] = deque()
         self.sent: deque[GrantId] = deque()
         self.grants: dict[GrantId, Holding] = {}
-        self.units = 0
-        self.tried = self.looked = -1
-        self.patient = False
+        self.units: int = 0
+        self.tried: int = -1
+        self.looked: int = -1
+        self.patient: bool = False
         self.strict: Form | None = None
-        self.recalled = 0
+        self.recalled: int = 0
         self.called: dict[Holding, int] = {}
 
     @property

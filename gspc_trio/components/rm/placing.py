@@ -43,8 +43,8 @@ class Placer:
 
     def __init__(self, policy: Placement) -> None:
         self.policy = policy
-        self.held_units = 0
-        self.total_units = 0
+        self.held_units: int = 0
+        self.total_units: int = 0
         self._use: dict[Host, tuple[int, int]] = {}
         self._hosts: dict[tuple[int, int], dict[Host, None]] = {}
 

@@ -51,7 +51,7 @@ class Pool:
         self.closed: dict[Vertex, None] = {}
         self.closed_above: set[Vertex] = set()
         self.shelf: dict[ClassQueue, deque[Entry]] = {}
-        self.version = 0
+        self.version: int = 0
         self.changed = 0
         self._host_list: list[Host] = []
         self._host_list_at = -1

@@ -72,7 +72,7 @@ class ReplayLog:
     """
 
     def __init__(self, epoch: int = 0) -> None:
-        self.epoch = epoch
+        self.epoch: int = epoch
         self._jobs: dict[JobId, _Job] = {}
         self._hosts: dict[str, tuple[str, dict[ResourceId, Resource]]] = {}
         self._newest: dict[ResourceId, GrantId] = {}

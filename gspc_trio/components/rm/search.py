@@ -43,7 +43,7 @@ class Search:
             rank: resources for which it is least are tried first; in the order of preference and of the
                 hosts otherwise.
         """
-        self.complete = True
+        self.complete: bool = True
         self._pool = pool
         self._form = form
         self._rank = rank

@@ -58,9 +58,9 @@ class Reservation:
     __slots__ = ("made_at", "targets", "want")
 
     def __init__(self, want: Want, targets: list[Vertex], made_at: float) -> None:
-        self.want = want
-        self.targets = targets
-        self.made_at = made_at
+        self.want: Want = want
+        self.targets: list[Vertex] = targets
+        self.made_at: float = made_at
 
 
 class ComingHosts:
@@ -232,30 +232,30 @@ class ManagerState(Turn[RmAction]):
         self.epoch = epoch
         self.last: GrantId = (epoch, 0)
         self.limits = limits
-        self.pool = Pool() if placement is None else PlacedPool(Placer(placement))
-        self.changer = Changer(self.pool)
+        self.pool: Pool | PlacedPool = Pool() if placement is None else PlacedPool(Placer(placement))
+        self.changer: Changer = Changer(self.pool)
         self.jobs: dict[JobId, Job] = {}
         self.grants: dict[GrantId, Holding] = {}
         self.holders: dict[Want, None] = {}
         self.waiting: dict[Want, None] = {}
         self.special: dict[Want, None] = {}
-        self.gangs = Lacking()
+        self.gangs: Lacking = Lacking()
         self.starving: dict[Want, None] = {}
         self.woken: dict[Want, None] = {}
-        self.patience = Patience(self.pool, limits.patience_s)
+        self.patience: Patience = Patience(self.pool, limits.patience_s)
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
         self.freed: list[Vertex] = []
         self.claims: dict[GrantId, Grant] = {}
-        self.coming = ComingHosts()
+        self.coming: ComingHosts = ComingHosts()
         self.reservation: Reservation | None = None
         self.recall_at: float | None = None
-        self.recalled_at = float("-inf")
+        self.recalled_at: float = float("-inf")
         self.reserve_at: float | None = None
-        self.reserved_at = float("-inf")
+        self.reserved_at: float = float("-inf")
         self.starves_in_vain = False
         """Whether, at the last look, there was nothing to put aside for those who had waited long enough."""
-        self.wants_made = 0
+        self.wants_made: int = 0
 
     def job(self, job: JobId) -> Job:
         """Return the job.
@@ -392,9 +392,11 @@ class ManagerState(Turn[RmAction]):
         want.sent.append(grant_id)
         name = job.job
         resources = holding.resources
-        self.actions += (
-            Grant(name, want.form.shape, grant_id, resources, memories),
-            GrantChanged(self.now, name, grant_id, resources, True),
+        self.actions.extend(
+            (
+                Grant(name, want.form.shape, grant_id, resources, memories),
+                GrantChanged(self.now, name, grant_id, resources, True),
+            )
         )
 
     def release(self, holding: Holding, vertices: Sequence[Vertex]) -> None:

@@ -34,7 +34,7 @@ class History:
     """
 
     def __init__(self, jobs_max: int = JOBS_MAX, bytes_max: int = BYTES_MAX) -> None:
-        self.changes = 0
+        self.changes: int = 0
         self._jobs_max = jobs_max
         self._bytes_max = bytes_max
         self._sizes: dict[JobId, int] = {}

@@ -48,8 +48,8 @@ class Jobs:
         self.registered = registered
         self.links: dict[int, JobId] = {}
         """Connection -> job of those that are there."""
-        self.names = Counter("j")
-        self.history = History()
+        self.names: Counter = Counter("j")
+        self.history: History = History()
         self._ended: set[JobId] = set()
 
     def asked(self, event: events.JobConnected) -> None:

@@ -64,13 +64,13 @@ class LifeCycle(Turn[RtsAction]):
 
     def __init__(self, strategies: frozenset[str], limits: Limits, jobs: Mapping[JobId, ManagedJob]) -> None:
         super().__init__()
-        self.strategies = strategies
+        self.strategies: frozenset[str] = strategies
         self.limits = limits
         self.rifs: dict[RifId, ManagedRif] = {}
         self.by_link: dict[int, ManagedRif] = {}
         self._jobs = jobs
         self.stopping = False
-        self.names = Counter("r")
+        self.names: Counter = Counter("r")
         self.grants_ahead: GrantsAhead | None = None
         self._hosts: dict[str, ManagedRif] = {}
         self._questions = Questions()
@@ -119,7 +119,7 @@ class LifeCycle(Turn[RtsAction]):
             self.rifs[rif.rif_id] = self._hosts[host] = rif
             batch.waiting.add(rif.rif_id)
             self._start(rif)
-        self.actions += self._questions.answer_bootstrap(event.ask)
+        self.actions.extend(self._questions.answer_bootstrap(event.ask))
 
     def _try_now(self, rif: ManagedRif, event: BootstrapAsked) -> None:
         """A person, who may have mended the host, does not wait for the next try of a lost RIF."""
@@ -465,7 +465,7 @@ class LifeCycle(Turn[RtsAction]):
         self._questions.begin_teardown(event.ask, rif_ids)
         for rif_id in rif_ids:
             self.stop(self.rifs[rif_id])
-        self.actions += self._questions.answer_teardowns("")
+        self.actions.extend(self._questions.answer_teardowns(""))
 
     def stop(self, rif: ManagedRif, reason: str = "it was taken down") -> None:
         """Take one RIF down: ask it if it can be asked, end it if not."""
@@ -499,7 +499,7 @@ class LifeCycle(Turn[RtsAction]):
             rif.move(RifState.STOPPING)
         self._coming.changed(rif)
         self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, "down", rif.reason))
-        self.actions += self._questions.answer_teardowns(rif.rif_id)
+        self.actions.extend(self._questions.answer_teardowns(rif.rif_id))
 
     # Time ---------------------------------------------------------------------------------------------------
 
@@ -541,12 +541,12 @@ class LifeCycle(Turn[RtsAction]):
 
     def tell_what_comes(self) -> None:
         """Tell the RM which RIFs are on their way, as far as that has changed."""
-        self.actions += self._coming.news()
+        self.actions.extend(self._coming.news())
 
     # Answers ------------------------------------------------------------------------------------------------
 
     def _conclude(self, rif: ManagedRif, failure: str) -> None:
-        self.actions += self._questions.conclude(rif, failure)
+        self.actions.extend(self._questions.conclude(rif, failure))
 
     def _record(self, rif: ManagedRif) -> None:
         self._coming.changed(rif)

@@ -134,7 +134,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     noun = "the RTS"
 
     def __init__(self, strategies: frozenset[str], limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+        self.limits: Limits = limits or Limits()
         registered: dict[JobId, ManagedJob] = {}
         self._lives = LifeCycle(strategies, self.limits, registered)
         super().__init__(self._lives)

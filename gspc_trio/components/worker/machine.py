@@ -41,7 +41,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         super().__init__()
         self.resource = resource
         self.grant_id: GrantId = NO_GRANT
-        self.closed = False
+        self.closed: bool = False
         self._fate = True
         self._phases = Phases(resource.resource_id)
         self._verdicts: dict[AttemptKey, Verdict] = {}
@@ -65,7 +65,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         if self._verdicts and not self._killing and key_of(phases.handed[0]) in self._verdicts:
             self._killing = True
             self.actions.append(work.Kill(self.resource.resource_id, self.job))
-        self.actions += phases.advance(not (self._killing or self._retracting), self._killing, self.now)
+        self.actions.extend(phases.advance(not (self._killing or self._retracting), self._killing, self.now))
         if phases.job and not self.busy:
             self._become_idle()
         if self.closed and not self._stopped and not self.busy:
@@ -315,7 +315,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
             self._loss = event
         elif handed and not self._killing:
             record = WorkerChanged(self.now, self.resource.resource_id, "lost", self.job, detail=event.detail)
-            self.actions += (record, work.ForgetCompute(self.resource.resource_id, self.job))
+            self.actions.extend((record, work.ForgetCompute(self.resource.resource_id, self.job)))
             self._condemn(key_of(handed[0]), event.verdict)
             self._empty_compute(event.printed)
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from gspc_trio.components.worker.events import AttemptKey, Compute, StageIn, StageOut
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.components.worker.verdict import Verdict
-from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.ids import Count, JobId, ResourceId
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome
 
@@ -98,8 +98,8 @@ class Phases:
         self.handed: deque[Submission] = deque()
         self.computed: Slot | None = None
         self.outgoing: Slot | None = None
-        self.head_since_s = 0.0
-        self.inputs_bytes_max = DEFAULT_LIMITS.inputs_bytes_max
+        self.head_since_s: float = 0.0
+        self.inputs_bytes_max: Count = DEFAULT_LIMITS.inputs_bytes_max
 
     @property
     def head(self) -> Submission | None:

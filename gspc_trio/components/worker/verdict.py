@@ -10,7 +10,7 @@ from gspc_trio.core.task import Outcome, Reason, TaskError
 REFUSED = "refused"
 """Kind of the error of attempts that were not taken."""
 
-NOTHING_PRINTED = (b"", b"")
+NOTHING_PRINTED: tuple[bytes, bytes] = (b"", b"")
 """Standard output and error of an attempt that has printed nothing, or of which nothing is known."""
 
 FATE = "fate"

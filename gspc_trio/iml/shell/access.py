@@ -288,7 +288,7 @@ class FreshBytes:
 
     def __init__(self, size_bytes: int) -> None:
         self._file = io.BytesIO(bytes(size_bytes))
-        self.view = self._file.getbuffer()
+        self.view: memoryview = self._file.getbuffer()
         if size_bytes >= HUGE_BYTES_MIN:
             _ask_for_huge_pages(self.view)
 

@@ -30,7 +30,7 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.nursery.scopes.scope import open_scope
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 WAIT_S = 5.0
 """How long a server waits for memory that tasks have, and for a RIF that is not there."""

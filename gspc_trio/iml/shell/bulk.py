@@ -80,7 +80,7 @@ class BulkLink:
         self._asking = trio.Lock()
         self._wanted: deque[_Wanted] = deque()
         self._problem = "it was closed"
-        self.is_over = False
+        self.is_over: bool = False
 
     async def run(self, network: Network, address: str, name: str) -> None:
         """Hold the connection until it is gone; whoever waits then is told so."""

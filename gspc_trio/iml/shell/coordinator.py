@@ -44,9 +44,9 @@ class CoordinatorService(Performer[events.LayerAction]):
     """
 
     def __init__(self, network: Network, new_token: Callable[[], str] = _new_token) -> None:
-        self.machine = Coordinator(network.instance)
-        self.address = ""
-        self.stopped = trio.Event()
+        self.machine: Coordinator = Coordinator(network.instance)
+        self.address: str = ""
+        self.stopped: trio.Event = trio.Event()
         self._network = network
         self._new_token = new_token
         self._nursery: trio.Nursery

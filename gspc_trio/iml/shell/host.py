@@ -28,7 +28,7 @@ from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.policies.location import RankedHost
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 PAUSE_S = 0.05
 """How long to wait until the layer knows that a server has come or died."""

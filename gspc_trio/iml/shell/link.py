@@ -48,7 +48,7 @@ class LocalLink:
         self._wanted = trio.Event()
         self._later: list[tuple[object, ...]] = []
         self._news = trio.Event()
-        self.is_over = False
+        self.is_over: bool = False
         self._sending = trio.Lock()
 
     async def run(self) -> None:

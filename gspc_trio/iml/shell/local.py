@@ -41,7 +41,7 @@ from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.iml.store_events import Granted, Key, PinUse
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 LENT = "lent"
 """Stands for the id of data in what is lent to other servers."""

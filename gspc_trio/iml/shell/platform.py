@@ -99,7 +99,7 @@ class Sizes(Struct, frozen=True):
 class Platform:
     """This machine."""
 
-    sizes = Sizes()
+    sizes: Sizes = Sizes()
 
     def network(self, layer: DataLayer) -> Network:
         """Return the network through which a layer is reached, from here and, if its address says so, from

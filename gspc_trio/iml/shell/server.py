@@ -25,7 +25,7 @@ from gspc_trio.nursery.connections.bulk import BulkAndCalls
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 EVERY_JOB = "*"
 """May read what is published."""
@@ -61,12 +61,12 @@ class ImlServer:
         spill_directory: str = "",
     ) -> None:
         self.host = host
-        self.address = ""
-        self.local_address = ""
-        self.rank = -1
-        self.gone = trio.Event()
-        self.reason = ""
-        self.machine = Store(host, memory_bytes, spill_bytes)
+        self.address: str = ""
+        self.local_address: str = ""
+        self.rank: int = -1
+        self.gone: trio.Event = trio.Event()
+        self.reason: str = ""
+        self.machine: Store = Store(host, memory_bytes, spill_bytes)
         self._spill_directory = spill_directory or tempfile.gettempdir()
         self._network = network
         self._coordinator: Peer

@@ -16,7 +16,7 @@ import trio
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.iml.messages import Chunk, GetChunk, Located, PutChunk, ServerEntry
 from gspc_trio.iml.shell.bulk import BulkLink
-from gspc_trio.iml.shell.platform import platform
+from gspc_trio.iml.shell.platform import Sizes, platform
 from gspc_trio.nursery.connections.buffers import Budget
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.network import Network
@@ -52,13 +52,13 @@ class ServerLink:
     def __init__(self, entry: ServerEntry, buffers: Budget) -> None:
         self.entry = entry
         self.buffers = buffers
-        self.bytes_per_s = 0.0
-        self.sizes = platform().sizes
-        self.slots = trio.Semaphore(LINK_CHUNKS_MAX)
+        self.bytes_per_s: float = 0.0
+        self.sizes: Sizes = platform().sizes
+        self.slots: trio.Semaphore = trio.Semaphore(LINK_CHUNKS_MAX)
         self._peer: Peer | None = None
         self._problem = ""
         self._ready = trio.Event()
-        self.sends_bulk = not entry.address.startswith("memory:")
+        self.sends_bulk: bool = not entry.address.startswith("memory:")
         self._bulk: BulkLink | None = None
         self._dial_bulk: Callable[[BulkLink], None] = lambda _: None
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from gspc_trio.nursery.connections.pending import PendingConnections
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 TAKEN_AT_ONCE = 16
 """Connections that are accepted, and silent ones that are looked at, before others have their turn."""

@@ -25,8 +25,8 @@ class Budget:
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self.held_bytes = 0
-        self.most_bytes = 0
+        self.held_bytes: int = 0
+        self.most_bytes: int = 0
         self._waiting: deque[tuple[int, trio.Event]] = deque()
 
     async def take(self, size_bytes: int) -> int:
@@ -90,5 +90,5 @@ class TransferBuffers:
     """
 
     def __init__(self, size_bytes: int = TRANSFER_BYTES) -> None:
-        self.asked = Budget(size_bytes - size_bytes // 2)
-        self.served = Budget(size_bytes // 2)
+        self.asked: Budget = Budget(size_bytes - size_bytes // 2)
+        self.served: Budget = Budget(size_bytes // 2)

@@ -52,7 +52,7 @@ __all__ = [
     "address_towards",
 ]
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 TOKEN_BYTES_MIN = 16
 AGAIN_AFTER_S = (0.05, 0.1, 0.2, 0.4)
@@ -120,11 +120,11 @@ class Network:
         credentials: str = "",
         buffers: TransferBuffers | None = None,
     ) -> None:
-        self.buffers = buffers or TransferBuffers()
+        self.buffers: TransferBuffers = buffers or TransferBuffers()
         self._make_codec = make_codec
         self.token = token
         self.limits = limits
-        self.instance = random_bytes(8).hex()
+        self.instance: str = random_bytes(8).hex()
         self.allow_remote = allow_remote
         self.credentials = credentials
         self.token_of: Callable[[str, str], bytes | None] | None = None

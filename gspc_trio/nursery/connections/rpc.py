@@ -28,7 +28,7 @@ from gspc_trio.protocol.signals import (
     SessionEvent,
 )
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 CLOSED_HERE = "closed here"
 CLOSED_THERE = "closed by the other side"
@@ -99,8 +99,8 @@ class IncomingCall:
     __slots__ = ("_answered", "_call_id", "body", "peer")
 
     def __init__(self, body: object, peer: Peer, call_id: int) -> None:
-        self.body = body
-        self.peer = peer
+        self.body: object = body
+        self.peer: Peer = peer
         self._call_id = call_id
         self._answered = False
 
@@ -165,12 +165,12 @@ class Peer:
     """
 
     def __init__(self, session: Session, link: Link, remote: str) -> None:
-        self.role = session.peer_role
-        self.name = session.peer_name
-        self.instance = session.peer_instance
+        self.role: str = session.peer_role
+        self.name: str = session.peer_name
+        self.instance: str = session.peer_instance
         self.remote = remote
-        self.lost = trio.Event()
-        self.reason = ""
+        self.lost: trio.Event = trio.Event()
+        self.reason: str = ""
         self._session = session
         self._link = link
         self._incoming: list[object] = []

@@ -51,7 +51,7 @@ class Inbox(Generic[E]):
         self._events: list[E | Said[E]] = []
         self._wake: trio.Event | None = None
         self._pump: Callable[[], None] | None = None
-        self.closed = False
+        self.closed: bool = False
 
     def __len__(self) -> int:
         return len(self._events)

@@ -29,7 +29,7 @@ class Process:
 
     def __init__(self, spawned: Spawned) -> None:
         popen = spawned.popen
-        self.pid = popen.pid
+        self.pid: int = popen.pid
         self.exit_status: int | None = None
         self._popen = popen
         self._pidfd = os.pidfd_open(popen.pid)

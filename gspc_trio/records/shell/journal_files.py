@@ -33,7 +33,7 @@ class JournalFiles:
     """
 
     def __init__(self, directory: Path, files: FileSystem = THIS_MACHINE) -> None:
-        self.name = str(directory)
+        self.name: str = str(directory)
         self._directory = directory
         self._files = files
         self._descriptor: int | None = None

@@ -24,7 +24,7 @@ from gspc_trio.records.lines import encode_record
 from gspc_trio.records.messages import RecordBatch
 from gspc_trio.records.progress import Progress
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 STALL_S = 30.0
 """Seconds without credit after which a watcher is dropped."""
@@ -43,9 +43,9 @@ class Watcher:
     """What one watcher has not had yet, and how many batches it may still be sent."""
 
     def __init__(self) -> None:
-        self.credit = 0
-        self.backlog = Backlog()
-        self.wanted = trio.Event()
+        self.credit: int = 0
+        self.backlog: Backlog = Backlog()
+        self.wanted: trio.Event = trio.Event()
         self.fed = False
 
     def add_credit(self, credit: int) -> None:
@@ -65,13 +65,13 @@ class RecordStream:
     """
 
     def __init__(self, version: str, on_look: Callable[[bool, bool], bool] | None = None) -> None:
-        self.progress = Progress()
+        self.progress: Progress = Progress()
         self._on_look = on_look
         self._watchers: dict[Watcher, Peer] = {}
         self._file: TextIO | None = None
         self._news: trio.Event | None = None
         now = trio.current_time()
-        self.opened = StreamOpened(now, time.time() - now, version)
+        self.opened: StreamOpened = StreamOpened(now, time.time() - now, version)
 
     def append(self, record: Record) -> None:
         """Take one record; never blocks on a watcher."""

@@ -39,7 +39,8 @@ class BatchJobs:
 
     def __init__(self, slots: int, fail: Callable[[BaseException], None]) -> None:
         self.is_kept = False
-        self.count = self.served = 0
+        self.count: int = 0
+        self.served: int = 0
         self._slots = slots
         self._fail = fail
         self._jobs: dict[str, _Job] = {}

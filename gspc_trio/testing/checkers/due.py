@@ -19,7 +19,7 @@ class Due:
     """
 
     def __init__(self) -> None:
-        self.next_s = inf
+        self.next_s: float = inf
         self._what = ""
         self._since_s: float | None = None
 

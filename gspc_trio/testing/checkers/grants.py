@@ -60,7 +60,7 @@ class Grants:
         self._live: dict[GrantId, Live] = {}
         self._held: dict[ResourceId, Live] = {}
         self._there: set[ResourceId] = set()
-        self.last = last
+        self.last: GrantId = last
         self._credit: dict[tuple[JobId, Shape], int] = {}
         self._sent: dict[tuple[JobId, Shape], list[GrantId]] = {}
         self._dead: dict[JobId, float] = {}

@@ -61,7 +61,7 @@ class Hosts:
         self._limits: Limits = machine.limits
         self._rifs = rifs
         self._clocks: dict[RifId, _Clock] = {}
-        self.due = Due()
+        self.due: Due = Due()
         for host in rifs:
             clock = self._clocks[host.rif_id] = _Clock(host.state)
             if host.state == RifState.LOST:

@@ -65,7 +65,7 @@ class Registry:
         self._named = named
         self._jobs: dict[JobId, _Job] = {}
         self._managed: set[JobId] = set()
-        self.due = Due()
+        self.due: Due = Due()
 
     def saw(self, event: RtsEvent, now: float, actions: Sequence[RtsAction]) -> None:
         """The run-time system took an event.

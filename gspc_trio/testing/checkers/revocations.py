@@ -30,7 +30,7 @@ class Revocations:
         self._owed: dict[RifId, dict[GrantId, set[ResourceId]]] = {}
         self._since_s: dict[tuple[RifId, GrantId], float] = {}
         self._states: dict[RifId, str] = {}
-        self.due = Due()
+        self.due: Due = Due()
 
     def saw(self, event: RtsEvent, now: float, actions: Sequence[RtsAction], before: Host | None) -> None:
         """The run-time system took an event.

@@ -91,7 +91,7 @@ class Rifs:
         self._hosts: dict[RifId, Host] = {}
         self._clearing: dict[tuple[int, int], tuple[ResourceId, ...]] = {}
         self.asks: dict[int, RifId] = {}
-        self.stopping = False
+        self.stopping: bool = False
         for rif in machine.rifs:  # an earlier run-time system had them
             host = self._hosts[rif.rif_id] = Host(rif.rif_id, rif.host, rif.incarnation, str(rif.state))
             host.adrift, host.fresh, host.proven = rif.adrift, rif.fresh, True

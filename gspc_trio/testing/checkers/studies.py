@@ -92,8 +92,8 @@ class StudyChecks:
         unclear: Callable[[float], bool],
     ) -> None:
         self.stop: Stop | None = None
-        self.connections = 0
-        self.told = 0
+        self.connections: int = 0
+        self.told: int = 0
         self._options = options
         self._fail = fail
         self._unclear = unclear

@@ -74,7 +74,7 @@ class LayerLife:
         drawn = later.choice(SMALL_QUOTAS) if small else QUOTA
         quota = Quota(room * drawn.memory_bytes, room * drawn.spill_bytes)
         telling = menu.grants and latest.random() < TELLING
-        self.world = LayerWorld(
+        self.world: LayerWorld = LayerWorld(
             random,
             quota=quota,
             is_small=drawn.memory_bytes <= SMALL_BYTES,

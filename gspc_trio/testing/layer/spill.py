@@ -19,7 +19,7 @@ class SpillDisk:
     """
 
     def __init__(self) -> None:
-        self.full_until_s = 0.0
+        self.full_until_s: float = 0.0
 
     async def is_full(self) -> bool:
         """Return whether it takes no more now."""
@@ -35,7 +35,7 @@ class SimulatedSpill(SpillFile):
     """
 
     def __init__(self, disk: SpillDisk) -> None:
-        self.descriptor = os.memfd_create("spill")
+        self.descriptor: int = os.memfd_create("spill")
         self._disk = disk
 
     def write_from(self, segment: Segment, offset: int) -> None:

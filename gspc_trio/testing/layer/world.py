@@ -70,8 +70,8 @@ class PoisonedPool(SegmentPool):
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max, pooled_bytes_min=1)
-        self.living = 0
-        self.closed = False
+        self.living: int = 0
+        self.closed: bool = False
 
     def new(self, size_bytes: int) -> Segment:
         """Return a segment of zeros."""
@@ -103,7 +103,7 @@ class SimulatedPlatform(Platform):
     def __init__(self, world: LayerWorld, process: SimulatedProcess) -> None:
         self._world = world
         self._process = process
-        self.sizes = world.sizes
+        self.sizes: Sizes = world.sizes
 
     def network(self, layer: DataLayer) -> Network:
         """Return the simulated network."""
@@ -253,8 +253,8 @@ class LayerWorld:
         self.copies = copies
         self.layer: DataLayer | None = None
         self.coordinator: CoordinatorService | None = None
-        self.sockets = PacketSockets(Random(random.getrandbits(64)))
-        self.threads = SimulatedThreads()
+        self.sockets: PacketSockets = PacketSockets(Random(random.getrandbits(64)))
+        self.threads: SimulatedThreads = SimulatedThreads()
         self.servers: dict[SimulatedProcess, ImlServer] = {}
         self.owners: dict[SimulatedProcess, SimulatedProcess] = {}
         self.pools: dict[SimulatedProcess, list[PoisonedPool]] = {}

@@ -89,7 +89,7 @@ class SimulatedCompute:
         self.resource = resource
         self.job = job
         self.pid = pid
-        self.gone = trio.Event()
+        self.gone: trio.Event = trio.Event()
         self._backend = backend
         self._events = events
         self._codes: dict[int, bytes] = {}
@@ -273,10 +273,10 @@ class SimulatedBackend:
         self.read_ahead = read_ahead
         self.open_s = open_s
         self.open_error = ""
-        self.short_until_s = 0.0
+        self.short_until_s: float = 0.0
         self.races: Random | None = None
         self.frail: Random | None = None
-        self.kill_s = 0.0
+        self.kill_s: float = 0.0
         self.runs: list[Run] = []
         self.on_begin: Callable[[Run, SimulatedCompute], object] = lambda _run, _compute: None
         self.on_open: Callable[[Run], object] = lambda _run: None

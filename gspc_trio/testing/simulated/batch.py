@@ -394,7 +394,7 @@ class BlockSystem(BatchSystem):
         fail: Callable[[BaseException], None],
         on_step: Callable[[], None],
     ) -> None:
-        self.checks = BatchJobs(SLOTS, fail)
+        self.checks: BatchJobs = BatchJobs(SLOTS, fail)
         super().__init__(random, NODES, start, self.checks, on_step)
         self.folders: dict[str, dict[str, bytes]] = {}
         self._spawn = spawn
@@ -459,7 +459,7 @@ class SimulatedFolder:
 class SimulatedBlocks(BatchStrategy):
     """Starts blocks at a simulated batch system."""
 
-    come_up_s = math.inf
+    come_up_s: float = math.inf
 
     def __init__(self, system: BlockSystem, process: SimulatedProcess) -> None:
         super().__init__(SimulatedProvider(), host=SimulatedBatchHost(system, process))

@@ -74,7 +74,7 @@ class HostilePeer:
     """
 
     def __init__(self, link: CodedLink, codec: Codec) -> None:
-        self.reason = ""
+        self.reason: str = ""
         self.heard: list[object] = []
         self._link = link
         self._codec = codec
@@ -125,7 +125,7 @@ class Listeners:
     """Who listens where, and how all speak, for networks that belong together."""
 
     def __init__(self) -> None:
-        self.codec = wire_codec()
+        self.codec: Codec = wire_codec()
         self.listeners: dict[str, tuple[str, str, Handler, trio.Nursery]] = {}
         self.hostile: dict[str, tuple[Callable[[HostilePeer], Awaitable[None]], trio.Nursery]] = {}
 

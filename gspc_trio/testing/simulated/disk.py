@@ -81,7 +81,7 @@ class SimulatedDisk:
 
     def __init__(self, name: str, random: Random, file_bytes_max: int = FILE_BYTES_MAX) -> None:
         self.name = name
-        self.full_until_s = 0.0
+        self.full_until_s: float = 0.0
         self.was_full = 0
         self.on_read: Callable[[bytes], None] = lambda _: None
         self.on_write: Callable[[SimulatedProcess], None] = lambda _: None

@@ -31,7 +31,7 @@ class RtsMemory:
     """
 
     def __init__(self, random: Random | None = None) -> None:
-        self.state = RtsState(token="", instance="rts")
+        self.state: RtsState = RtsState(token="", instance="rts")
         self._disk = SimulatedDisk("the disk of the run-time system", random or Random(0))
         self._is_saved = False
 

@@ -37,13 +37,13 @@ class OneWayBytes:
     def __init__(self, buffer_bytes: int) -> None:
         self.buffer_bytes = buffer_bytes
         self.chunks: deque[tuple[float, bytes]] = deque()
-        self.size_bytes = 0
-        self.last_due_s = 0.0
-        self.held_until_s = 0.0
+        self.size_bytes: int = 0
+        self.last_due_s: float = 0.0
+        self.held_until_s: float = 0.0
         self.ended = False
         self.broken = False
         self.silent = False
-        self.arrival = Alarm()
+        self.arrival: Alarm = Alarm()
         self.room: trio.Event | None = None
 
     def push(self, data: bytes, due_s: float) -> None:
@@ -125,9 +125,9 @@ class Wire:
         self.dark = dark
         self._mean_s = latency_s
         there, back = OneWayBytes(buffer_bytes), OneWayBytes(buffer_bytes)
-        self.dialer = WireEnd(self, dialer, there, back)
-        self.listener = WireEnd(self, listener, back, there)
-        self.ends = (self.dialer, self.listener)
+        self.dialer: WireEnd = WireEnd(self, dialer, there, back)
+        self.listener: WireEnd = WireEnd(self, listener, back, there)
+        self.ends: tuple[WireEnd, WireEnd] = (self.dialer, self.listener)
 
     def latency_s(self) -> float:
         """Draw the latency of one chunk."""
@@ -169,7 +169,7 @@ class WireEnd(trio.abc.Stream):
         self.process = process
         self.sends = sends
         self.receives = receives
-        self.gone = False
+        self.gone: bool = False
         self.on_read: Callable[[int], None] | None = None
         process.ends[self] = None
 
@@ -246,7 +246,7 @@ class Listener:
         self._wires = wires
         self.where = where
         self.accepted: deque[WireEnd] = deque()
-        self.news = trio.Event()
+        self.news: trio.Event = trio.Event()
         wires.listeners[where] = self
         process.listeners[self] = None
 
@@ -278,7 +278,7 @@ class Wires:
     def __init__(self, random: Random, latency_s: float = 0.0, buffer_bytes: int = BUFFER_BYTES) -> None:
         self.listeners: dict[tuple[str, int], Listener] = {}
         self.dark: set[str] = set()
-        self.made = 0
+        self.made: int = 0
         self.on_broken: Callable[[BaseException], None] = _raise
         self._random = random
         self._latency_s = latency_s

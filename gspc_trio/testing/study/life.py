@@ -87,10 +87,10 @@ class StudySimulation:
         random = Random(f"the study of {seed}")
         kinds = STUDY_KINDS if random.random() < INTERRUPTED else UNINTERRUPTED_KINDS
         drawn = options.faults.draw(random, STEPS, kinds)
-        self.schedule = drawn if options.schedule is None else options.schedule
+        self.schedule: tuple[Fault, ...] = drawn if options.schedule is None else options.schedule
         self.happened: list[str] = []
         self.failure: BaseException | None = None
-        self.observer = Observer(lambda: self._last_fault_s, lambda: 0)
+        self.observer: Observer = Observer(lambda: self._last_fault_s, lambda: 0)
         self._random = random
         self._trigger = Trigger(self.schedule)
         self._scope = trio.CancelScope()

@@ -161,7 +161,9 @@ class SimulatedClients:
     """
 
     def __init__(self, random: Random, asked: SubmitToEngine, exited: Callable[[int, int], None]) -> None:
-        self.running = {client_id: trio.CancelScope() for client_id in asked.client_ids}
+        self.running: dict[int, trio.CancelScope] = {
+            client_id: trio.CancelScope() for client_id in asked.client_ids
+        }
         self._random = random
         self._exited = exited
 

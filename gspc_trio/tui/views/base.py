@@ -30,7 +30,7 @@ class View(Vertical):
     KEY: ClassVar[str]
     HELP: ClassVar[str]
 
-    text = ""
+    text: str = ""
 
     @property
     def top(self) -> TopApp:

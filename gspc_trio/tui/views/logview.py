@@ -20,9 +20,9 @@ LEAST = (Level.INFO, Level.WARNING, Level.ERROR)
 class Log(View):
     """Lines with time and source."""
 
-    NAME = "log"
-    KEY = "8"
-    HELP = (
+    NAME: ClassVar[str] = "log"
+    KEY: ClassVar[str] = "8"
+    HELP: ClassVar[str] = (
         "What happened since this terminal was opened: hosts, jobs, failures, retries. f follows new lines, "
         "e hides what is no warning or no error, Enter shows a line whole."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from textual.app import ComposeResult
 
@@ -54,9 +55,9 @@ Row = tuple[tuple[str, ...], list[Cell], str]
 class Memory(View):
     """Main memory of each host; below it the memory servers of layers, and the data in them."""
 
-    NAME = "memory"
-    KEY = "7"
-    HELP = (
+    NAME: ClassVar[str] = "memory"
+    KEY: ClassVar[str] = "7"
+    HELP: ClassVar[str] = (
         "The main memory of each host, and the memory servers (IML) there, each with a letter. Below, the "
         "data in the memory layers: of which job, how large, whether it is there or under way; the picture "
         "shows from its first to its last byte on which host it lies, in capitals where there are several "

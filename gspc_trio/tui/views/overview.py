@@ -57,7 +57,7 @@ class Graph(Widget):
         colour: name of a style.
     """
 
-    DEFAULT_CSS = """
+    DEFAULT_CSS: ClassVar[str] = """
     Graph { height: 5; border: round $panel-lighten-2; border-title-color: $foreground; padding: 0; }
     """
 
@@ -84,7 +84,8 @@ class Graph(Widget):
             self.refresh()
         if self.border_title != title:
             self.border_title = title
-            self.border_subtitle = f"of {count(highest)}" if top is not None else f"most {count(highest)}"
+            subtitle = f"{'most' if top is None else 'of'} {count(highest)}"
+            self.border_subtitle = subtitle
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the graph."""
@@ -98,9 +99,9 @@ class Graph(Widget):
 class Overview(View):
     """Cores in use over time, tasks per second, jobs, alerts."""
 
-    NAME = "overview"
-    KEY = "1"
-    HELP = (
+    NAME: ClassVar[str] = "overview"
+    KEY: ClassVar[str] = "1"
+    HELP: ClassVar[str] = (
         "Cores in use, tasks that finish and tasks that wait, for each of the last seconds; the jobs "
         "with their tasks by state; below, what is wrong now. Enter shows the tasks of a job."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from attrs import frozen
 from rich.text import Text
@@ -68,9 +69,9 @@ class Request:
 class Queues(View):
     """Classes above, requests in the order in which they are served below, and why the selected one waits."""
 
-    NAME = "queues"
-    KEY = "3"
-    HELP = (
+    NAME: ClassVar[str] = "queues"
+    KEY: ClassVar[str] = "3"
+    HELP: ClassVar[str] = (
         "Above, the classes of resources. Below, the requests that wait: place in the queue, how many "
         "grants the job could use (its credit), since when the oldest waits. At the bottom, why the "
         "selected one waits."

@@ -18,9 +18,9 @@ from gspc_trio.tui.views.base import View
 class Resources(View):
     """The tree of hosts and their resources."""
 
-    NAME = "resources"
-    KEY = "2"
-    HELP = (
+    NAME: ClassVar[str] = "resources"
+    KEY: ClassVar[str] = "2"
+    HELP: ClassVar[str] = (
         "Every host with its load and memory, and below it what it offers: free, held (by which job, "
         "since when) or blocked (by which relative). Enter or ← → close and open; with many resources "
         "hosts are closed at first."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import ClassVar
 
 from textual.app import ComposeResult
 
@@ -26,9 +27,9 @@ Row = tuple[tuple[str, ...], list[Cell], str]
 class Sites(View):
     """Each site, and below it its blocks."""
 
-    NAME = "sites"
-    KEY = "9"
-    HELP = (
+    NAME: ClassVar[str] = "sites"
+    KEY: ClassVar[str] = "9"
+    HELP: ClassVar[str] = (
         "Each batch system that is asked for hosts (a site): how it is, how many of its slots are used, its "
         "score, whether it is banned, its throttles. Below it its batch jobs (blocks): the number that the "
         "batch system gave, nodes and cores, the time left, tasks and cores that are busy, and why it waits. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -24,9 +25,9 @@ IDS_SHOWN = 4
 class Study(View):
     """The server of a study, its clients by state, and each job."""
 
-    NAME = "study"
-    KEY = "u"
-    HELP = (
+    NAME: ClassVar[str] = "study"
+    KEY: ClassVar[str] = "u"
+    HELP: ClassVar[str] = (
         "A study that gspc-launcher runs: the number of its server (0 is the first), how it is, and when it "
         "has said something last. Then the clients by state, how many wait below the limit of jobs, how "
         "often the server was replaced, and how many connections were refused. Below that each job, the "

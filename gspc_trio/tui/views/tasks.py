@@ -30,9 +30,9 @@ ROWS_MAX = 2_000
 class Tasks(View):
     """The tasks of one job, or of all."""
 
-    NAME = "tasks"
-    KEY = "4"
-    HELP = (
+    NAME: ClassVar[str] = "tasks"
+    KEY: ClassVar[str] = "4"
+    HELP: ClassVar[str] = (
         "The tasks that are known by name: those that run first, then those that failed, are at a worker, "
         "are ready, have ended. s goes through the states, / searches id, name, resource and error; Enter "
         "shows inputs, output and traceback. Of very fast runs only the last tasks are known by name."

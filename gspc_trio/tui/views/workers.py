@@ -35,9 +35,9 @@ _WAITING = {0: "▁", 2: "▔"}
 class Workers(View):
     """A timeline for each worker."""
 
-    NAME = "workers"
-    KEY = "5"
-    HELP = (
+    NAME: ClassVar[str] = "workers"
+    KEY: ClassVar[str] = "5"
+    HELP: ClassVar[str] = (
         "For each worker what was on its way in (▁ waiting there, ▄ fetching data), in compute, and on its "
         "way out (▀ storing data, ▔ reporting), the newest at the right. z changes the time that is shown, "
         "n how many lanes."

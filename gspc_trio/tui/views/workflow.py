@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -29,9 +29,9 @@ Row: TypeAlias = tuple[PlaceStatus | TransitionStatus, int]
 class WorkflowView(View):
     """The places and transitions of one job's net, in the order in which tokens go."""
 
-    NAME = "workflow"
-    KEY = "6"
-    HELP = (
+    NAME: ClassVar[str] = "workflow"
+    KEY: ClassVar[str] = "6"
+    HELP: ClassVar[str] = (
         "The net of one job: places (▷ input, ◁ output, ○ others) with the tokens that lie there, and "
         "transitions (▣ tasks, ▫ inline) with what is ready, at workers or running, done and failed."
     )

@@ -96,7 +96,7 @@ class FormatError(WorkflowError):
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(sorted(set(problems)))
+        self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
         shown = [str(problem) for problem in self.problems[:PROBLEMS_SHOWN_MAX]]
         more = len(self.problems) - len(shown)
         if more > 0:
@@ -252,10 +252,10 @@ class ForeignWorkflow(ABC):
         layer: str = "",
     ) -> None:
         self.net = net
-        self.notes = tuple(notes)
-        self.groups = groups or {}
-        self.files = tuple(files)
-        self.hidden = frozenset(hidden)
+        self.notes: tuple[Problem, ...] = tuple(notes)
+        self.groups: Mapping[tuple[str, str], tuple[str, ...]] = groups or {}
+        self.files: tuple[NewFile, ...] = tuple(files)
+        self.hidden: frozenset[str] = frozenset(hidden)
         self.layer = layer
 
     def workflow(self, settings: Sequence[str] = ()) -> Workflow:

@@ -115,9 +115,9 @@ class WindowStage(StreamStage):
     ) -> None:
         check_function(fold.__wrapped__, 2, "what it has so far and an item")
         task_settings(settings)
-        self.name = name or function_name(fold.__wrapped__)
+        self.name: str = name or function_name(fold.__wrapped__)
         self.wants_end = partial
-        self.ahead = whole_number("in_flight", in_flight, 1)
+        self.ahead: int = whole_number("in_flight", in_flight, 1)
         self._window, self._step = window, step
         self._overlap, self._gap = max(0, window - step), max(0, step - window)
         self._fold = fold

@@ -83,8 +83,8 @@ class FilterStage(StreamStage):
     ) -> None:
         check_function(predicate, 1, "an item")
         task_settings(settings)
-        self.name = name or function_name(predicate)
-        self.ahead = whole_number("in_flight", in_flight, 1)
+        self.name: str = name or function_name(predicate)
+        self.ahead: int = whole_number("in_flight", in_flight, 1)
         self._code = KeepItem(predicate, wanted)
         self._settings = settings
 

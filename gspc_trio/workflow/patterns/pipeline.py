@@ -167,7 +167,7 @@ class FunctionStage(StreamStage):
                 f"{what!r} is no function of an item; as a stage write farm(..., in_flight=1)"
             )
         check_function(function, 1 + len(state), "an item and the state" if state else "an item")
-        self.name = name or function_name(function)
+        self.name: str = name or function_name(function)
         self._function = function
         self._state = state
         self._batch = batch

@@ -160,4 +160,4 @@ class PatternNet(Net):
 
     def __init__(self, name: str, stages: Iterable[StreamStage]) -> None:
         super().__init__(name)
-        self.stages = tuple(stages)
+        self.stages: tuple[StreamStage, ...] = tuple(stages)

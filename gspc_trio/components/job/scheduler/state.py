@@ -245,7 +245,7 @@ class Levels:
         # Ordered, because grants leave at the front and come at the back: a plain dict would be searched
         # for its first one through all that have left.
         self.by_count: dict[int, OrderedDict[Held, None]] = {}
-        self.size = 0
+        self.size: int = 0
 
     def place(self, held: Held) -> None:
         """Put a grant where its number of tasks says, or nowhere if it is not usable."""
@@ -299,7 +299,7 @@ class Waiting:
     __slots__ = ("_ranks", "_rows", "size")
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size: int = 0
         self._rows: dict[Rank, Row] = {}
         self._ranks: list[Rank] = []  # sorted
 

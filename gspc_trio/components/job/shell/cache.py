@@ -31,7 +31,7 @@ from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, Task, TaskState
 from gspc_trio.nursery.scopes.drive import Put
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 TASKS_MAX = 64
 """Tasks that are looked up, or results that are kept, before others are told of it."""

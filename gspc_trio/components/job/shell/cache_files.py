@@ -71,7 +71,7 @@ class CacheDirectory:
     """
 
     def __init__(self, directory: str | Path, *, make: bool = True) -> None:
-        self.path = Path(directory)
+        self.path: Path = Path(directory)
         try:
             if make:
                 make_directories(THIS_MACHINE, self.path)

@@ -112,11 +112,11 @@ class JobData:
         self._put_for_good: list[_Keep] = []
         connect = partial(platform().client, layer.local_address, iml.job)
         self._reader, self._writer = _SharedClient(connect), _SharedClient(connect)
-        self.policy = TransferCost(data=self)
-        self.hosts = DataHosts(iml, self.policy)
+        self.policy: TransferCost = TransferCost(data=self)
+        self.hosts: DataHosts = DataHosts(iml, self.policy)
         self._near_data = near_data
         self._put = put
-        self.recovery = Recovery(
+        self.recovery: Recovery = Recovery(
             iml, lineage_bytes_max, self._put_again, lambda: put(Look()), lambda: put(Restored())
         )
         self._options: dict[TaskOptions, TaskOptions] = {}

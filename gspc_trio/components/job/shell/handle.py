@@ -128,10 +128,10 @@ class Job:
     ) -> None:
         self.machine = machine
         self._pid = pid
-        self.records = RecordStream(VERSION, self._look)
+        self.records: RecordStream = RecordStream(VERSION, self._look)
         self._watching = Watching()
         self._glanced_s = 0.0
-        self.printed = KeptOutput()
+        self.printed: KeptOutput = KeptOutput()
         self.on_printed: Callable[[Printed], None] | None = None
         self._on_output_wanted: Callable[[float], None] | None = None
         self.ask_memory = ask_memory

@@ -108,18 +108,18 @@ class Journal:
         file_bytes_max: int = FILE_BYTES_MAX,
         changed: bool = False,
     ) -> None:
-        self.about = about
-        self.changed = changed
-        self.files = TaskFiles()
+        self.about: About = about
+        self.changed: bool = changed
+        self.files: TaskFiles = TaskFiles()
         self.engine: JournaledEngine | None = None
-        self.is_begun = False
-        self.finished_before = 0
-        self.syncs = 0
+        self.is_begun: bool = False
+        self.finished_before: int = 0
+        self.syncs: int = 0
         self._disk = disk
         self._records = records
         self._was_there = bool(records)
         self._file_bytes_max = file_bytes_max
-        self.takes_over = True
+        self.takes_over: bool = True
         self._noted = ""
         self._reuse: Reuse | None = None
         self._rest = Results()
@@ -133,7 +133,7 @@ class Journal:
         self._is_written = False
         self._framer = Framer(MAGIC)
         self._size_bytes = self._bound_bytes = 0
-        self.stored = StoredValues(disk)
+        self.stored: StoredValues = StoredValues(disk)
         self.open_data: OpenData | None = None
 
     @property

@@ -40,7 +40,7 @@ from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.workflow.graph import TaskGraph
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 def nested_code(code_id: int) -> bytes:

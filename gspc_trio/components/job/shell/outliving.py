@@ -13,7 +13,7 @@ from gspc_trio.components.job.shell.server import RESUME_GRACE_S
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import PeerGone
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.2
 """Seconds between two looks for a run-time system."""

@@ -28,7 +28,7 @@ from gspc_trio.core.messages import OutputLine
 from gspc_trio.core.task import Reason, Task, TaskState
 from gspc_trio.nursery.scopes.scope import open_scope
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 ASK_INTERVAL_S = 0.3
 """Seconds between two looks at what a running task has printed; tasks that are faster are not looked at."""

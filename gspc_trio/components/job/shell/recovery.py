@@ -26,7 +26,7 @@ from gspc_trio.iml.shell.platform import platform
 from gspc_trio.protocol.values import TrackedReference, decode_reference, is_range, is_reference
 from gspc_trio.workflow.tokens import Outputs
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 FIRST_TASK_ID = 1 << 40
 """Tasks that run again for their data have ids from here on."""

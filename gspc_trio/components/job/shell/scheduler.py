@@ -62,7 +62,7 @@ from gspc_trio.nursery.scopes.drive import Put
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.records.facts import Record, ResourceChanged
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 2.0
@@ -182,13 +182,13 @@ class SchedulerRoutes:
         self._files = files
         self.sent_to = sent_to
         self.network = network
-        self.rts = rts
+        self.rts: Peer = rts
         self.opening = opening
         self._hosts = hosts
         self._code = code
         self._put = put
         self._nursery = nursery
-        self.grace_s = 0.0
+        self.grace_s: float = 0.0
         self._links: dict[RifId, _RifLink] = {}
         self._rif_of: dict[ResourceId, RifId] = {}
         self._ends: dict[RifId, float | None] = {}

@@ -15,7 +15,7 @@ class OarAdapter(Adapter):
     """Batch jobs of OAR; a group has a process for each client."""
 
     name = "oar"
-    programs = ("oarsub", "oarstat", "oardel")
+    programs: tuple[str, ...] = ("oarsub", "oarstat", "oardel")
 
     def __init__(self, provider: Provider | None = None) -> None:
         self.provider: Provider | None = provider or OarProvider()

@@ -12,7 +12,7 @@ class OpenMpiAdapter(Adapter):
     """Jobs that are an ``mpiexec`` of Open MPI; a group is one of it, with colons."""
 
     name = "openmpi"
-    programs = ("mpiexec",)
+    programs: tuple[str, ...] = ("mpiexec",)
 
     def start(self, job: StudyJob) -> DirectStart:
         """See Adapter."""

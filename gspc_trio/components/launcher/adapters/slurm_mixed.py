@@ -12,7 +12,7 @@ class SlurmMixedAdapter(SlurmAdapter):
     """Servers by ``sbatch``, clients by ``srun`` where the launcher is."""
 
     name = "slurm-mixed"
-    programs = (*SlurmAdapter.programs, "srun")
+    programs: tuple[str, ...] = (*SlurmAdapter.programs, "srun")
 
     def start(self, job: StudyJob) -> JobStart:
         """See Adapter."""

@@ -43,7 +43,7 @@ class SlurmSrunAdapter(Adapter):
     """Steps of one allocation; a group has a step for each client."""
 
     name = "slurm-srun"
-    programs = ("srun",)
+    programs: tuple[str, ...] = ("srun",)
 
     def start(self, job: StudyJob) -> DirectStart:
         """See Adapter."""

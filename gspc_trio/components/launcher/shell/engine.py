@@ -44,7 +44,7 @@ from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.scopes.drive import Inbox
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

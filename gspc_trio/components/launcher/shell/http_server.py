@@ -59,7 +59,7 @@ from gspc_trio.nursery.scopes.news import News
 from gspc_trio.records.facts import Record, StreamOpened
 from gspc_trio.records.lines import record_fields
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 
@@ -195,7 +195,7 @@ class HttpServer:
         token: str = "",
         before: HttpAccess | None = None,
     ) -> None:
-        self.token = token or (before.token if before is not None else secrets.token_urlsafe(32))
+        self.token: str = token or (before.token if before is not None else secrets.token_urlsafe(32))
         self._before = before
         self._view = view
         self._news = news

@@ -44,7 +44,7 @@ class StudyJournal:
 
     def __init__(self, directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> None:
         self.kept: StudyFile | None = None
-        self.age_s = 0.0
+        self.age_s: float = 0.0
         self._directory = directory
         self._disk = JournalFiles(directory)
         self._framer = Framer(MAGIC)

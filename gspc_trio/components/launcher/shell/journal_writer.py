@@ -14,7 +14,7 @@ from gspc_trio.components.launcher.shell.journal_file import StudyJournal
 from gspc_trio.components.launcher.shell.turns import DrivenAction
 from gspc_trio.nursery.scopes.news import News
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 HOLD_S = 2.0
 """Actions wait no longer for the disk; should the launcher be killed then, its journal lacks them."""

@@ -89,7 +89,7 @@ from gspc_trio.records.facts import (
 )
 from gspc_trio.version import VERSION
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 JOURNAL_PATIENCE_S = 3600.0
 """How long servers wait for the launcher that goes on for one that was killed."""
@@ -139,10 +139,10 @@ class RunningStudy(Performer[DrivenAction]):
         resumable: bool,
     ) -> None:
         self.name = name
-        self.output_dir = folder.path
+        self.output_dir: Path = folder.path
         self.address = ""
         self.http_address = ""
-        self.view = StudyView()
+        self.view: StudyView = StudyView()
         self._folder = folder
         self._records = records
         self._machine = Launcher(

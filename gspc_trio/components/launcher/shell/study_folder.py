@@ -18,7 +18,7 @@ from gspc_trio.components.launcher.study_job import JobProcess, StudyJob
 from gspc_trio.components.provision.batch import CommandResult
 from gspc_trio.components.provision.shell.block_folders import last_lines, open_regular
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 STATUS_BYTES_MAX = 64
 
@@ -36,7 +36,7 @@ class StudyFolder:
 
     def __init__(self, path: Path, lock: int, *, had_study: bool = False) -> None:
         self.path = path
-        self.secrets = path / SECRETS
+        self.secrets: Path = path / SECRETS
         self._lock = lock
         self._had_study = had_study
         self._is_full = False

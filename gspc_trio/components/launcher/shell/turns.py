@@ -19,7 +19,7 @@ class Mark:
     """
 
     def __init__(self) -> None:
-        self.passed = trio.Event()
+        self.passed: trio.Event = trio.Event()
 
 
 DrivenEvent: TypeAlias = LauncherEvent | Mark

@@ -43,7 +43,7 @@ class KubernetesProvider(Provider):
 
     name = "kubernetes"
     secret_path = f"{_FOLDER}/{_FILE}"
-    options = ("image",)
+    options: tuple[str, ...] = ("image",)
 
     def submit(self, request: BatchRequest) -> Command:
         """See Provider."""

@@ -66,7 +66,7 @@ class TaskEngineProvider(Provider):
     """A running cluster; ``helper`` is a program of ours."""
 
     secret_path = "/dev/stdin"
-    options = ("address",)
+    options: tuple[str, ...] = ("address",)
 
     def _command(self, verb: str, *names: str) -> Command:
         if not self.address:
@@ -136,11 +136,11 @@ class DaskProvider(TaskEngineProvider):
     """A running Dask cluster: a node is a task that is pinned to a worker, one a host."""
 
     name = "dask"
-    helper = (*_PYTHON, "gspc_trio.components.provision.shell.dask_jobs")
+    helper: tuple[str, ...] = (*_PYTHON, "gspc_trio.components.provision.shell.dask_jobs")
 
 
 class RayProvider(TaskEngineProvider):
     """A running Ray cluster: a node is an actor in a placement group, each on another node of Ray."""
 
     name = "ray"
-    helper = (*_PYTHON, "gspc_trio.components.provision.shell.ray_jobs")
+    helper: tuple[str, ...] = (*_PYTHON, "gspc_trio.components.provision.shell.ray_jobs")

@@ -75,7 +75,7 @@ from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.plain import to_json
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 BATCH_OPTIONS = ("queue", "account", "arguments", "shared", "python", "via")
 """Options of these strategies, besides those of the RIF."""
@@ -209,12 +209,14 @@ class BatchStrategy(Performer[SiteAction]):
         host: where its commands run, this host if it is not given.
     """
 
-    come_up_s = math.inf
+    come_up_s: float = math.inf
 
     def __init__(
         self, provider: Provider, times: QueryTimes | None = None, host: BatchHost | None = None
     ) -> None:
-        self.host = host or (HelperHost(provider.helper) if provider.helper else BatchHost())
+        self.host: BatchHost | HelperHost = host or (
+            HelperHost(provider.helper) if provider.helper else BatchHost()
+        )
         self._provider = provider
         self._inbox: Inbox[SiteEvent] = Inbox()
         self._site = BatchSite(provider.name, times or QueryTimes())

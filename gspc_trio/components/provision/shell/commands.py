@@ -15,7 +15,7 @@ import trio
 from gspc_trio.components.provision.batch import BadRequest, BatchRequest, Command, CommandResult, Provider
 from gspc_trio.components.provision.staging import REMOVAL_TIME_S, removal_script
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S = 60.0
 """A command of the batch system that takes longer is killed; what it has done is unclear."""

@@ -25,7 +25,7 @@ from gspc_trio.core.machine import Performer, performs
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\[\]-]{0,255}")
 """How batch systems call their jobs: it becomes an argument of their commands, and is no option of these."""

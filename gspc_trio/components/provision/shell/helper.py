@@ -21,7 +21,7 @@ from gspc_trio.components.provision.shell.batch_host import BatchHost, StartSoon
 from gspc_trio.components.provision.shell.commands import COMMAND_TIMEOUT_S
 from gspc_trio.nursery.scopes.process import Process, open_process
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 IDLE_S = 60.0
 

@@ -31,7 +31,7 @@ class RifNode:
         import threading
 
         command = (sys.executable, "-P", "-m", "gspc_trio.components.provision.shell.engine_node", str(node))
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert self.process.stdin is not None
         self.process.stdin.write(told + b"\n")
         self.process.stdin.flush()

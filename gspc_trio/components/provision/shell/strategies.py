@@ -26,7 +26,7 @@ from gspc_trio.nursery.scopes.process import Process, open_process
 from gspc_trio.protocol.address import MemoryAddress, parse_address
 from gspc_trio.version import SOURCES
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 ENTRY_POINTS = "gspc_trio.strategies"
 """Group in which packages offer strategies."""

@@ -41,7 +41,7 @@ from gspc_trio.protocol.plain import BadPlainData, from_json
 if TYPE_CHECKING:  # a host without a site needs nothing of that
     from gspc_trio.components.provision.staging import StagingSettings
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 ORDER_BYTES_MAX = 1 << 16
 """Longest order."""

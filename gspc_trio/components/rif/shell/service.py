@@ -97,7 +97,7 @@ from gspc_trio.version import VERSION
 if TYPE_CHECKING:  # a host without a site needs nothing of that
     from gspc_trio.components.provision.staging import StagingSettings
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 STOP_S = 2.0
 """How long the workers may take to end when the RIF is to stop; then the rest is killed."""
@@ -128,7 +128,7 @@ class RifService(Performer[HostAction]):
 
     machine: RifHost
     address: str
-    outside = ""
+    outside: str = ""
 
     def __init__(
         self,

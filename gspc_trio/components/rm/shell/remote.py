@@ -43,7 +43,7 @@ from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError, drop_
 from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
 from gspc_trio.records.messages import RecordBatch
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 """Pause before each try to reach a resource manager that is awaited."""

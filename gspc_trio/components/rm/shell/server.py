@@ -26,7 +26,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 from gspc_trio.records.messages import RecordBatch
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 FROM_RTS = tuple(kind for kind in RmEvent.__args__ if kind is not Tick)
 """What a run-time system may say, for its jobs and for itself."""
@@ -46,8 +46,8 @@ class ManagerServer:
 
     def __init__(self, clock: Callable[[], float], placement: Placement | None = None) -> None:
         self.address = ""
-        self.stopped = trio.Event()
-        self.epoch = 0
+        self.stopped: trio.Event = trio.Event()
+        self.epoch: int = 0
         self._clock = clock
         self._placement = placement
         self._serves: Peer | None = None

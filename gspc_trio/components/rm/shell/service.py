@@ -31,7 +31,7 @@ from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 FromJob: TypeAlias = Demand | Release | Interrupt
 """What a job may say to the resource manager."""
@@ -148,10 +148,10 @@ class AnsweringManager:
     """The machine, which also tells the RTS what it has taken in, what it has no more, and what RIFs hear."""
 
     def __init__(self, machine: ResourceManager) -> None:
-        self.ahead = GrantsAheadOf(machine.newest[0])
+        self.ahead: GrantsAheadOf = GrantsAheadOf(machine.newest[0])
         self._machine = machine
-        self.deadline = machine.deadline
-        self.check = machine.check
+        self.deadline: Callable[[], float | None] = machine.deadline
+        self.check: Callable[[], None] = machine.check
         self._handle = machine.handle
 
     @property

@@ -52,12 +52,12 @@ class HeldGrant:
     """
 
     def __init__(self, grant: Grant) -> None:
-        self.grant_id = grant.grant_id
-        self.resources = grant.resources
-        self.memories = grant.memories
-        self.recalled = trio.Event()
-        self.lapsed = trio.Event()
-        self.released = trio.Event()
+        self.grant_id: GrantId = grant.grant_id
+        self.resources: tuple[ResourceId, ...] = grant.resources
+        self.memories: tuple[tuple[str, int], ...] = grant.memories
+        self.recalled: trio.Event = trio.Event()
+        self.lapsed: trio.Event = trio.Event()
+        self.released: trio.Event = trio.Event()
 
     def __repr__(self) -> str:
         return f"HeldGrant({self.grant_id}, {self.resources})"

@@ -93,7 +93,7 @@ class RunTimeSystem:
         self.address = address
         self.peer = peer
         self._published = published
-        self.outside = outside or ("" if address.startswith("memory:") else address)
+        self.outside: str = outside or ("" if address.startswith("memory:") else address)
         self.data: DataLayer | None = None
         self.home: Home | None = None
 

@@ -12,7 +12,7 @@ import trio
 
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, Peer, PeerGone
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 """Pause before each try to reach a run-time system that is awaited."""

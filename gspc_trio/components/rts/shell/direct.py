@@ -45,7 +45,7 @@ class CallFailed(Exception):
 
     def __init__(self, outcome: Outcome) -> None:
         error = outcome.error
-        self.kind = error.kind if error is not None else outcome.reason.value
+        self.kind: str = error.kind if error is not None else outcome.reason.value
         self.outcome = outcome
         super().__init__(f"{self.kind}: {error.message}" if error is not None else self.kind)
 

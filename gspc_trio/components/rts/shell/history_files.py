@@ -24,7 +24,7 @@ SAVE_INTERVAL_S = 0.2
 
 SUFFIX = ".json"
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class HistoryFiles:

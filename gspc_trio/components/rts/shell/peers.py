@@ -75,7 +75,7 @@ from gspc_trio.records.shell.stream import RecordStream, Watcher
 if TYPE_CHECKING:
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 CANCELLED = "the run-time system goes"
 """Why RIFs and jobs are lost when the service is cancelled: of that nobody needs a warning."""
@@ -172,7 +172,7 @@ class PeerServer:
 
     def __init__(self, service: Service) -> None:
         self.rifs: dict[int, Peer] = {}
-        self.servers = MemoryServers(lambda: self.rifs.values())
+        self.servers: MemoryServers = MemoryServers(lambda: self.rifs.values())
         self._service = service
         self._links = Counter()
         self._jobs: dict[int, _JobLink] = {}

@@ -53,7 +53,7 @@ from gspc_trio.version import VERSION
 if TYPE_CHECKING:
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
@@ -80,9 +80,9 @@ class RtsService(Performer[actions.RtsAction]):
         manager: Connect | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
-        self.records = RecordStream(VERSION)
-        self.stopped = trio.Event()
-        self.machine = Rts(frozenset(strategies), limits)
+        self.records: RecordStream = RecordStream(VERSION)
+        self.stopped: trio.Event = trio.Event()
+        self.machine: Rts = Rts(frozenset(strategies), limits)
         self.inbox: Inbox[events.RtsEvent] = Inbox()
         self.rm: RmShell | RemoteManager
         if manager is None:
@@ -92,8 +92,10 @@ class RtsService(Performer[actions.RtsAction]):
             here = network.process_info()
             name = f"process {here.pid} on {here.host}"
             self.rm = RemoteManager(manager, name, epoch, self.inbox.put, self.records.append)
-        self.sites = SiteService(self._load_sites, lambda: self.blocks.by_hand(), lambda: self.machine.rifs)
-        self.peers = PeerServer(self)
+        self.sites: SiteService = SiteService(
+            self._load_sites, lambda: self.blocks.by_hand(), lambda: self.machine.rifs
+        )
+        self.peers: PeerServer = PeerServer(self)
         self._network = network
         self._issue = issue
         self._enrolments: EnrolmentService | None = None
@@ -101,7 +103,7 @@ class RtsService(Performer[actions.RtsAction]):
         self._runs = StrategyRuns(
             strategies, network.token, issue, limits.grace_s, self.inbox.put, lambda: self.enrolments
         )
-        self.blocks = Blocks(self, self._runs)
+        self.blocks: Blocks = Blocks(self, self._runs)
         self._to_start: list[actions.StartRif] | None = []
         self._started_s = trio.current_time()
         self._asks = Counter()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.provision.site_settings import SiteSettings, SitesFile
     from gspc_trio.components.rts.shell.site_turns import SiteTurns
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 SiteQuestion: TypeAlias = ListSites | AddSite | ChangeSite | EndBlock | GetBlockOutput
 """What clients may ask about sites."""

@@ -43,7 +43,7 @@ class SiteTurns:
     """
 
     def __init__(self, throttles: Mapping[str, Limit]) -> None:
-        self.gate = ThrottleGate(throttles)
+        self.gate: ThrottleGate = ThrottleGate(throttles)
         self._hosts: dict[Peer, _Host] = {}
         self._names = Counter()
         self._waiting: dict[str, tuple[Peer, int]] = {}

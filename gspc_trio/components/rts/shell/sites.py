@@ -108,7 +108,7 @@ from gspc_trio.protocol.address import MemoryAddress, parse_address
 from gspc_trio.records.facts import BlockChanged, GrantChanged, Record, RifChanged, SiteChanged
 from gspc_trio.records.shell.stream import RecordStream
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 OFFERED_NODES_MAX = 64
 """So many nodes of a site are told to the resource manager, which refuses what needs more at a time."""
@@ -165,7 +165,7 @@ class SiteRuns(Performer[SitesAction]):
     def __init__(self, host: SiteHost, throttles: Mapping[str, Limit], is_attended: bool = True) -> None:
         self._host = host
         self._throttles = throttles
-        self.machine = Sites(throttles, is_attended=is_attended)
+        self.machine: Sites = Sites(throttles, is_attended=is_attended)
         self._inbox: Inbox[SitesEvent] = Inbox()
         self._asks = Counter()
         self._answers: dict[int, Callable[[str], None]] = {}

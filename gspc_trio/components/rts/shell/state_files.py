@@ -51,7 +51,7 @@ OLD_WORK_S = RESUME_GRACE_S + 15.0
 NAMES_AHEAD = 1000
 """So many names are taken to have been given out beyond those noted when nobody could note the last ones."""
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _FILE = "rts.json"
 
@@ -174,7 +174,7 @@ class StateKeeper:
         self.before = state
         self._clock = clock
         self._restored = self._failed = False
-        self.state = evolve(state, epoch=max(int(clock()), state.epoch + 1))
+        self.state: RtsState = evolve(state, epoch=max(int(clock()), state.epoch + 1))
 
     def try_out(self) -> None:
         """See that there is room: whoever wants a state is told at once if it cannot be kept.

@@ -30,7 +30,7 @@ from gspc_trio.core.resources import MEMORY_CLASS
 if TYPE_CHECKING:
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class StrategyRuns:

@@ -284,7 +284,7 @@ class BatchByHand:
         provider: name of the one that knows the batch system.
     """
 
-    come_up_s = math.inf
+    come_up_s: float = math.inf
 
     def __init__(self, provider: str) -> None:
         self._provider = provider

@@ -111,7 +111,7 @@ class ProcessBackend:
         self._hosts = ThreadHosts(self._fork)
         self._claims = CpuClaims()
         self._computes: WeakKeyDictionary[ChannelCompute, JobId] = WeakKeyDictionary()
-        self.task_listener = TaskListener(self._who_runs)
+        self.task_listener: TaskListener = TaskListener(self._who_runs)
         self._times: WeakValueDictionary[JobId, CodeTimes] = WeakValueDictionary()
         self._closed = False
 

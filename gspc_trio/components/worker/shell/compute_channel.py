@@ -170,7 +170,7 @@ class ChannelCompute:
         events: ComputeEvents,
     ) -> None:
         channels.written.close()
-        self.pid = origin.pid
+        self.pid: int = origin.pid
         self._nursery = nursery
         self._tasks = TaskChannel(nursery, channels.tasks, channels.unread, times)
         self._results = channels.results
@@ -179,7 +179,7 @@ class ChannelCompute:
         self._times = times
         self._events = events
         self._handed: deque[Submission] = deque()  # and not reported, in order
-        self.state = ComputeState.RUNNING
+        self.state: ComputeState = ComputeState.RUNNING
         self._reading = trio.CancelScope()
         self._drained = trio.Event()
         self._origin_ended = trio.Event()

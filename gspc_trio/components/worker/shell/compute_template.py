@@ -118,7 +118,7 @@ class _JobFile:
     def __init__(self, job: OpenJob, address: str) -> None:
         self.job = job
         self.users = 0
-        self.descriptor = os.memfd_create("gspc-job")
+        self.descriptor: int = os.memfd_create("gspc-job")
         described: dict[str, object] = {
             "sys_path": job.sys_path,
             "cwd": job.cwd,
@@ -156,11 +156,11 @@ class Template:
     def __init__(self, address: str = "", started: StartedTemplate | None = None) -> None:
         self._address = address
         self._started = started
-        self.marker = started.marker if started is not None else ""
-        self.pid = 0
-        self.lost = False
-        self.gone = trio.Event()
-        self.why = ""
+        self.marker: str = started.marker if started is not None else ""
+        self.pid: int = 0
+        self.lost: bool = False
+        self.gone: trio.Event = trio.Event()
+        self.why: str = ""
         self._forked: dict[int, Forked] = {}  # until it has exited
         self._kills: dict[int, Forked] = {}  # until the kill is answered
         self._jobs: dict[JobId, _JobFile] = {}

@@ -122,14 +122,14 @@ class ThreadOrigin:
     def __init__(
         self, hosts: ThreadHosts, host: _Host, number: int, resource_id: str, files: tuple[int, int]
     ) -> None:
-        self.pid = host.forked.pid
-        self.exited = host.forked.exited
+        self.pid: int = host.forked.pid
+        self.exited: trio.Event = host.forked.exited
         self._hosts = hosts
         self._host = host
         self._number = number
         self._resource_id = resource_id
         self._files: tuple[int, ...] = files
-        self.left = (b"", b"")
+        self.left: tuple[bytes, bytes] = (b"", b"")
 
     async def end(self, drained: trio.Event) -> None:
         """Have the thread end at its next bytecode; the last thread takes its host with it.

@@ -86,7 +86,7 @@ class TaskListener:
     """
 
     def __init__(self, find: Callable[[TaskHello], Callable[[TaskConnection], None] | None]) -> None:
-        self.address = f"gspc-trio/{os.getuid()}/tasks/{secrets.token_hex(8)}"
+        self.address: str = f"gspc-trio/{os.getuid()}/tasks/{secrets.token_hex(8)}"
         self._find = find
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -37,7 +37,7 @@ class StartedTemplate:
 
     def __init__(self, marker: str, spawned: Spawned, control: socket.socket) -> None:
         self.marker = marker
-        self.pid = spawned.popen.pid
+        self.pid: int = spawned.popen.pid
         self._spawned = spawned
         self._control = control
         self._is_taken = False

@@ -64,8 +64,8 @@ class JobCompute:
         self.speaks = speaks
         self._start_failed = start_failed
         self.job = job
-        self.over = False
-        self.lost_work = False
+        self.over: bool = False
+        self.lost_work: bool = False
         self._worked = False
         self._resource = resource
         self._backend = backend
@@ -77,7 +77,7 @@ class JobCompute:
         self._opening = trio.CancelScope()
         self._opened = trio.Event()
         self._gone: trio.Event | None = None
-        self.left = NOTHING_PRINTED
+        self.left: tuple[bytes, bytes] = NOTHING_PRINTED
 
     @property
     def pid(self) -> int:

@@ -66,9 +66,9 @@ class Building:
     """
 
     def __init__(self, name: str) -> None:
-        self.made = Lowered(Net(name, inline_firings_max=FIRINGS_MAX))
-        self.net = self.made.net
-        self.problems = Problems()
+        self.made: Lowered = Lowered(Net(name, inline_firings_max=FIRINGS_MAX))
+        self.net: Net = self.made.net
+        self.problems: Problems = Problems()
         self.sinks: dict[str, TypedPlace] = {}
         self._shared: list[tuple[str, Problem]] = []
 

@@ -69,7 +69,7 @@ class ExpressionError(SaysAll):
         self.place = place
         self.expression = expression
         self.reason = reason
-        self.values = dict(values)
+        self.values: dict[str, str] = dict(values)
         given = ", ".join(f"{name} = {value}" for name, value in self.values.items())
         super().__init__(f"{place}: {expression}: {reason}" + (f" ({given})" if given else ""))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
@@ -86,7 +86,7 @@ class Lowering:
     def __init__(self, building: Building, languages: ModuleLanguages) -> None:
         self.building = building
         self.languages = languages
-        self.report = building.report
+        self.report: Callable[[Problem], None] = building.report
 
     def whole(self, main: Defun, body: NetBody) -> None:
         """Add the net of a whole workflow, with its ports."""

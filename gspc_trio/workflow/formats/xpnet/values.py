@@ -104,8 +104,8 @@ class Shared:
     __slots__ = ("place", "value")
 
     def __init__(self, place: str, value: XpnetValue) -> None:
-        self.place = place
-        self.value = value
+        self.place: str = place
+        self.value: XpnetValue = value
 
     def __repr__(self) -> str:
         return f"Shared({self.place!r}, {self.value!r})"
