@@ -116,29 +116,37 @@ def shown(name: str) -> str:
     return text if len(text) <= NAME_CHARACTERS_MAX else f"{text[:NAME_CHARACTERS_MAX]}..."
 
 
-class _Group:
+class NodeGroup:
+    """Nodes of a net or subnet.
+
+    Attributes:
+        nodes: those that are directly in it.
+        below: name of a subnet in it -> its nodes.
+    """
+
     def __init__(self) -> None:
         self.nodes: list[DrawnNode] = []
-        self.below: dict[str, _Group] = {}
+        self.below: dict[str, NodeGroup] = {}
 
 
-def _grouped(drawing: Drawing) -> _Group:
-    top = _Group()
+def grouped(drawing: Drawing) -> NodeGroup:
+    """Return the nodes of a picture by the subnets that they are in."""
+    top = NodeGroup()
     for node in drawing.nodes:
         group = top
         for name in node.group:
-            group = group.below.setdefault(name, _Group())
+            group = group.below.setdefault(name, NodeGroup())
         group.nodes.append(node)
     return top
 
 
 def _lines(
-    group: _Group, node: Callable[[DrawnNode], str], begin: Callable[[int, str], str], end: str
+    group: NodeGroup, node: Callable[[DrawnNode], str], begin: Callable[[int, str], str], end: str
 ) -> Iterator[str]:
     """Return lines for all nodes, those of a subnet between a line that begins it and one that ends it."""
     number = 0
 
-    def inside(one: _Group, indent: str) -> Iterator[str]:
+    def inside(one: NodeGroup, indent: str) -> Iterator[str]:
         nonlocal number
         yield from (f"{indent}{node(each)}" for each in one.nodes)
         for name, below in one.below.items():
@@ -165,7 +173,7 @@ def dot_of(drawing: Drawing) -> str:
         '  node [shape=ellipse, fontname="sans"];',
     ]
     lines += _lines(
-        _grouped(drawing),
+        grouped(drawing),
         node,
         lambda number, name: f"subgraph cluster{number} {{ label={_quoted(shown(name))};",
         "}",
@@ -194,7 +202,7 @@ def mermaid_of(drawing: Drawing) -> str:
 
     lines = ["flowchart LR"]
     lines += _lines(
-        _grouped(drawing), node, lambda number, name: f"subgraph g{number} [{_mermaid(shown(name))}]", "end"
+        grouped(drawing), node, lambda number, name: f"subgraph g{number} [{_mermaid(shown(name))}]", "end"
     )
     for arc in drawing.arcs:
         line = "-.->" if arc.is_read else "-->"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from gspc_trio.workflow.arcs import each, take
@@ -59,7 +60,14 @@ def test_a_picture_for_mermaid() -> None:
 def test_a_picture_without_graphviz() -> None:
     root = ElementTree.fromstring(svg_of(picture()))
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
-    assert set(texts) == {"items", "permit", "●●", "results", "work", "2", "each"}
+    assert set(texts) == {"items", "permit", "●●", "results", "work", "2", "each", "inner", "most"}
+    inner, most, *_ = [element for element in root.iter() if element.tag.endswith("rect")]
+    (work,) = [one for one in root.iter() if one.findtext("{*}title") == "inner / most / work"]
+    sizes = ("x", "y", "width", "height")
+    boxes = [[float(one.get(key, "")) for key in sizes] for one in (inner, most, work[1])]
+    for (x, y, width, height), (in_x, in_y, in_width, in_height) in pairwise(boxes):
+        assert x < in_x < in_x + in_width < x + width
+        assert y < in_y < in_y + in_height < y + height
     assert svg_of(drawing_of(Net("empty"))).startswith("<svg")
 
 
