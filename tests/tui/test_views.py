@@ -247,6 +247,20 @@ def test_activities_that_have_begun_are_running_though_no_worker_tells_of_them()
     assert [ready[0], running[0], done[0]] == ["1", "7", "2"]
 
 
+def test_nothing_of_a_job_that_is_over_runs() -> None:
+    inputs, outputs = ("a",), ("b",)
+    live = {TaskState.READY: 1, TaskState.SUBMITTED: 2, TaskState.RUNNING: 1, TaskState.FAILED: 1}
+    asked = [TransitionStatus(name, inputs, outputs, live, 5, 9) for name in ("render", "render.row")]
+    known = TransitionStatus("render.row", (), (), {TaskState.FAILED: 2, TaskState.CANCELLED: 1}, 6)
+    left = {TaskState.FAILED: 1}, {TaskState.FAILED: 2}
+    for state, done in (("finished", 9), ("failed", 5)):
+        seen = workflow.at_end(NetStatus((), tuple(asked)), NetStatus((), (known,)), state)
+        assert seen.transitions == (
+            TransitionStatus("render", inputs, outputs, left[0], done, 9),
+            TransitionStatus("render.row", inputs, outputs, left[1], 6, 9),
+        )
+
+
 def test_a_workflow_that_cannot_be_asked_for_is_put_together_from_its_tasks() -> None:
     model = small_run()
     model.connected.clear()

@@ -22,6 +22,9 @@ ASK_INTERVAL_S = 1.0
 
 KINDS = {PlaceKind.INPUT: "▷", PlaceKind.OUTPUT: "◁", PlaceKind.STOP: "■", PlaceKind.PLACE: "○"}
 
+LIVE = (TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING)
+"""States of tasks that have not ended."""
+
 Row: TypeAlias = tuple[PlaceStatus | TransitionStatus, int]
 """A node of the net, and how deep it is in it."""
 
@@ -72,8 +75,13 @@ class WorkflowView(View):
         if abs(now_s - self._asked_s) >= ASK_INTERVAL_S and job in self.model.connected:
             self._asked_s = now_s
             self.run_worker(self._ask(job), exclusive=True)
-        net = self._nets.get(job) or self._from_tasks(job)
-        name = self.model.job(job).name
+        facts = self.model.job(job)
+        net = self._nets.get(job)
+        if net is None:
+            net = self._from_tasks(job)
+        elif facts.state != "running" and job not in self.model.connected:
+            net = self._nets[job] = at_end(net, self._from_tasks(job), facts.state)
+        name = facts.name
         trouble = f"   {self._trouble}" if self._trouble else ""
         self.query_one("#net-title", Lines).show(Text(one_line(f" job {job} ({name}){trouble}")))
         running = Counter(task.name for task in self.model.longest_running(job, 10**6))
@@ -103,6 +111,30 @@ class WorkflowView(View):
             done = counts.pop(TaskState.FINISHED, 0)
             transitions.append(TransitionStatus(name, (), (), counts, done))
         return NetStatus((), tuple(transitions))
+
+
+def at_end(net: NetStatus, tasks: NetStatus, state: str) -> NetStatus:
+    """Return a net as it is when its job is over, from how it was when it was last asked for.
+
+    Args:
+        net: as it was.
+        tasks: what is known of the tasks of each transition.
+        state: of the job.
+    """
+    known = {transition.name: transition for transition in tasks.transitions}
+    transitions = []
+    for it in net.transitions:
+        live = sum(it.states.get(state, 0) for state in LIVE)
+        # Nobody tells of activities: when all has gone well, those that were live have ended well.
+        as_usual = TransitionStatus(it.name, (), (), {}, it.done + live * (state == "finished"))
+        told = known.get(it.name, as_usual)
+        done = max(it.done, told.done)
+        failed = max(it.states.get(TaskState.FAILED, 0), told.states.get(TaskState.FAILED, 0))
+        states = {TaskState.FAILED: failed} if failed else {}
+        transitions.append(
+            TransitionStatus(it.name, it.inputs, it.outputs, states, done, it.fired, it.inline)
+        )
+    return NetStatus(net.places, tuple(transitions))
 
 
 def ordered(net: NetStatus) -> list[Row]:
@@ -146,8 +178,7 @@ def _cells(node: PlaceStatus | TransitionStatus, depth: int, running: Counter[st
         return [label, (count(node.tokens), "bold") if node.tokens else ("·", "dim")]
     states = node.states
     at_work = max(running[node.name], states.get(TaskState.RUNNING, 0))  # no worker tells of activities
-    live = (TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING)
-    ready = max(0, sum(states.get(state, 0) for state in live) - at_work)
+    ready = max(0, sum(states.get(state, 0) for state in LIVE) - at_work)
     failed = states.get(TaskState.FAILED, 0)
     total = node.done + ready + at_work + failed
     label = f"{'  ' * depth}{'▫' if node.inline else '▣'} {node.name}"
