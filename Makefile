@@ -43,10 +43,10 @@ engines: $(VENV)/.test-installed
 	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile tests/engines
 
 # Bridges to tools of others, with these; what cannot be installed is skipped, saying so.
-BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee
+BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee snakemake '--editable plugins/snakemake-executor-plugin-gspc'
 
 bridges: $(VENV)/.test-installed
-	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$package" || true; done
+	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $$package || true; done
 	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile -k bridges tests/bridges tests/docs/test_snippets.py
 
 # gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.

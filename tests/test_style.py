@@ -70,7 +70,7 @@ def sources(root: Path = PACKAGE) -> list[Path]:
 
 
 def python_files() -> list[Path]:
-    folders = ("gspc_trio", "tests", "examples", "bench")
+    folders = ("gspc_trio", "tests", "examples", "bench", "plugins")
     return [path for folder in folders for path in sources(ROOT / folder)]
 
 

@@ -191,6 +191,10 @@ class Executor(ExecutorInterface):
         """Why no task can be submitted any more, False if one can: libraries look for it under this name."""
         return self._loop.broken
 
+    def resources(self) -> dict[str, int]:
+        """Return how many resources of each class there were when the executor was made."""
+        return dict(self._loop.resources)
+
     def cache_counts(self) -> CacheCounts:
         """Return what the cache was good for so far: results found and kept, and tasks that it cannot know.
 

@@ -111,7 +111,7 @@ class Loop:
         self._closing = False
         self._broken: BaseException | None = None
         self._why = ""
-        self._resources: dict[str, int] = {}
+        self.resources: dict[str, int] = {}
         self.job: Job | None = None
         self._flush: Flush | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -218,7 +218,7 @@ class Loop:
 
     def capacity(self, shape: Shape) -> int:
         """Return how many tasks of a shape could run at a time when the executor was made; at least 1."""
-        return capacity(self._resources, shape)
+        return capacity(self.resources, shape)
 
     def cache_counts(self) -> CacheCounts:
         """Return what the job's cache was good for so far."""
@@ -356,7 +356,7 @@ class Loop:
             try:
                 async with self._table.run(self._codes.data, rts, self._settings, self._records) as job:
                     self.job = self._table.job = job
-                    self._resources = await count_resources(rts)
+                    self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._table.is_stopped or self._closed:
                         self._stop()

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.process
 def test_an_initializer_runs_before_the_tasks_of_each_worker(threads: bool) -> None:
     with Executor(2, None, set_for_tasks, ("set",), threads=threads) as executor:
         assert executor._max_workers == 2
+        assert executor.resources()["core"] == 2
         futures = [executor.submit(seen_by_tasks) for _ in range(20)]
         assert {future.result(PATIENCE_S) for future in futures} == {"set"}
 
