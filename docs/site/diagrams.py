@@ -24,7 +24,7 @@ def drawing_of_mermaid(text: str) -> Drawing:
     def end_of(name: str, spare: str) -> str:
         if name != "[*]":
             return name
-        return drawn.setdefault(spare, DrawnNode(spare, spare, True)).id
+        return drawn.setdefault(spare, DrawnNode(spare, "", True, is_port=spare == "end")).id
 
     kind, *lines = text.strip().split("\n")
     for line in map(str.strip, lines):

@@ -38,6 +38,9 @@ SCHEME = "site"
 """Of addresses that are made here, from the page on, for which the parser is not to look."""
 
 ADDRESSES = {"http": None, "https": None, SCHEME: {"url": "{{path}}"}}
+LEAST_SHARE = 0.75
+"""Of its size to which a picture is made smaller."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -117,13 +120,20 @@ def file_body(app: Sphinx, path: Path) -> str:
     return f"<h1>{escape(name.as_posix())}</h1>\n{shown}"
 
 
+def narrower(picture: str) -> str:
+    """Return a picture that is no wider than the page if it can be read then; else it scrolls."""
+    size = re.search(r' width="(\d+)"', picture)
+    assert size is not None
+    return picture.replace("<svg ", f'<svg style="min-width: {LEAST_SHARE * int(size[1]):.0f}px" ', 1)
+
+
 def draw(_: Sphinx, doctree: nodes.document) -> None:
     """Replace diagrams that are written for Mermaid by pictures: the browser needs no script for them."""
     for block in list(doctree.findall(nodes.literal_block)):
         if block.get("language") != "mermaid":
             continue
         try:
-            picture = svg_of(drawing_of_mermaid(block.astext()))
+            picture = narrower(svg_of(drawing_of_mermaid(block.astext())))
         except ValueError as error:
             logger.warning("%s", error, location=block)
             picture = ""
