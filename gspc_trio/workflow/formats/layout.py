@@ -30,7 +30,7 @@ BENDS_MAX = 5_000
 Point = tuple[float, float]
 
 
-class Layout(Struct, frozen=True):
+class NetLayout(Struct, frozen=True):
     """Where all is.
 
     Attributes:
@@ -47,7 +47,7 @@ class Layout(Struct, frozen=True):
 
 def layout_of(
     sizes: Mapping[str, tuple[float, float]], arcs: Sequence[tuple[str, str]], first: Iterable[str]
-) -> Layout:
+) -> NetLayout:
     """Return where nodes and arcs are.
 
     Args:
@@ -82,7 +82,7 @@ def layout_of(
         ways.append(way[::-1] if arc in turned else way)
     middles = {name: (x[name], y[name]) for name in sizes}
     height = max((y[name] + heights[name] for column in ordered for name in column), default=0.0)
-    return Layout(middles, ways, left, height + GAP_Y)
+    return NetLayout(middles, ways, left, height + GAP_Y)
 
 
 def _closing_cycles(
