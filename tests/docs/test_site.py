@@ -14,7 +14,19 @@ from tests.docs.test_snippets import ROOT
 DOCS = ROOT / "docs"
 HANG_S = 120.0
 
-STATES = """```mermaid
+NET = """
+```mermaid
+flowchart LR
+  p0((("items")))
+  subgraph g1 ["inner"]
+    t0[["a #lt; b"]]
+  end
+  p0 -->|"2"| t0
+```
+"""
+
+STATES = """
+```mermaid
 stateDiagram-v2
     NEW : new
     [*] --> NEW
@@ -51,14 +63,14 @@ def test_a_site_needs_no_network_and_shows_diagrams_and_files(tmp_path: Path) ->
         {
             "docs/index.md": "# First\n\nSee [more](below/more.md#a-heading-of-more).\n",
             "docs/README.md": "# All\n\n## How to\n\n[More](below/more.md)\n",
-            "docs/below/more.md": f"# More\n\n## A heading of `more`\n\n[code](../../x/a.py)\n\n{STATES}",
+            "docs/below/more.md": f"# More\n\n## A heading of `more`\n[code](../../x/a.py)\n\n{STATES + NET}",
             "x/a.py": "answer = 42  # [all](notes.md)\n",
         },
     )
     assert (made.returncode, made.stderr) == (0, "")
     text = (tmp_path / "site" / "below" / "more.html").read_text(encoding="utf-8")
     assert 'href="../files/x/a.py.html"' in text
-    assert "<svg" in text
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", text) == ["new", "inner", "2", "items", "a &lt; b"]
     assert "42" in (tmp_path / "site" / "files" / "x" / "a.py.html").read_text(encoding="utf-8")
     assert "answer" not in text
     loaded = (
