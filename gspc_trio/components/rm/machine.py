@@ -458,10 +458,12 @@ class GrantsAheadOf:
 
     Attributes:
         newest: no grant is newer until hosts have been told of more.
+        due_from: number of the first grant with which hosts are to be told.
     """
 
     def __init__(self, epoch: int) -> None:
         self.newest: GrantId = (epoch, LEAD_MIN)
+        self.due_from = LEAD_MIN - LEAD_MIN // 2
         self._lead = LEAD_MIN
         self._told_at = 0
         self._told_s: float | None = None
@@ -469,11 +471,12 @@ class GrantsAheadOf:
     def look(self, last: GrantId, now: float) -> bool:
         """Take the newest grant given; return whether hosts are to be told, of :attr:`newest`."""
         given = last[1]
-        if 2 * (self.newest[1] - given) > self._lead:
+        if given < self.due_from:
             return False
         if self._told_s is not None:
             per_s = (given - self._told_at) / max(now - self._told_s, 1e-3)
             self._lead = max(LEAD_MIN, int(per_s * LEAD_S))
         self._told_at, self._told_s = given, now
         self.newest = (last[0], given + self._lead)
+        self.due_from = given + self._lead - self._lead // 2
         return True

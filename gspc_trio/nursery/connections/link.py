@@ -84,7 +84,7 @@ class WebSocketLink:
             self._outbox.append(data)
         self._outbox_bytes += len(data)
         if (
-            self._outbox_items > self._limits.outbox_items_max
+            len(self._outbox) + len(self._large) > self._limits.outbox_items_max
             or self._outbox_bytes > self._limits.outbox_bytes_max
         ):
             waiting = f"{self._outbox_items} messages, {self._outbox_bytes} bytes wait"

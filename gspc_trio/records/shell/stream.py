@@ -76,7 +76,8 @@ class RecordStream:
     def append(self, record: Record) -> None:
         """Take one record; never blocks on a watcher."""
         self.progress.apply(record)
-        self.write(record)
+        if self._file is not None:
+            self.write(record)
         for watcher in self._watchers:
             watcher.backlog.append(record)
         if self._news is not None:

@@ -170,6 +170,7 @@ class AnsweringManager:
             actions.append(ResourcesLeft(tuple(left)))
         if type(event) is Added or type(event) is Removed:
             actions.append(RmAnswered(event))
-        if self.ahead.look(self._machine.newest, now):
+        newest = self._machine.newest
+        if newest[1] >= self.ahead.due_from and self.ahead.look(newest, now):
             actions.insert(0, GrantsAhead(self.ahead.newest))
         return actions
