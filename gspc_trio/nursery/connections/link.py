@@ -78,11 +78,12 @@ class WebSocketLink:
     def put(self, item: object) -> None:
         """Queue for the writer."""
         data = self._codec.encode_item(item)
-        if len(data) >= LARGE_BYTES and type(item) is Reply:
+        size_bytes = len(data)
+        if size_bytes >= LARGE_BYTES and type(item) is Reply:
             self._large.append(data)
         else:
             self._outbox.append(data)
-        self._outbox_bytes += len(data)
+        self._outbox_bytes += size_bytes
         if (
             len(self._outbox) + len(self._large) > self._limits.outbox_items_max
             or self._outbox_bytes > self._limits.outbox_bytes_max

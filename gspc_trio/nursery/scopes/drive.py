@@ -18,11 +18,16 @@ E = TypeVar("E")
 A = TypeVar("A")
 
 
-class Said(Struct, Generic[E], frozen=True):
-    """An event that is what a peer has said."""
+class SaidBy(Struct, frozen=True):
+    """What follows in an inbox is what this peer has said; None: this program itself.
 
-    event: E
-    by: Peer
+    It stands before all that comes at one time: to wrap each event costs more than to handle a short one.
+    """
+
+    peer: Peer | None
+
+
+OWN = SaidBy(None)
 
 
 CHECK_VARIABLE = "GSPC_CHECK"
@@ -48,7 +53,7 @@ class Inbox(Generic[E]):
     """
 
     def __init__(self) -> None:
-        self._events: list[E | Said[E]] = []
+        self._events: list[E | SaidBy] = []
         self._wake: trio.Event | None = None
         self._pump: Callable[[], None] | None = None
         self.closed: bool = False
@@ -67,7 +72,10 @@ class Inbox(Generic[E]):
             by: who has said what it tells: should that be illegal, this connection ends, and nothing else.
         """
         if not self.closed:
-            self._events.append(event if by is None else Said(event, by))
+            if by is None:
+                self._events.append(event)
+            else:
+                self._events += (SaidBy(by), event, OWN)
             if self._pump is not None:
                 self._pump()
             elif self._wake is not None:
@@ -76,7 +84,7 @@ class Inbox(Generic[E]):
     def put_all(self, events: Iterable[E], by: Peer | None = None) -> None:
         """Add what a peer has said at one time: :meth:`put` for each, at the cost of one."""
         if not self.closed:
-            self._events.extend(events if by is None else [Said(event, by) for event in events])
+            self._events += events if by is None else (SaidBy(by), *events, OWN)
             if self._events:
                 self._tell()
 
@@ -92,12 +100,12 @@ class Inbox(Generic[E]):
         if self._wake is not None:
             self._wake.set()
 
-    def take_nowait(self) -> list[E | Said[E]]:
+    def take_nowait(self) -> list[E | SaidBy]:
         """Return all events that have gathered, maybe none."""
         events, self._events = self._events, []
         return events
 
-    async def take(self) -> list[E | Said[E]]:
+    async def take(self) -> list[E | SaidBy]:
         """Wait for at least one event and return all that have gathered.
 
         Raises:
@@ -233,12 +241,13 @@ class _Driver(Generic[E, A]):
     def _feed_all(self, events: Sequence[Any]) -> None:
         """Feed these; what they have put is left."""
         machine, perform, now = self._machine, self._perform, trio.current_time()
+        by: Peer | None = None
         self._feeding = True
         try:
             for event in events:
-                by = None
-                if event.__class__ is Said:
-                    event, by = event.event, event.by
+                if event.__class__ is SaidBy:
+                    by = event.peer
+                    continue
                 try:
                     actions = machine.handle(event, now)
                 except IllegalEvent as error:

@@ -36,7 +36,7 @@ from gspc_trio.components.launcher.shell.study_folder import StudyFolder
 from gspc_trio.components.launcher.study_job import JobProcess, study_job
 from gspc_trio.components.provision.batch import BatchJob, BatchState, Command, CommandResult
 from gspc_trio.components.provision.shell.batch_host import BatchHost
-from gspc_trio.nursery.scopes.drive import Inbox, Said
+from gspc_trio.nursery.scopes.drive import Inbox, SaidBy
 from tests.support import until
 
 SERVER = SubmitToEngine(0, "s-0", 0)
@@ -67,7 +67,7 @@ class EngineUnderTest:
         self.engine = engine
         self.path = folder.path
         self._inbox = inbox
-        self._events: deque[LauncherEvent | Said[LauncherEvent]] = deque()
+        self._events: deque[LauncherEvent | SaidBy] = deque()
 
     async def next(self) -> LauncherEvent:
         """Return the next answer."""
@@ -75,7 +75,7 @@ class EngineUnderTest:
             while not self._events:
                 self._events.extend(await self._inbox.take())
         event = self._events.popleft()
-        assert not isinstance(event, Said)
+        assert not isinstance(event, SaidBy)
         return event
 
     def files(self) -> dict[str, str]:
