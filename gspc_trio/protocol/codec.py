@@ -79,15 +79,17 @@ class _Readers(dict[int, tuple[Read, Kind]]):
         return found
 
 
-class _Writers(dict[type, tuple[int, Write]]):
-    """Type of a message -> its number and hook, likewise."""
+class _Writers(dict[type, tuple[int, Write, bool]]):
+    """Type of a message -> its number, hook and whether it is in bulk or has a check, likewise."""
 
     def __init__(self, registry: Registry, converter: Converter) -> None:
         self._numbers = {kind: number for number, kind in enumerate(registry.types)}
         self._converter = converter
+        self._special = registry.bulk_types | registry.checks.keys()
 
-    def __missing__(self, kind: type) -> tuple[int, Write]:
-        self[kind] = found = (self._numbers[kind], self._converter.get_unstructure_hook(kind))
+    def __missing__(self, kind: type) -> tuple[int, Write, bool]:
+        number = self._numbers[kind]
+        self[kind] = found = (number, self._converter.get_unstructure_hook(kind), kind in self._special)
         return found
 
 
@@ -144,23 +146,9 @@ class Codec:
         return Encoded(data)
 
     def _encode(self, message: object) -> bytes:
-        kind = type(message)
-        try:
-            number, write = self._writers[kind]
-        except KeyError:
-            raise EncodeError(f"{kind.__name__} is not a message that may travel") from None
-        if kind in self._bulk_types:
-            return self._encode_bulk(message, number, write)
-        if kind in self._checks:
-            self._checks[kind](message, self.limits.message_bytes_max - KIB)
-        try:
-            data: bytes = self._packer.pack((number, *write(message)))
-        except Exception as error:  # whatever msgpack and attribute access make of wrong fields
-            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
-            raise EncodeError(f"{kind.__name__} cannot be encoded: {error}") from error
-        if len(data) > self._short_bytes:
-            self._check_size(kind.__name__, data)
-        return data
+        if type(message) in ENVELOPE_TYPES:
+            raise EncodeError(f"{type(message).__name__} is not a message that may travel")
+        return self.encode_item(message)
 
     def _encode_bulk(self, message: object, number: int, write: Write) -> bytes:
         """Encode a message whose last field is long, copying that once; it breaks no limit but one."""
@@ -177,15 +165,32 @@ class Codec:
             raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
         return b"".join((head, b"\xc6", len(data).to_bytes(4, "big"), data))
 
-    def encode_item(self, item: Decoded) -> bytes:
+    def encode_item(self, item: object) -> bytes:
         """Return a message or an envelope as an item of a frame; the body of a call may be encoded already.
 
         Raises:
             EncodeError: as :meth:`encode`.
         """
         kind = type(item)
-        if kind not in ENVELOPE_TYPES:
-            return self._encode(item)
+        try:
+            number, write, is_special = self._writers[kind]
+        except KeyError:
+            return self._encode_envelope(item)
+        if is_special:
+            if kind in self._bulk_types:
+                return self._encode_bulk(item, number, write)
+            self._checks[kind](item, self.limits.message_bytes_max - KIB)
+        try:
+            data: bytes = self._packer.pack((number, *write(item)))
+        except Exception as error:  # whatever msgpack and attribute access make of wrong fields
+            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
+            raise EncodeError(f"{kind.__name__} cannot be encoded: {error}") from error
+        if len(data) > self._short_bytes:
+            self._check_size(kind.__name__, data)
+        return data
+
+    def _encode_envelope(self, item: Decoded) -> bytes:
+        kind = type(item)
         if kind is Call or kind is Reply:
             body = item.body if type(item.body) is Encoded else self.encode(item.body)
             number = bytes((256 + (_CALL if kind is Call else _REPLY),))
@@ -195,7 +200,9 @@ class Codec:
             texts = [text[: self.limits.handshake_bytes_max] for text in (item.kind, item.message)]
             packed: bytes = self._packer.pack((_FAILURE, item.call_id, *texts))
             return packed
-        return _BEAT_ITEM
+        if kind is Beat:
+            return _BEAT_ITEM
+        raise EncodeError(f"{kind.__name__} is not a message that may travel")
 
     def frame(self, items: Sequence[bytes]) -> bytes:
         """Return a frame of encoded items."""

@@ -299,6 +299,15 @@ class Progress(Struct):
                 job = self._job(record)
             job.apply_task(record)
             return
+        if type(record) is GrantChanged:  # two come with each task: a call more would be felt
+            job = self.jobs.get(record.job) or self._job(record)
+            if record.at_s > job.last_s:
+                job.last_s = record.at_s
+            if record.held:
+                job.held[record.grant_id] = record
+            else:
+                job.held.pop(record.grant_id, None)
+            return
         apply = _APPLY.get(type(record))
         if apply is None:
             raise TypeError(f"{type(record).__name__} is no record")
@@ -358,15 +367,6 @@ class Progress(Struct):
     def _task_counts(self, record: TaskCounts) -> None:
         self._job(record).apply_counts(record)
 
-    def _grant_changed(self, record: GrantChanged) -> None:
-        job = self.jobs.get(record.job) or self._job(record)
-        if record.at_s > job.last_s:
-            job.last_s = record.at_s
-        if record.held:
-            job.held[record.grant_id] = record
-        else:
-            job.held.pop(record.grant_id, None)
-
     def _resource_changed(self, record: ResourceChanged) -> None:
         if record.state == "removed":
             self.resources.pop(record.resource_id, None)
@@ -416,7 +416,6 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StreamOpened: Progress._stream_opened,
     JobChanged: Progress._job_changed,
     TaskCounts: Progress._task_counts,
-    GrantChanged: Progress._grant_changed,
     ResourceChanged: Progress._resource_changed,
     WorkerChanged: Progress._worker_changed,
     RifChanged: Progress._rif_changed,
