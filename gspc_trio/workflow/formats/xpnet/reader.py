@@ -79,7 +79,7 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self.problems = Problems()
+        self.problems: Problems = Problems()
         self._including: list[str] = []
         self._functions = self._depth = 0
 
