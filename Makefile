@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick cpython lab engines bridges browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick cpython lab engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -48,6 +48,11 @@ BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee snakemake '--edi
 bridges: $(VENV)/.test-installed
 	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $$package || true; done
 	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile -k bridges tests/bridges tests/docs/test_snippets.py
+
+# The source distribution builds the wheel, and both install into environments that have nothing but Python.
+package: $(VENV)/.test-installed
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check hatchling
+	GSPC_PACKAGE=1 $(BIN)/python -m pytest -q -rs tests/package
 
 # gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.
 browser: $(VENV)/.test-installed

@@ -20,6 +20,7 @@ from gspc_trio.components.job.shell.workflow_file import (
     Reading,
     WorkflowFileError,
 )
+from gspc_trio.core.imports import missing_extra
 from gspc_trio.records.facts import Record
 from gspc_trio.records.lines import BadRecordLine, decode_record
 from gspc_trio.workflow.formats.drawing import Drawing, dot_of, drawing_of, mermaid_of
@@ -249,6 +250,6 @@ def _svg(drawing: Drawing) -> str:
         return svg_of(drawing)
     except ImportError as error:
         raise WorkflowFileError(
-            "for .svg, install Graphviz (the program dot), or pip install 'gspc-trio[draw]'; "
+            f"{missing_extra('.svg', 'networkx', 'draw')}, or Graphviz (the program dot); "
             ".dot and .mmd need neither"
         ) from error

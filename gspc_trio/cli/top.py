@@ -21,6 +21,7 @@ from gspc_trio.components.launcher.shell.http_client import (
     StudyClient,
     find_study,
 )
+from gspc_trio.core.imports import missing_extra
 from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
@@ -161,9 +162,7 @@ def _serve(shown: Sequence[str], port: int, *, light: bool, control: bool) -> No
     try:
         from gspc_trio.tui.serve import TopServer, top_command
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"--serve needs {error.name}, which is not installed: pip install 'gspc-trio[serve]'"
-        ) from error
+        raise CommandError(missing_extra("--serve", "textual-serve", "serve")) from error
     options = [*([] if control else ["--read-only"]), *(["--light"] if light else [])]
     server = TopServer(top_command([*shown, *options]), port)
     print(f"open {server.address}", flush=True)

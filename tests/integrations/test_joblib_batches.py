@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from gspc_trio.core.imports import missing_extra
 from gspc_trio.integrations.joblib_batches import LARGE_BYTES_MIN, RECENT_MAX, Batches, open_batch
 from gspc_trio.protocol.values import BadValue
 
@@ -58,8 +57,3 @@ def test_what_cannot_be_sent_is_told_with_the_call() -> None:
         BadValue, match=r"joblib: calls of print cannot be sent: cannot pickle '_thread.lock'"
     ):
         Batches(shared).encode([(print, (threading.Lock(),), {})])
-
-
-def test_a_missing_package_is_told_with_the_extra() -> None:
-    text = 'gspc_trio.dask needs the package dask: pip install "gspc-trio[dask]"'
-    assert missing_extra("gspc_trio.dask", "dask", "dask") == text

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from gspc_trio.core.imports import missing_extra
+
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
 CLOCK_TOLERANCE = datetime.timedelta(days=1)
@@ -41,10 +43,8 @@ class Authority:
             from cryptography.hazmat.primitives import hashes, serialization
             from cryptography.hazmat.primitives.asymmetric import ec
         except ImportError:
-            raise CertificateError(
-                "connections that are encrypted (--tls, sites) need the package cryptography: "
-                "pip install 'gspc-trio[tls]'"
-            ) from None
+            what = "an encrypted connection (--tls, sites)"
+            raise CertificateError(missing_extra(what, "cryptography", "tls")) from None
         self._x509, self._ec, self._hashes, self._serialization = x509, ec, hashes, serialization
         path = folder / "authority.pem"
         if path.exists():

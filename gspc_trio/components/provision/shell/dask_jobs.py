@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.providers.task_engine import EngineJob, EngineRequest, EngineSize
 from gspc_trio.components.provision.shell.engine_program import Refused, Unanswered, main
+from gspc_trio.core.imports import missing_extra
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -107,7 +108,7 @@ class DaskCluster:
         try:
             import distributed
         except ImportError as error:
-            raise Refused(f"there is no Dask here ({error}): pip install 'gspc-trio[dask]'") from error
+            raise Refused(missing_extra(address, error.name or "distributed", "dask")) from error
         self._dask: Any = distributed
         where = "tcp://" + address.removeprefix("dask://") if not address.startswith("tls://") else address
         try:

@@ -14,6 +14,7 @@ from typing import Any
 from gspc_trio.components.provision.batch import BatchState
 from gspc_trio.components.provision.providers.task_engine import EngineJob, EngineRequest, EngineSize
 from gspc_trio.components.provision.shell.engine_program import Refused, Unanswered, main
+from gspc_trio.core.imports import missing_extra
 
 NAMESPACE, PREFIX = "gspc-trio", "gspc-rif:"
 """Where the actors are; a placement group is called PREFIX and the name of its job."""
@@ -51,7 +52,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise Refused(f"there is no Ray here ({error}): pip install 'gspc-trio[ray]'") from error
+            raise Refused(missing_extra(address, error.name or "ray", "ray")) from error
         self._ray: Any = ray
         for number in range(TRIES):
             try:

@@ -1,0 +1,1 @@
+"""What people install: the source distribution, and the wheel that is built from it."""
