@@ -224,6 +224,51 @@ def test_after_the_code_is_mended_only_what_it_concerns_runs_again(world: World)
     assert 40 <= sum(began[f"check{item}"] for item in range(1, 21)) < 60
 
 
+def test_a_net_with_memory_goes_on_after_the_job_server_was_killed(world: World) -> None:
+    marks, layer = world.folder / "marks", str(world.folder / "iml.json")
+    marks.mkdir()
+    net = (EXAMPLES / "xpnet" / "upper.xpnet").read_text()
+    line = "            made[:] ="
+    assert line in net
+    body = f"""
+            import pathlib, tempfile, time
+            marks = pathlib.Path({str(marks)!r})
+            text = bytes(given).decode().strip()
+            tempfile.mkstemp(dir=marks, prefix=text + ".")
+            while text == "r" and not (marks / "gate").exists():
+                time.sleep(0.01)
+"""
+    file, text = world.folder / "upper.xpnet", world.folder / "text"
+    file.write_text(net.replace(line, body.strip("\n") + "\n" + line))
+    text.write_text("q u i c k   b r o w n   f o x   ")
+    world.start_memory("--connection-file", layer)
+    assert world.run("iml", "publish", "text", str(text), "--iml", layer).returncode == 0
+    assert world.run("iml", "allocate", "capitals", "32", "--iml", layer).returncode == 0
+    ranges = [
+        f"{port}=Struct [handle := Struct [name := {name}], offset := 0UL, size := 32UL]"
+        for port, name in (("text", '"text"'), ("target", '"capitals"'))
+    ]
+    given = ("--set", "block=2UL", "--set", ranges[0], "--set", ranges[1], "--cores", "1")
+    journal = str(world.folder / "journal")
+    process = world.start("jobserver", "run", str(file), *given, "--journal", journal, "--iml", layer)
+    wait_until(lambda: traces(marks)["r"], "the task before the gate begins")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = traces(marks)
+    (marks / "gate").touch()
+    refused = world.run("jobserver", "resume", journal)
+    assert refused.returncode != 0
+    assert "needs a memory layer: say --iml FILE" in one_line(refused.stderr)
+    done = world.run("jobserver", "resume", journal, "--iml", layer)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("letters: 13UL\n")
+    assert world.run("iml", "read", "capitals", "--iml", layer).stdout == text.read_text().upper()
+    again = traces(marks) - before
+    assert "q" in before
+    assert not {"q", "u", "i"} & again.keys(), "what had finished was done again"
+    assert world.run("iml", "stop", "--connection-file", layer).returncode == 0
+
+
 LARGE = """
 import time
 from collections.abc import Callable
