@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, TextIO
 
 from cyclopts import App, Parameter
+from msgspec.structs import replace
 
 from gspc_trio.cli.arguments import (
     Cores,
@@ -260,6 +261,7 @@ async def resume(
     changed: Annotated[bool, Flag] = False,
     dry_run: Annotated[bool, Flag] = False,
     settings: Settings = None,
+    keep_going: Annotated[bool, Flag] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     iml: Path | None = None,
@@ -287,6 +289,9 @@ async def resume(
         With --changed: only list them, and change nothing.
     settings
         With --changed: name=value for a parameter of workflow(); the others stay as they were given first.
+    keep_going
+        After a failure, run everything that does not depend on the failed task, as with run --keep-going,
+        though the run was not started so.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
     iml
@@ -311,7 +316,10 @@ async def resume(
             if dry_run:
                 return 0
         check_layer(loaded, iml)
-        job = _job_settings(from_plain(durable.about.options, RunOptions), loaded, caching, iml)
+        options = from_plain(durable.about.options, RunOptions)
+        if keep_going:
+            options = replace(options, keep_going=True)
+        job = _job_settings(options, loaded, caching, iml)
         return await _run_loaded(loaded, job, durable, rts, cores, records, to, output, detached=detached)
 
 

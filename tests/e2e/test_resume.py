@@ -54,6 +54,35 @@ def test_killed_again_and_again_a_job_comes_to_its_end(world: World) -> None:
     assert sum(traces(marks).values()) - 300 == again
 
 
+DIVIDING = """<defun name="dividing">
+  <in name="by" type="long" place="by"/><out name="result" type="long" place="result"/>
+  <net>
+    <place name="by" type="long"/><place name="result" type="long"/>
+    <transition name="divide">
+      <defun>
+        <in name="by" type="long"/><out name="result" type="long"/>
+        <expression>${result} := 10L div ${by}</expression>
+      </defun>
+      <connect-in port="by" place="by"/><connect-out port="result" place="result"/>
+    </transition>
+  </net>
+</defun>
+"""
+
+
+def test_a_run_that_has_failed_is_resumed_with_all_that_does_not_depend_on_it(world: World) -> None:
+    file, journal = world.folder / "dividing.xpnet", str(world.folder / "journal")
+    file.write_text(DIVIDING)
+    given = ("--set", "by=0L", "--set", "by=5L", "--set", "by=2L", "--journal", journal)
+    failed = world.run("jobserver", "run", str(file), *given)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    for goes_on, printed in (((), []), (("--keep-going",), ["result: 2L", "result: 5L"])):
+        done = world.run("jobserver", "resume", journal, *goes_on)
+        assert done.returncode == 1
+        assert sorted(done.stdout.splitlines()[:2]) == printed
+        assert "10L div ${by}: division by zero (${by} = 0L)" in done.stderr
+
+
 def test_activities_go_on_after_the_job_server_was_killed(world: World) -> None:
     marks = world.folder / "marks"
     marks.mkdir()

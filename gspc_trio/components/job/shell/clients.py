@@ -231,7 +231,7 @@ class JobClients:
                 await job.wait_journaled()
                 call.reply(Done())
             else:
-                answer = await job.ask(body.port, value)
+                answer = await job.ask(body.port, value, shown=body.text)
                 await job.wait_journaled()
                 call.reply(ApplicationReply(dumps(notation.show_value(body.port, answer))))
         except (ValueError, LookupError) as error:  # closed, unknown, badly written, not answered

@@ -369,7 +369,7 @@ class Job:
         if self.journaled is not None:
             await self.journaled()
 
-    async def ask(self, port: str, value: object) -> Value:
+    async def ask(self, port: str, value: object, *, shown: str = "") -> Value:
         """Add a token to an input port, and return what the workflow answers to it.
 
         A transition answers that takes this token and has the output arc ``respond(input)``.
@@ -377,6 +377,7 @@ class Job:
         Args:
             port: name of the port.
             value: of the token.
+            shown: the value as messages show it; by default as Python does.
 
         Raises:
             ValueError: the job is over, or is no workflow's.
@@ -385,7 +386,7 @@ class Job:
             NotAnswered: no transition has answered, and none can any more.
         """
         ports = self._taking()
-        question = OpenQuestion(f"{value!r:.100} at {port!r} of {self.job_id}")
+        question = OpenQuestion(f"{shown or repr(value):.100} at {port!r} of {self.job_id}")
         ports.put(port, [value], Asker(question.told))
         self.look()
         return await open_token(ports, await question.wait(self))

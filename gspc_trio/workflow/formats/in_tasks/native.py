@@ -123,8 +123,8 @@ def compiler_command() -> list[str]:
     """
     words = shlex.split(os.environ.get("CXX", "")) or ["c++"]
     if shutil.which(words[0]) is None:
-        named = "$CXX" if os.environ.get("CXX") else "c++"
-        raise CompileError(f"there is no compiler for C++ here ({named}: {words[0]})")
+        looked = f"$CXX is {words[0]}" if os.environ.get("CXX") else "neither $CXX nor c++"
+        raise CompileError(f"there is no compiler for C++ here ({looked})")
     return words
 
 

@@ -99,6 +99,9 @@ class Lowering:
             structures = Structures(transition.function.structs, transition.function.types, self.report)
             types = port_types(transition.function.ports.values(), structures)
             connections = connections_of(transition, types, places, self.report)
+            is_known = len(types) == len(transition.function.ports)
+            if not is_known and not isinstance(transition.function.body, NetBody):
+                continue  # that is told; what else there would be to tell comes of it
             self._transition(transition, connections, places, path)
 
     def _transition(

@@ -331,6 +331,10 @@ WRONG = {
     "a missing attribute": ('<place name="a"/>', ["<place> needs the attribute 'type'"]),
     "a bad flag": (place("a", attributes='virtual="yes"'), ["virtual is true or false, not 'yes'"]),
     "an unknown type": (place("a", "strin"), ["there is no type 'strin' (did you mean 'string'?)"]),
+    "a port of an unknown type": (
+        place("a") + place("b") + step().replace('<in name="x" type="int"/>', '<in name="x" type="strin"/>'),
+        ["there is no type 'strin' (did you mean 'string'?)"],
+    ),
     "two places": (place("a") + place("a"), ["there are two places named 'a'; the other is in line 1"]),
     "a token of another type": (place("a", tokens=("1L",)), ["this is of type long, and int is needed"]),
     "an unknown place": (place("b") + step(), ["the net has no place 'a'"]),
