@@ -26,9 +26,9 @@ What one process computes alone is told by its processor time, so that other pro
 
 from __future__ import annotations
 
+import gc
 import os
 import random
-import resource
 import statistics
 import time
 from contextlib import suppress
@@ -141,6 +141,7 @@ async def through_stages(items: int, stages: int) -> float:
 async def growth_mib(items: int) -> float:
     """Return what this process grows by while items of an iterator go through three stages."""
     async with open_rts(cores=2) as rts:
+        forget_peak()
         before, count = peak_mib(), 0
         net = pipeline(increment, increment, increment)
         async with open_job(net, rts=rts, values={"items": iter(range(items))}) as job:
@@ -152,8 +153,15 @@ async def growth_mib(items: int) -> float:
 
 
 def peak_mib() -> float:
-    """Return the most memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Return the most memory that this process has had since :func:`forget_peak`."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in status if line.startswith("VmHWM:"))) / 1024
+
+
+def forget_peak() -> None:
+    """Begin anew to look for the most memory of this process: what ran before needed more."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 async def composed_ratio(items: int, runs: int) -> float:
