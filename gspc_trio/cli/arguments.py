@@ -24,6 +24,9 @@ from gspc_trio.components.rts.messages import CORES_MAX
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.policies.placement import PLACEMENTS
 
+FILE_NAMES = ["--rts", "--connection-file"]
+Flag: Parameter = Parameter(negative=())
+
 PRIORITY_MAX = 2**31 - 1
 """Priorities travel as whole numbers of limited size."""
 

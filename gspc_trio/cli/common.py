@@ -10,7 +10,7 @@ import signal
 import sys
 import sysconfig
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -128,24 +128,32 @@ def _stays_unwritten() -> bool:
     return False
 
 
-def run_command(app: App, arguments: list[str] | None = None) -> None:
+def run_command(
+    app: App, arguments: list[str] | None = None, given: Mapping[str, object] | None = None
+) -> None:
     """Parse the command line, run the command under trio and exit.
 
     The command ends with exit status 0, 1 after an error, 2 after a wrong command line, or 128 + the signal
     that stopped it.
+
+    Args:
+        app: knows the commands.
+        arguments: the command line; None: that of this process.
+        given: arguments of the command that are on no command line.
     """
     _open_standard_streams()
     if "--install-completion" not in app:
         app.register_install_completion_command(group=app["--help"].group, help=INSTALL_COMPLETION)
     name = app.name[0] if app.name else "gspc"
     try:
-        command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        command, bound, left = app.parse_args(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         print(f"{name}: {describe_usage_error(error)}", file=sys.stderr)
         sys.exit(2)
     status = 0
     try:
-        result = command(*bound.args, **bound.kwargs)
+        more = {name: value for name, value in (given or {}).items() if name in left}
+        result = command(*bound.args, **bound.kwargs, **more)
         if isinstance(result, Awaitable):
             status = trio.run(_with_signals, lambda: result)
             if isinstance(status, DecidedStatus):

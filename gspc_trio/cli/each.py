@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import trio
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Cores, LogJson, MaybeSeconds, Tries, Verbose
+from gspc_trio.cli import common
+from gspc_trio.cli.arguments import FILE_NAMES, Cores, Flag, LogJson, MaybeSeconds, Tries, Verbose
 from gspc_trio.cli.common import CommandError, UsageError, running_connection, set_up_logging
-from gspc_trio.cli.job_commands import FILE_NAMES, Flag
+from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.imports import collector_paused
 from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Halt, Items, Template, words_of
+from gspc_trio.nursery.scopes.collector import tuned_collector
+from gspc_trio.policies.lookahead import WorkAhead
+from gspc_trio.policies.scheduling import SchedulingPolicy
+from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
     from gspc_trio.compute.commands import CommandLine, Ended
@@ -31,6 +36,9 @@ RtsFile = Annotated[
 
 READ_BYTES = 1 << 16
 """Most that is read of the list at a time."""
+
+AHEAD_S = 0.01
+"""About so many seconds of work each worker has ahead: the results of quick commands are taken together."""
 
 FAILURES_SHOWN_MAX = 20
 COMMAND_CHARACTERS_MAX = 200
@@ -53,6 +61,7 @@ async def each(
     dry_run: Annotated[bool, Flag] = False,
     verbose: Verbose = False,
     log_json: LogJson = False,
+    template_process: Annotated[StartedTemplate | None, Parameter(parse=False)] = None,
 ) -> int:
     """Run a command for each line of a list, many at a time.
 
@@ -102,7 +111,8 @@ async def each(
                 _write(os.fsencode(command) + b"\n", b"")
             return 0
         connection = None if rts is None else running_connection(rts)
-        return await run.all(connection, jobs, keep_order)
+        with tuned_collector():
+            return await run.all(connection, jobs, keep_order, template_process)
 
 
 def _halting(text: str) -> Halt:
@@ -203,21 +213,30 @@ class _Run:
         self._ended = self._failed = 0
         self._failures: list[str] = []
 
-    async def all(self, rts: Path | None, jobs: int, keep_order: bool) -> int:
+    async def all(
+        self, rts: Path | None, jobs: int, keep_order: bool, template: StartedTemplate | None
+    ) -> int:
         """Run all; return the exit status.
 
         Args:
             rts: connection file of a running run-time system.
             jobs: how many to run at a time; 0: as many as can.
             keep_order: show outputs in the order of the list.
+            template: that was started for this run; None: one is started when it is needed.
         """
         with collector_paused():
+            from gspc_trio.components.embed import open_prepared_rts, open_rts
             from gspc_trio.compute.commands import run_command
             from gspc_trio.executor.trio_pool import open_pool
             from gspc_trio.workflow.failures import ExecutorBroken
 
         try:
-            async with open_pool(rts, 0 if rts is not None else jobs, output="keep") as pool:
+            if rts is None and template is not None:
+                system = open_prepared_rts(template, cores=jobs, data_bytes=0)
+            else:
+                system = open_rts(cores=0 if rts is not None else jobs, connection_file=rts)
+            policy = SchedulingPolicy(work_ahead=WorkAhead(ahead_s=AHEAD_S))
+            async with system as opened, open_pool(opened, output="keep", policy=policy) as pool:
                 at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
                 limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
                 outcomes = pool.outcomes(run_command, self._calls(), ordered=keep_order, in_flight=limit)
@@ -301,3 +320,16 @@ def _write(stdout: bytes, stderr: bytes) -> None:
                 raise
             except OSError as error:
                 raise OSError(error.errno, error.strerror, name) from error
+
+
+app: App = App(name="gspc-jobserver", version=VERSION)
+app.command(each)
+
+
+def main(template: StartedTemplate | None) -> None:
+    """Run the command ``gspc-jobserver each``: of the whole application this is the part that it needs.
+
+    Args:
+        template: started for it; None: it starts one if it needs one.
+    """
+    common.run_command(app, given={"template_process": template})

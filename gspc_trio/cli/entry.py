@@ -6,54 +6,89 @@ is imported at that moment, or get lost in one of the import system's own callba
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from gspc_trio.core.imports import collector_paused
 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler:  # it is ignored for us, or somebody else's
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with collector_paused():
+        handler = signal.getsignal(signal.SIGINT)
+        if handler is not signal.default_int_handler:  # it is ignored for us, or somebody else's
+            yield
+            return
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _run(main: Callable[[], None]) -> None:
+    """Run a command to the end of its process."""
     try:
-        yield
+        main()
     finally:
-        signal.signal(signal.SIGINT, handler)
+        gc.freeze()  # all goes now: to look for garbage first would take as long as to run a short command
 
 
 def rts() -> None:
     """Run the command ``gspc-rts``."""
     with _loading():
         from gspc_trio.cli.rts import main
-    main()
+    _run(main)
 
 
 def jobserver() -> None:
     """Run the command ``gspc-jobserver``."""
+    if sys.argv[1:2] == ["each"]:
+        _each()
+        return
     with _loading():
         from gspc_trio.cli.jobserver import main
-    main()
+    _run(main)
+
+
+def _each() -> None:
+    """Run ``gspc-jobserver each``, which needs little of the rest. Its template starts meanwhile."""
+    with _loading():
+        from gspc_trio.components.worker.shell.template_process import early_template
+
+        own = not any(argument.startswith(_NO_TEMPLATE) for argument in sys.argv[2:])
+        with early_template(own) as template:
+            from gspc_trio.cli.each import main
+    try:
+        _run(lambda: main(template))
+    finally:
+        if template is not None:
+            template.abandon()
+
+
+_NO_TEMPLATE = ("--rts", "--connection-file", "--dry-run", "--help", "-h")
+"""With one of these nothing is run here."""
 
 
 def iml() -> None:
     """Run the command ``gspc-iml``."""
     with _loading():
         from gspc_trio.cli.iml import main
-    main()
+    _run(main)
 
 
 def top() -> None:
     """Run the command ``gspc-top``."""
     with _loading():
         from gspc_trio.cli.top import main
-    main()
+    _run(main)
 
 
 def launcher() -> None:
     """Run the command ``gspc-launcher``."""
     with _loading():
         from gspc_trio.cli.launcher import main
-    main()
+    _run(main)

@@ -14,7 +14,7 @@ import trio
 from cyclopts import Parameter
 
 from gspc_trio.cli import completion
-from gspc_trio.cli.arguments import Task
+from gspc_trio.cli.arguments import FILE_NAMES, Flag, Task
 from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
 from gspc_trio.cli.pictures import RECORDS_SUFFIX, write_report
 from gspc_trio.components.job.messages import (
@@ -37,14 +37,12 @@ from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.protocol.plain import to_plain
 
-FILE_NAMES = ["--rts", "--connection-file"]
 RunningFile = Annotated[
     Path | None,
     Parameter(
         name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
     ),
 ]
-Flag: Parameter = Parameter(negative=())
 Json = Annotated[
     bool,
     Parameter(name="--json", negative=(), help="Print JSON on standard output, not text."),

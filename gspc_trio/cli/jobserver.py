@@ -13,10 +13,12 @@ from cyclopts import App, Parameter
 from msgspec.structs import replace
 
 from gspc_trio.cli.arguments import (
+    FILE_NAMES,
     Cores,
     Detach,
     DetachedFrom,
     Directory,
+    Flag,
     ImlFile,
     LogJson,
     MaybeDirectory,
@@ -47,8 +49,6 @@ from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, sta
 from gspc_trio.cli.each import each
 from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
 from gspc_trio.cli.job_commands import (
-    FILE_NAMES,
-    Flag,
     list_jobs,
     log,
     report,

@@ -14,7 +14,7 @@ from typing import Annotated
 import trio
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import MaybeWhole, Port, Speed
+from gspc_trio.cli.arguments import Flag, MaybeWhole, Port, Speed
 from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
 from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
 from gspc_trio.components.launcher.shell.http_client import (
@@ -35,7 +35,6 @@ app: App = App(name="gspc-top", help="See resources, queues and task states live
 for _name in ("--help", "--version"):
     app[_name].group = "Parameters"  # it has no commands: one box is enough
 
-Flag: Parameter = Parameter(negative=())
 SETTLE_TIMEOUT_S = 10.0
 """Seconds that the run-time system and its jobs may take to tell how they are."""
 

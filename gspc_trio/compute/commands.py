@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from contextlib import ExitStack
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from gspc_trio.compute.errors import TaskFailure
-from gspc_trio.compute.programs import Pipe, Running, left_groups, reap_orphans, signal_name, start
+from gspc_trio.compute.programs import Pipe, Running, Started, left_groups, reap_orphans, signal_name, start
 from gspc_trio.core.held import held_environment
 
 COMMAND_STDOUT_BYTES_MAX = 64 << 20
@@ -69,9 +68,7 @@ def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | N
     return Ended(status, how, bytes(stdout.kept), bytes(stderr.kept), monotonic() - begun_s)
 
 
-def _start_command(
-    line: bytes, words: tuple[bytes, ...] | None, stdout: int, stderr: int
-) -> subprocess.Popen[bytes]:
+def _start_command(line: bytes, words: tuple[bytes, ...] | None, stdout: int, stderr: int) -> Started:
     more = held_environment()
     for arguments in (*((words,) if words else ()), (b"sh", b"-c", line)):
         try:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # few tasks have one
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
 
+GATHER_S = 0.005
+"""Results wait at most about so long for those of tasks that send them while they only wait themselves."""
+
 IDLE_S = 1
 """After so long without a task memory that tasks have freed is given back."""
 
@@ -85,6 +88,7 @@ class Loop:
         place: ComputePlace | None = None,
     ) -> None:
         self._place = place or ComputePlace("", "")
+        self._place.results = self
         self._tasks = tasks
         self._poll = select.poll()
         self._poll.register(tasks, select.POLLIN)
@@ -97,6 +101,7 @@ class Loop:
         self._runners: dict[int, Runner] = {}
         self._wrapped: Wrapped | None = None
         self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
+        self._sending: set[int] = set()  # codes that have sent results themselves, if they were due
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._oldest_unsent = 0.0
@@ -110,6 +115,34 @@ class Loop:
                 return
             for item in items:
                 self.handle(item)
+
+    def due_s(self) -> float | None:
+        """Return in how many seconds the results that have gathered are to be sent; None: there are none."""
+        if not self._unsent:
+            return None
+        return max(0.0, self._oldest_unsent + GATHER_S - perf_counter())
+
+    def _learn(self, code_id: int, duration_s: float) -> None:
+        """Note how a task of a code has run."""
+        place = self._place
+        (self._sending.add if place.sends_results else self._sending.discard)(code_id)
+        place.sends_results = False
+        if duration_s < QUICK_S:
+            self._quick.add(code_id)
+        else:
+            self._quick.discard(code_id)
+            if not self._grown:
+                self._note_growth(True)
+
+    def _may_wait(self, code_id: int) -> bool:
+        """Whether the results that have gathered may wait while a task of this code runs."""
+        if self._unsent_bytes > UNSENT_BYTES_MAX:
+            return False
+        age_s = perf_counter() - self._oldest_unsent
+        if code_id in self._sending:
+            # With nothing behind this one, who has more had better hear of them before it ends.
+            return age_s < GATHER_S and bool(self._poll.poll(0))
+        return code_id in self._quick and age_s <= QUICK_S
 
     def send(self) -> None:
         """Send the results that have gathered."""
@@ -176,12 +209,7 @@ class Loop:
         directory = item.pop() if len(item) > 8 else b""
         held = item.pop() if len(item) > 7 else ()
         _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
-        if self._unsent and (
-            not may_rerun
-            or code_id not in self._quick
-            or self._unsent_bytes > UNSENT_BYTES_MAX
-            or perf_counter() - self._oldest_unsent > QUICK_S
-        ):
+        if self._unsent and not (may_rerun and self._may_wait(code_id)):
             self.send()
         place = self._place
         place.task_id, place.attempt = task_id, attempt
@@ -219,12 +247,7 @@ class Loop:
             self._wrapped.remove()
             self._wrapped = None
         duration_s = ended - begun
-        if duration_s < QUICK_S:
-            self._quick.add(code_id)
-        else:
-            self._quick.discard(code_id)
-            if not self._grown:
-                self._note_growth(True)
+        self._learn(code_id, duration_s)
         printed, complained = self._output.take()
         result = [task_id, attempt, values, started_s, duration_s]
         if printed or complained or stdout or stderr or error:
@@ -236,6 +259,8 @@ class Loop:
             self._oldest_unsent = ended
         self._unsent.append(packed)
         self._unsent_bytes += len(packed)
+        if not may_rerun:  # nor may it be lost with what comes next
+            self.send()
 
     def enter(self, directory: bytes) -> None:
         """Have a task run in a directory of its own; it is left when the task has ended."""

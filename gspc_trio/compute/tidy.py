@@ -26,11 +26,15 @@ class Changes:
     Attributes:
         made: whether there is something to undo.
         in_fork: whether this process is a fork of the compute process.
+        watched: whether changes are noticed.
+        variables: how often the environment was changed so far.
     """
 
     def __init__(self) -> None:
         self.made: bool = False
         self.in_fork: bool = False
+        self.watched: bool = False
+        self.variables: int = 0
         self._folder: int | None = None
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}
@@ -44,10 +48,11 @@ class Changes:
         """Notice from now on what tasks change; there is no way back."""
         _replace("posix", "chdir", self._before(self._keep_folder))
         _replace("posix", "fchdir", self._before(self._keep_folder))
-        _replace("posix", "putenv", self._before(self._keep_variable))
-        _replace("posix", "unsetenv", self._before(self._keep_variable))
+        _replace("posix", "putenv", self._counted(self._before(self._keep_variable)))
+        _replace("posix", "unsetenv", self._counted(self._before(self._keep_variable)))
         _replace("posix", "umask", self._after(self._keep_mask))
         _replace("_signal", "signal", self._after(self._keep_handler))
+        self.watched = True
 
     def keep(self) -> None:
         """Let what has changed stay."""
@@ -104,6 +109,19 @@ class Changes:
         self._folder = self._mask = None
         self._variables, self._handlers = {}, {}
         return taken
+
+    def _counted(self, replace: Callable[[Function], Function]) -> Callable[[Function], Function]:
+        """Have calls counted that change the environment, those of imports too."""
+
+        def count(function: Function) -> Function:
+            @wraps(function)
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                self.variables += 1
+                return function(*args, **kwargs)
+
+            return replace(counted)
+
+        return count
 
     def _before(self, keep: Function) -> Callable[[Function], Function]:
         """Have ``keep`` called with the first argument before the function."""

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from gspc_trio.core.ids import Attempt, JobId, TaskId
+
+
+class Gathered(Protocol):
+    """Results of tasks that have ended, which gather to be sent together."""
+
+    def due_s(self) -> float | None:
+        """Return in how many seconds they are to be sent, None if there are none."""
+        ...
+
+    def send(self) -> None:
+        """Send them."""
+        ...
 
 
 class ComputePlace:
@@ -18,9 +31,12 @@ class ComputePlace:
         task_id, attempt: of the task that runs now; 0 before the first one.
         on_end: called when it has ended, if anybody wants to know that.
         cut_off: why its job server could not be heard any more, and it has failed through that; or "".
+        results: of the tasks before, None if they cannot wait; taken by a task that sends them when they are
+            due, for it only waits itself.
+        sends_results: whether it has taken them.
     """
 
-    __slots__ = ("address", "attempt", "cut_off", "job", "on_end", "task_id")
+    __slots__ = ("address", "attempt", "cut_off", "job", "on_end", "results", "sends_results", "task_id")
 
     def __init__(self, address: str, job: JobId) -> None:
         self.address: str = address
@@ -29,6 +45,13 @@ class ComputePlace:
         self.attempt: Attempt = 0
         self.on_end: Callable[[], None] | None = None
         self.cut_off: str = ""
+        self.results: Gathered | None = None
+        self.sends_results: bool = False
+
+    def take_results(self) -> Gathered | None:
+        """Return the results of the tasks before for who sends them when they are due."""
+        self.sends_results = True
+        return self.results
 
     def end(self) -> None:
         """Say that the task has ended."""

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.system import SitesGiven
-    from gspc_trio.components.worker.shell.template_process import StartedTemplate
     from gspc_trio.executor.loop import Loop, RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
@@ -146,7 +144,9 @@ class Executor(ExecutorInterface):
             _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
-        with _early_template(is_running or sites is not None) as template, collector_paused():
+        from gspc_trio.components.worker.shell.template_process import early_template
+
+        with early_template(not is_running and sites is None) as template, collector_paused():
             # Not at the top: each compute process imports the program, which imports this module.
             from gspc_trio.executor.call_table import call_settings, output_mode
             from gspc_trio.executor.loop import Loop
@@ -395,26 +395,6 @@ class Executor(ExecutorInterface):
         if kind is not None and not issubclass(kind, Exception):
             self._loop.stop()  # Ctrl-C: what runs is stopped instead of waited for
         self.shutdown(wait=True)
-
-
-@contextmanager
-def _early_template(is_running: bool) -> Iterator[StartedTemplate | None]:
-    """Start the process that forks compute processes, if there are to be any here; end it after an error.
-
-    It imports what it needs while this process still imports trio and the run-time system.
-    """
-    template = None
-    if not is_running:
-        from gspc_trio.components.worker.shell.template_process import start_template
-
-        with suppress(OSError):  # whoever needs it will meet that again, and say it
-            template = start_template()
-    try:
-        yield template
-    except BaseException:
-        if template is not None:
-            template.abandon()
-        raise
 
 
 def _refuse_file(rts: object) -> None:

@@ -38,6 +38,7 @@ from gspc_trio.executor.flight import Flight, PoolCall
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.loop import require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.scheduling import SchedulingPolicy, find_policy
 from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.workflow.call_options import checked_count
 from gspc_trio.workflow.failures import ExecutorBroken
@@ -66,6 +67,7 @@ async def open_pool(
     output: OutputMode | None = None,
     data_bytes: int = 0,
     priority: int = 0,
+    policy: SchedulingPolicy | str = "default",
     records: Path | str | None = None,
 ) -> AsyncIterator[TaskPool]:
     """A pool that runs functions as tasks, for as long as the block runs.
@@ -83,12 +85,14 @@ async def open_pool(
         output: what becomes of what tasks print; as with ``Executor``.
         data_bytes: shared memory for large arguments and results; 0: none.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
+        policy: how tasks are scheduled, or the name of a way; as with ``Executor``.
         records: file to which all that happens is written, a line of JSON each.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no such running run-time system.
         NotInTrio: this is no task of trio.
         OSError: the file for the records cannot be written.
+        PolicyError: there is no such policy.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError, ValueError: an argument makes no sense, or excludes another.
         WorkflowError: shape or options make no sense.
@@ -97,7 +101,7 @@ async def open_pool(
     refuse_in_imports_of_tasks()
     needs = checked_needs(shape, options)
     mode = output_mode(output)
-    settings = replace(call_settings("pool"), threads=threads, priority=priority)
+    settings = replace(call_settings("pool"), threads=threads, priority=priority, policy=find_policy(policy))
     file = None if records is None else Path(records)
     async with _opened(rts, cores, data_bytes) as system:
         pool = TaskPool(*needs)
@@ -162,6 +166,7 @@ class TaskPool:
         self._token = trio.lowlevel.current_trio_token()
         self._broken: BaseException | None = None
         self._closed = False
+        self._looks_soon = False
         self._job: Job
         self._nursery: trio.Nursery
 
@@ -197,6 +202,7 @@ class TaskPool:
         ended = trio.Event()
         needs = self._needs(shape, options)
         call = await self._send(sync_fn, args, needs, lambda _: ended.set())
+        self._job.look()
         try:
             await ended.wait()
         except BaseException:
@@ -295,7 +301,14 @@ class TaskPool:
     ) -> PoolCall:
         call = await self._send(sync_fn, (item,), needs, on_end)
         call.item = item
+        if not self._looks_soon:  # once for all that are sent in this turn
+            self._looks_soon = True
+            self._token.run_sync_soon(self._look)
         return call
+
+    def _look(self) -> None:
+        self._looks_soon = False
+        self._job.look()
 
     async def _send(
         self,
@@ -316,7 +329,6 @@ class TaskPool:
         encoded[:0] = cast(list[bytes], leading)
         call.task_id = self._table.graph.add(call.name, code_id, encoded, *needs)
         self._table.receivers[call.task_id] = call
-        self._job.look()
         return call
 
     async def _open(self, call: PoolCall) -> Any:
@@ -395,6 +407,7 @@ class TaskPool:
     async def _close(self) -> None:
         """Take no more calls, and wait for those that are on their way."""
         self._closed = True
+        self._job.look()
         self._job.close()
         await self._job.wait_ended()
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from gspc_trio.cli.common import CommandError, UsageError
+from gspc_trio.cli.common import run_command as run_app
 from gspc_trio.cli.each import _journal, each
+from gspc_trio.cli.each import app as each_app
+from gspc_trio.cli.jobserver import app as jobserver
 from gspc_trio.compute.commands import run_command
 from tests.e2e.support import HANG_S, open_world, wait_until
 
@@ -23,8 +26,9 @@ def test_a_command_is_run_with_or_without_a_shell() -> None:
     assert unknown[:2] == (127, "exit status 127")
     assert b"not found" in unknown.stderr
     assert run_command((1, b"kill -9 $$", None, None, 1))[:2] == (-9, "signal SIGKILL")
-    slow = run_command((1, b"sleep 1000 & sleep 1000", None, 0.2, 1))
-    assert slow[:2] == (None, "timeout after 0.2 s")
+    for writes in (b"sleep 1000", b"while echo; do :; done >&2"):
+        slow = run_command((1, b"sleep 1000 & " + writes, None, 0.2, 1))
+        assert slow[:2] == (None, "timeout after 0.2 s")
 
 
 def test_a_command_is_tried_until_it_succeeds(tmp_path: Path) -> None:
@@ -94,3 +98,13 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=HANG_S)
         assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_the_command_alone_is_that_of_the_whole_application(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for app in (each_app, jobserver):
+        with pytest.raises(SystemExit) as ended:
+            run_app(app, ["each", "--help"])
+        told.append((ended.value.code, capsys.readouterr()))
+    assert told[0] == told[1]
+    assert "--keep-order" in told[0][1].out

@@ -11,8 +11,9 @@ import pytest
 
 from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, open_nameless_file, pack, unpack
 from gspc_trio.compute.code import function_code
-from gspc_trio.compute.loop import QUICK_S, UNSENT_BYTES_MAX, Loop
+from gspc_trio.compute.loop import GATHER_S, QUICK_S, UNSENT_BYTES_MAX, Loop
 from gspc_trio.compute.output import last_words
+from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.protocol.values import dumps, loads
 
 
@@ -39,10 +40,14 @@ class World:
     def hand(self, *items: list[Any]) -> None:
         self.tasks.send(pack(items))
 
-    def run(self, output: Printed | None = None) -> list[list[Any]]:
+    def loop(self, output: Printed | None = None, place: ComputePlace | None = None) -> Loop:
+        """Return a loop between both channels."""
+        return Loop(self._their_tasks, self._their_results, output or Printed(), place=place)
+
+    def run(self, output: Printed | None = None, place: ComputePlace | None = None) -> list[list[Any]]:
         """Run the loop to its end; return the frames that it sent."""
         self.tasks.close()
-        loop = Loop(self._their_tasks, self._their_results, output or Printed())
+        loop = self.loop(output, place)
         loop.run()
         loop.send()
         self._their_results.close()
@@ -132,6 +137,44 @@ def test_results_do_not_wait_for_longer_than_a_quick_task(
     monkeypatch.setattr("gspc_trio.compute.loop.perf_counter", lambda: next(clock) * QUICK_S * 0.9)
     world.hand(define(1, sent_before), *(task(number, 1) for number in range(5)))
     assert values(world.run()) == [0, 0, 2, 2, 4]
+
+
+def wait_and_send(late: bool) -> tuple[int, float | None]:
+    """Do as what only waits for a program."""
+    place = current_place()
+    assert place is not None
+    results = place.take_results()
+    assert results is not None
+    due_s = results.due_s()
+    if late:
+        results.send()
+    return current.waiting(), due_s
+
+
+def test_results_wait_longer_for_a_task_that_sends_them_while_it_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ComputePlace("", "")
+    monkeypatch.setattr("gspc_trio.core.current._find", lambda: place)
+    clock = iter(range(1000))
+    monkeypatch.setattr("gspc_trio.compute.loop.perf_counter", lambda: next(clock) * QUICK_S * 0.9)
+    world.hand(define(1, wait_and_send), *(task(number, 1, number == 3) for number in range(5)))
+    sent, due_s = zip(*values(world.run(place=place)), strict=True)
+    assert sent == (0, 0, 0, 3, 3)
+    assert due_s[0] is None
+    assert all(0 < due < GATHER_S for due in due_s[1:])
+
+
+def test_results_do_not_wait_for_the_last_task_that_there_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ComputePlace("", "")
+    monkeypatch.setattr("gspc_trio.core.current._find", lambda: place)
+    loop = world.loop(place=place)
+    for item in (define(1, wait_and_send), task(1, 1, False), task(2, 1, False)):
+        assert world.waiting() == 0
+        loop.handle(item)
+    assert world.waiting() == 1
 
 
 def test_many_bytes_of_results_do_not_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gspc_trio import Executor
 from gspc_trio.compute import process_tree, programs
 from gspc_trio.compute.code import ProgramCall
 from gspc_trio.compute.errors import TaskFailure
@@ -108,6 +109,29 @@ def test_memory_is_limited_for_the_program() -> None:
 
 class Interruption(BaseException):
     pass
+
+
+def print_more(value: str) -> tuple[str, bytes]:
+    """Return what a program has of a variable before and after this task sets it."""
+    before = run(call("sh", "-c", "echo $MORE"))["stdout"]
+    os.environ["MORE"] = value
+    return before, run(call("sh", "-c", "echo $MORE"))["stdout"]
+
+
+def test_programs_have_the_environment_as_it_is_now() -> None:
+    with Executor(cores=1) as executor:
+        assert [*executor.map(print_more, ["a", "b"])] == [("\n", "a\n"), ("\n", "b\n")]
+
+
+def test_programs_inherit_no_descriptor() -> None:
+    listing = call("ls", "/proc/self/fd")
+    spawned = run(listing)["stdout"]
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    try:
+        os.set_inheritable(descriptor, True)
+        assert run(listing)["stdout"].split() == spawned.split() == ["0", "1", "2", "3"]
+    finally:
+        os.close(descriptor)
 
 
 class InterruptAtStart:

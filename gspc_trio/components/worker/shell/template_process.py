@@ -6,7 +6,8 @@ import os
 import secrets
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from gspc_trio.compute.channel import MARKER
 from gspc_trio.nursery.scopes.spawn import Spawned, require_linux, spawn
@@ -82,6 +83,24 @@ def start_template() -> StartedTemplate:
         ours.close()
         raise
     return StartedTemplate(marker, spawned, ours)
+
+
+@contextmanager
+def early_template(wanted: bool = True) -> Iterator[StartedTemplate | None]:
+    """Start the process that forks compute processes, if there are to be any here; end it after an error.
+
+    It imports what it needs while this process still imports trio and the run-time system.
+    """
+    template = None
+    if wanted:
+        with suppress(OSError):  # whoever needs it will meet that again, and say it
+            template = start_template()
+    try:
+        yield template
+    except BaseException:
+        if template is not None:
+            template.abandon()
+        raise
 
 
 def python_command(module: str, *arguments: object) -> list[str]:
