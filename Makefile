@@ -48,6 +48,7 @@ BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee snakemake '--edi
 bridges: $(VENV)/.test-installed
 	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $$package || true; done
 	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile -k bridges tests/bridges tests/docs/test_snippets.py
+	$(BIN)/python -m pytest -q -rs -n 2 plugins || test $$? = 5  # 5: all of it was skipped
 
 # The source distribution builds the wheel, and both install into environments that have nothing but Python.
 package: $(VENV)/.test-installed

@@ -11,6 +11,7 @@
 ``dask.chain``     graphs of 10,000 tasks in a chain: rate, of that of a chain of the executor's futures
 ``dask.chain_all`` the same, when each is to be a task of its own
 ``dask.array``     the sum of an array of random numbers, 1 GiB in 64 chunks: rate, of that of Dask's threads
+``snakemake.cpu``  one more job of Snakemake that does nothing: CPU time, of that of one with ``--gspc-spawn``
 
 ``NAME`` is that of a figure; by default all are measured. A rate is the median of 15 pairs: both sides take
 turns. A figure whose packages are not installed is left out, saying so.
@@ -22,6 +23,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -232,6 +234,46 @@ def dask_array(small: bool) -> float:
     return ratio(with_scheduler(get), with_scheduler("threads"), 1 if small else PAIRS)
 
 
+# Snakemake --------------------------------------------------------------------------------------------------
+
+SNAKEFILE = """
+rule all:
+    input: expand("out/{number}", number=range(int(config["jobs"])))
+
+rule nothing:
+    output: "out/{number}"
+    shell: "touch {output}"
+"""
+
+
+def snakemake_cpu_s(folder: Path, jobs: int, *options: str) -> float:
+    """Return the CPU time of a run of Snakemake with so many jobs, of all processes that it starts."""
+    arguments = ("--executor", "gspc", "-j2", "--cores=2", "--forceall", "--quiet", "all", *options)
+    before = os.times()
+    subprocess.run(
+        (sys.executable, "-m", "snakemake", "--config", f"jobs={jobs}", *arguments), cwd=folder, check=True
+    )
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def snakemake_cpu(small: bool) -> float:
+    """Return the CPU time that one more job takes, of that of one with an interpreter of its own."""
+    found = []
+    first, forked, spawned = (2, 4, 4) if small else (4, 24, 8)  # the first jobs find nothing imported
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "Snakefile").write_text(SNAKEFILE)
+        for _ in range(1 if small else PAIRS):
+            more_s = [
+                (snakemake_cpu_s(folder, jobs, *options) - snakemake_cpu_s(folder, first, *options))
+                / (jobs - first)
+                for jobs, options in ((forked, ()), (spawned, ("--gspc-spawn",)))
+            ]
+            found.append(more_s[0] / more_s[1])
+    return statistics.median(found)
+
+
 FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
@@ -242,6 +284,7 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "dask.chain": (dask_chain, "of submit", ("dask",)),
     "dask.chain_all": (dask_chain_all, "of submit", ("dask",)),
     "dask.array": (dask_array, "of threads", ("dask", "numpy")),
+    "snakemake.cpu": (snakemake_cpu, "of spawned", ("snakemake", "snakemake_executor_plugin_gspc")),
 }
 """Name -> what measures it, its unit, modules that it needs."""
 

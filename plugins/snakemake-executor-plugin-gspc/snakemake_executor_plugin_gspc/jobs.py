@@ -7,6 +7,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -19,6 +20,11 @@ from gspc_trio.compute.folders import Folders
 
 IMPORTED = ("smart_open", "yaml", "graphlib", "snakemake.storage")
 """What each job imports when it runs, beside what ``snakemake.cli`` imports; those that are there."""
+
+
+OWN_BYTES = 256 << 20
+"""Memory that Snakemake may take in a job for itself, beside what the job states: its threads have 8 MiB
+each."""
 
 
 class JobCommand(NamedTuple):
@@ -69,6 +75,7 @@ def run_job(job: JobCommand) -> int:
             f"host {socket.gethostname()} cannot use {error.filename}: {error.strerror}. "
             "The workflow needs a file system that all hosts share, at the same place."
         ) from None
+    _allow(OWN_BYTES)
     try:
         temporary = _folders().make()
         environment = {"TMPDIR": temporary.path, **job.environment}
@@ -78,6 +85,15 @@ def run_job(job: JobCommand) -> int:
             temporary.remove()
     finally:
         os.close(log)
+
+
+def _allow(more_bytes: int) -> None:
+    """Raise the limit of memory, if there is one; when the task has ended it is as before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft != resource.RLIM_INFINITY:
+        soft += more_bytes
+        limit = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 @cache
