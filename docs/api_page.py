@@ -20,7 +20,14 @@ whose heading names another module. [Embedding](embedding.md) and [workflow file
 the names are used together.
 """
 API_GROUPS = {
-    "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken", "current_executor"),
+    "Executor": (
+        "Executor",
+        "TaskFuture",
+        "TaskFailed",
+        "ExecutorBroken",
+        "current_executor",
+        "current_traceparent",
+    ),
     "Pool as in multiprocessing": ("Pool", "AsyncResult"),
     "Pool in trio": ("open_pool", "TaskPool", "PoolResults", "PoolOutcomes"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),

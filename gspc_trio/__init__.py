@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.cache import CacheCounts, CacheError, CacheSettings
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
     from gspc_trio.components.job.shell.output import show_output
-    from gspc_trio.components.job.shell.server import JobSettings
+    from gspc_trio.components.job.shell.settings import JobSettings
     from gspc_trio.components.job.shell.streams import NotAnswered
     from gspc_trio.components.launcher.options import BadOption
     from gspc_trio.components.launcher.shell.service import StudyEnd, open_launcher
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
     from gspc_trio.compute.nested import current_executor
     from gspc_trio.core.code import Program, SourceFile
+    from gspc_trio.core.current import current_traceparent
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.published import NoNamedData, publish, read_published
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
@@ -73,7 +74,7 @@ _HOMES = {
     "Job": "gspc_trio.components.job.shell.handle",
     "JobFailed": "gspc_trio.components.job.shell.handle",
     "JobResult": "gspc_trio.components.job.shell.handle",
-    "JobSettings": "gspc_trio.components.job.shell.server",
+    "JobSettings": "gspc_trio.components.job.shell.settings",
     "LayerGone": "gspc_trio.iml.errors",
     "Layout": "gspc_trio.iml.layout",
     "LookAhead": "gspc_trio.policies.lookahead",
@@ -105,6 +106,7 @@ _HOMES = {
     "WorkflowError": "gspc_trio.workflow.arcs",
     "accumulate": "gspc_trio.workflow.patterns.accumulate",
     "current_executor": "gspc_trio.compute.nested",
+    "current_traceparent": "gspc_trio.core.current",
     "discard": "gspc_trio.workflow.patterns.filters",
     "each": "gspc_trio.workflow.arcs",
     "farm": "gspc_trio.workflow.patterns.farm",
@@ -187,6 +189,7 @@ __all__ = [
     "__version__",
     "accumulate",
     "current_executor",
+    "current_traceparent",
     "discard",
     "each",
     "farm",

@@ -69,7 +69,7 @@ from gspc_trio.components.job.shell.output import (
     print_lines,
     treat_output,
 )
-from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
 from gspc_trio.components.job.shell.workflow_file import (
     LoadedWorkflow,
     Reading,
@@ -78,6 +78,7 @@ from gspc_trio.components.job.shell.workflow_file import (
     load_workflow_file,
 )
 from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings
+from gspc_trio.core.imports import missing_extra
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
@@ -122,6 +123,13 @@ FromDump = Annotated[
         "values of workflow()."
     ),
 ]
+Otel = Annotated[
+    bool | None,
+    Parameter(
+        help="Send a span of each task attempt to a collector by OpenTelemetry. By default this is done if "
+        "OTEL_EXPORTER_OTLP_ENDPOINT is set."
+    ),
+]
 RecordsFile = Annotated[
     Path | None, Parameter(help="Write everything that happens to this file, one line of JSON each.")
 ]
@@ -148,6 +156,7 @@ async def run(
     priority: Priority = 0,
     policy: PolicyName = DEFAULT,
     threads: Annotated[bool, Flag] = False,
+    otel: Otel = None,
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
     output: ResultsFile = None,
@@ -188,13 +197,12 @@ async def run(
     detached = Detached(detached_from) if detach else None
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
-    large = parse_size(large_values) if large_values else None
-    how = reading_of(reading)
+    large, how = parse_size(large_values) if large_values else None, reading_of(reading)
     options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
-            job = _job_settings(options, loaded, caching, iml)
+            job = _job_settings(options, loaded, caching, iml, otel)
             return await _run_loaded(
                 loaded, job, kept, rts, cores, records, to, output, top, task_output, detached, sites
             )
@@ -220,8 +228,16 @@ def _load(
 
 
 def _job_settings(
-    options: RunOptions, loaded: LoadedWorkflow, caching: CacheOptions | None, iml: Path | None
+    options: RunOptions,
+    loaded: LoadedWorkflow,
+    caching: CacheOptions | None,
+    iml: Path | None,
+    otel: bool | None = None,
 ) -> JobSettings:
+    try:
+        is_traced(JobSettings(otel=otel))
+    except OtelMissing as error:
+        raise UsageError(missing_extra("--otel", "opentelemetry-exporter-otlp-proto-http", "otel")) from error
     return JobSettings(
         name=options.name,
         keep_going=options.keep_going,
@@ -233,6 +249,7 @@ def _job_settings(
         modules=loaded.modules,
         cache=cache_option(caching),
         data=None if iml is None else published_layer(iml),
+        otel=otel,
     )
 
 
@@ -268,6 +285,7 @@ async def resume(
     records: Path | None = None,
     output: ResultsFile = None,
     caching: Caching = None,
+    otel: Otel = None,
     cores: RunCores = 0,
     detach: Detach = False,
     detached_from: DetachedFrom = -1,
@@ -319,7 +337,7 @@ async def resume(
         options = from_plain(durable.about.options, RunOptions)
         if keep_going:
             options = replace(options, keep_going=True)
-        job = _job_settings(options, loaded, caching, iml)
+        job = _job_settings(options, loaded, caching, iml, otel)
         return await _run_loaded(loaded, job, durable, rts, cores, records, to, output, detached=detached)
 
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.shell.handle import Job
-from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.job.shell.server import run_job
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.job.shell.streams import feeding
 from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.provision.strategy import EMBEDDED, RifOrder, Strategy, ends_in_s

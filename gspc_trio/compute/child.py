@@ -69,14 +69,14 @@ def run_child(
         gc.enable()
         channels = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         initializer = description.get("initializer", b"")
-        address, job_id = description["nested"]
+        address, job_id, traceparent = description["place"]
         if host:
             from gspc_trio.compute.threads import ThreadHost
 
             changes.watch_forks()
-            ThreadHost(channels[0], initializer, address, job_id).run()
+            ThreadHost(channels[0], initializer, address, job_id, traceparent).run()
         else:
-            place = ComputePlace(address, job_id)
+            place = ComputePlace(address, job_id, traceparent)
             offer_place(lambda: place)
             open_code = partial(Runner, echo=output)
             loop = Loop(channels[0], channels[1], captured, open_code, initializer, place)

@@ -36,6 +36,7 @@ from gspc_trio.compute.output import Output
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace
 from gspc_trio.core.held import cpus_here, hold
+from gspc_trio.core.trace_context import TRACEPARENT
 from gspc_trio.protocol.values import RAISED_BY_USERS
 
 if TYPE_CHECKING:  # few tasks have one
@@ -202,8 +203,7 @@ class Loop:
     def handle(self, item: Item) -> None:
         """Do what an item says."""
         if item[0] == DEFINE:
-            _, code_id, data = item
-            self.define(code_id, data)
+            self.define(*item[1:])
             return
         assert item[0] != LARGE, "a large item comes with a descriptor"
         directory = item.pop() if len(item) > 8 else b""
@@ -213,8 +213,9 @@ class Loop:
             self.send()
         place = self._place
         place.task_id, place.attempt = task_id, attempt
-        started_s = time()
-        begun = perf_counter()
+        if place.trace is not None:
+            self.show_trace(place.trace.text_of(task_id, attempt))
+        started_s, begun = time(), perf_counter()
         stdout = stderr = b""
         error = None
         try:
@@ -270,6 +271,10 @@ class Loop:
             self._wrapped = Wrapped(directory[1:])
             directory = os.fsencode(self._wrapped.stage_in())
         os.chdir(directory)
+
+    def show_trace(self, traceparent: str) -> None:
+        """Put the trace context of the task that begins into the environment."""
+        changes.put_variable(TRACEPARENT, traceparent)
 
     def check_interrupted(self, problem: BaseException) -> None:
         """Told what a task raised; a loop in a thread ends itself when it was interrupted."""

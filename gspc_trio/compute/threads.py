@@ -28,7 +28,8 @@ from gspc_trio.compute.channel import (
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
-from gspc_trio.core.current import ComputePlace, offer_place
+from gspc_trio.core.current import ComputePlace, current_traceparent, offer_place
+from gspc_trio.core.trace_context import TRACEPARENT
 
 ASK_AGAIN_S = 0.1
 """An interrupted thread that goes on is interrupted again after so long: code may swallow exceptions."""
@@ -51,14 +52,11 @@ class ThreadHost:
     Args:
         control: the channel.
         initializer: encoded code that each thread runs before its first task; b"" for none.
-        address, job: for the place of each task (``core.current``).
+        place: what the place of each task is made of (``core.current``): address, job, trace context.
     """
 
-    def __init__(
-        self, control: socket.socket, initializer: bytes = b"", address: str = "", job: str = ""
-    ) -> None:
-        self._address = address
-        self._job = job
+    def __init__(self, control: socket.socket, initializer: bytes = b"", *place: str) -> None:
+        self._place = place or ("", "")
         self._control = control
         self._initializer = initializer
         self._workers: dict[int, _Worker] = {}
@@ -97,7 +95,7 @@ class ThreadHost:
         if kind == OPEN_THREAD:
             tasks, results, *files = array("i", ancillary[0][2])
             sockets = socket.socket(fileno=tasks), socket.socket(fileno=results)
-            place = ComputePlace(self._address, self._job)
+            place = ComputePlace(*self._place)
             printed = _PrintedFile(files[0]), _PrintedFile(files[1])
             worker = _Worker(
                 number, fields[0], sockets, self._output, printed, self._wakeup_end, self._initializer, place
@@ -174,6 +172,10 @@ class _ThreadLoop(Loop):
         del directory
         raise TaskFailure("refused", "tasks with files need compute in processes, not in threads")
 
+    def show_trace(self, traceparent: str) -> None:
+        """Do nothing: all threads of a process have one environment."""
+        del traceparent
+
     def check_interrupted(self, problem: BaseException) -> None:
         """Go on raising an interruption."""
         if isinstance(problem, TaskCancelled):
@@ -186,10 +188,17 @@ class _ProgramWatch:
     """The program that a thread runs now, if any."""
 
     def __init__(self, name: str) -> None:
-        self.environment = {_PROGRAM: name}
+        self._name = name
         self._mark = f"{_PROGRAM}={name}".encode()
         self._lock = threading.Lock()
         self._pid = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for a program that begins now in this thread."""
+        traceparent = current_traceparent()
+        trace = {TRACEPARENT: traceparent} if traceparent else {}
+        return {_PROGRAM: self._name, **trace}
 
     def started(self, pid: int) -> None:
         """A program has started."""

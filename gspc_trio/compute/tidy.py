@@ -20,6 +20,10 @@ from gspc_trio.core.imports import module_being_imported
 Function = Callable[..., Any]
 
 
+_VARIABLES: dict[bytes, bytes] = vars(os.environ)["_data"]
+"""What ``os.environ`` holds; to set a variable there takes five times as long, and is watched."""
+
+
 class Changes:
     """What the present task has changed, with what was there before.
 
@@ -39,6 +43,7 @@ class Changes:
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}
         self._handlers: dict[int, Any] = {}
+        self._putenv = os.putenv
 
     def watch_forks(self) -> None:
         """Notice from now on when this is a fork that a task has made."""
@@ -81,6 +86,11 @@ class Changes:
             with suppress(OSError):
                 os.close(folder)
         self._take()  # what was put back is no change
+
+    def put_variable(self, name: str, value: str) -> None:
+        """Put a variable into the environment for the task that begins: no change of the task's."""
+        self._putenv(name, value)
+        _VARIABLES[os.fsencode(name)] = os.fsencode(value)
 
     def leave_fork(self) -> None:
         """End this process, a fork of the compute process that has returned from its task.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gspc_trio.core.ids import Attempt, JobId, TaskId
+from gspc_trio.core.trace_context import TraceContext, parse_traceparent
 
 
 class Gathered(Protocol):
@@ -26,9 +27,11 @@ class ComputePlace:
     Args:
         address: name of the socket at which the host is to be reached.
         job: whose tasks they are.
+        traceparent: trace context of the job; "": it has none.
 
     Attributes:
         task_id, attempt: of the task that runs now; 0 before the first one.
+        trace: trace context of the job, None if it has none.
         on_end: called when it has ended, if anybody wants to know that.
         cut_off: why its job server could not be heard any more, and it has failed through that; or "".
         results: of the tasks before, None if they cannot wait; taken by a task that sends them when they are
@@ -36,11 +39,22 @@ class ComputePlace:
         sends_results: whether it has taken them.
     """
 
-    __slots__ = ("address", "attempt", "cut_off", "job", "on_end", "results", "sends_results", "task_id")
+    __slots__ = (
+        "address",
+        "attempt",
+        "cut_off",
+        "job",
+        "on_end",
+        "results",
+        "sends_results",
+        "task_id",
+        "trace",
+    )
 
-    def __init__(self, address: str, job: JobId) -> None:
+    def __init__(self, address: str, job: JobId, traceparent: str = "") -> None:
         self.address: str = address
         self.job: JobId = job
+        self.trace: TraceContext | None = parse_traceparent(traceparent) if traceparent else None
         self.task_id: TaskId = 0
         self.attempt: Attempt = 0
         self.on_end: Callable[[], None] | None = None
@@ -72,3 +86,18 @@ def offer_place(find: Callable[[], ComputePlace | None]) -> None:
 def current_place() -> ComputePlace | None:
     """Return the place of the task whose code runs; None if this is no task."""
     return None if _find is None else _find()
+
+
+def current_traceparent() -> str:
+    """Return the trace context of the task whose code runs, as ``TRACEPARENT`` in the environment has it.
+
+    Tasks in threads find it here alone: all threads of a process have one environment.
+
+    Returns:
+        str: in the form of W3C, ``00-<trace>-<span>-<flags>``; "" outside of tasks, and in jobs that are not
+        traced.
+    """
+    place = current_place()
+    if place is None or place.trace is None:
+        return ""
+    return place.trace.text_of(place.task_id, place.attempt)

@@ -19,7 +19,8 @@ from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import OutputMode
-from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.job.shell.server import run_job
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.ids import TaskId

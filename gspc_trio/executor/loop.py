@@ -18,7 +18,7 @@ from gspc_trio.components.embed import open_prepared_rts, open_rts
 from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import Flush, OutputMode, print_lines, treat_output
-from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate

@@ -161,6 +161,7 @@ class SchedulingPolicy(Struct, frozen=True):
         random: Random | None = None,
         failed_max: int | None = None,
         recording: bool = True,
+        tracing: bool = False,
     ) -> Scheduler:
         """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``."""
         return Scheduler(
@@ -171,6 +172,7 @@ class SchedulingPolicy(Struct, frozen=True):
             random=random,
             failed_max=failed_max,
             recording=recording,
+            tracing=tracing,
         )
 
 

@@ -37,7 +37,8 @@ from gspc_trio.components.job.messages import (
     StopJob,
     WaitJob,
 )
-from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.job.shell.server import run_job
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.provision.strategy import RifOrder, Strategy
 from gspc_trio.components.rif.messages import (
     AddResources,

@@ -10,7 +10,8 @@ from gspc_trio.components.job.shell.data import JobData
 from gspc_trio.components.job.shell.handle import Job, JobResult
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
-from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.job.shell.server import run_job
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.code import encode_entry
 from gspc_trio.protocol.values import dumps, join, loads

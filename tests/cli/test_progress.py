@@ -11,7 +11,7 @@ import trio
 from gspc_trio.cli.progress import describe_troubles, show_progress
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.shell.handle import JobFailed
-from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.patterns.farm import farm
 from tests.e2e.support import HANG_S

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gspc_trio.cli.jobserver import _job_settings
 from gspc_trio.cli.journaled import RunOptions, changed_settings, new_journal
-from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.job.shell.workflow_file import load_workflow_file
 from gspc_trio.protocol.plain import from_plain
 

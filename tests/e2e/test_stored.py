@@ -11,7 +11,7 @@ import pytest
 
 from gspc_trio import open_job, open_rts
 from gspc_trio.components.job.shell.journal import open_journal
-from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.job.shell.workflow_file import load_workflow_file
 from gspc_trio.version import VERSION
 from tests.e2e.support import SLEEPERS, World, free_port, wait_until

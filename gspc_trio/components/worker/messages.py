@@ -39,6 +39,7 @@ class OpenJob(Struct, frozen=True):
         initializer: encoded code that each compute process runs before its first task; b"" for none.
         process_tasks_max: after so many tasks a compute process is replaced; 0: never.
         directory: of the files that its tasks fetch and store, on its own host.
+        traceparent: trace context of its span, from which those of its tasks follow; "": it has none.
     """
 
     job: JobId
@@ -55,6 +56,7 @@ class OpenJob(Struct, frozen=True):
     initializer: bytes = b""
     process_tasks_max: Count = 0
     directory: str = ""
+    traceparent: str = ""
 
 
 class DefineCode(Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.grants import leave
-from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
-from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose, tell_of_attempt
 from gspc_trio.components.job.scheduler.state import (
     AskedBack,
     CodeTime,
@@ -141,8 +141,8 @@ def _ended_otherwise(
 ) -> None:
     """An attempt did not finish; the task is no longer at the worker."""
     reason = outcome.reason
-    if outcome.stdout or outcome.stderr:
-        state.actions.append(AttemptPrinted(outcome, entry.task.name, entry.tries))
+    if outcome.stdout or outcome.stderr or (state.tracing and _is_attempt(outcome)):
+        tell_of_attempt(state, entry, held, outcome)
     if reason is Reason.FAILED:
         _failed(state, entry, outcome, resource_id)
     elif reason is Reason.LOST:
@@ -158,6 +158,11 @@ def _ended_otherwise(
         _came_back(state, entry, outcome, "taken back")
     else:
         _given_back(state, entry, held, outcome, resource_id)
+
+
+def _is_attempt(outcome: Outcome) -> bool:
+    """Whether people see an attempt in what has come back: it had begun, or failed before."""
+    return outcome.reason is not Reason.RETURNED or had_begun(outcome)
 
 
 def _failed(state: SchedulerState, entry: TaskEntry, outcome: Outcome, resource_id: ResourceId) -> None:

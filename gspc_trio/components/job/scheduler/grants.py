@@ -11,7 +11,7 @@ from gspc_trio.components.job.scheduler.interface import (
     ResourcesUp,
     Withheld,
 )
-from gspc_trio.components.job.scheduler.losses import end_cancelled, lose
+from gspc_trio.components.job.scheduler.losses import end_cancelled, lose, tell_of_attempt
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
 from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
 from gspc_trio.components.job.scheduler.tasks import again, fail, withdraw
@@ -191,7 +191,7 @@ def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
     queue = held.queue
     entries = list(held.sent.values())
     held.sent.clear()
-    held.work_s, held.announced = 0.0, None
+    held.work_s = 0.0
     count_stuck(state, held)
     queue.sent -= len(entries)
     state.touched[held] = state.turned[queue] = None
@@ -201,9 +201,12 @@ def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
         entry.held = None
         lost = Outcome(entry.task.task_id, entry.attempt, Reason.LOST, error=TaskError("lost", detail))
         if position == 0 and not entry.unsent:
+            if state.tracing:
+                tell_of_attempt(state, entry, held, lost)
             lose(state, entry, lost, held.resource_id)
         elif entry.cancelling:
             end_cancelled(state, entry, lost, held.resource_id)
         else:
             entry.given_back += 1
             again(state, entry, f"returned: {detail}")
+    held.announced = None

@@ -140,18 +140,24 @@ class TaskDone(Struct, frozen=True):
         return self.outcome.attempt - self.given_back
 
 
-class AttemptPrinted(Struct, frozen=True):
-    """An attempt that did not finish has ended, and has printed something; the task may be tried again.
+class AttemptEnded(Struct, frozen=True):
+    """An attempt that had begun has ended and did not finish; the task may be tried again.
+
+    It is said of those that have printed something, and of all while attempts are traced.
 
     Attributes:
         outcome: of the attempt.
         name: of the task.
         tries: which attempt it was, as people count them.
+        resource_id: where it was.
+        ran_s: seconds since the task was the first one there; 0 if it was not.
     """
 
     outcome: Outcome
     name: str
     tries: Attempt
+    resource_id: ResourceId = ""
+    ran_s: float = 0.0
 
 
 class Claims(Struct, frozen=True):
@@ -206,7 +212,7 @@ SchedulerAction: TypeAlias = (
     | GivenUp
     | TaskDemand
     | TaskDone
-    | AttemptPrinted
+    | AttemptEnded
     | Stopped
     | TaskChanged
     | TaskCounts

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.scheduler.state import SchedulerState, TaskEntry
+from gspc_trio.components.job.scheduler.interface import AttemptEnded
+from gspc_trio.components.job.scheduler.state import Held, SchedulerState, TaskEntry
 from gspc_trio.components.job.scheduler.tasks import again, end, fail, has_alternative
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+
+
+def tell_of_attempt(state: SchedulerState, entry: TaskEntry, held: Held, outcome: Outcome) -> None:
+    """Say of an attempt that had begun under a grant how it has ended, but for those that finished."""
+    ran_s = state.now - held.since_s if held.announced is entry else 0.0
+    told = AttemptEnded(outcome, entry.task.name, entry.tries, held.resource_id, ran_s)
+    state.actions.append(told)
 
 
 def lose(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: ResourceId) -> bool:

@@ -89,6 +89,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         random: spreads the delays between attempts, or None.
         failed_max: so many of the tasks that failed last are kept for RetryTask, or None for all.
         recording: whether single tasks are recorded from the beginning; Watched changes it.
+        tracing: whether it is said of each attempt how it has ended.
     """
 
     noun = "a scheduler"
@@ -103,9 +104,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         random: Random | None = None,
         failed_max: int | None = None,
         recording: bool = True,
+        tracing: bool = False,
     ) -> None:
         self._state = SchedulerState(
-            job, retry, work_ahead, look_ahead, random, failed_max, recording=recording
+            job, retry, work_ahead, look_ahead, random, failed_max, recording=recording, tracing=tracing
         )
         super().__init__(self._state)
         self.job = job

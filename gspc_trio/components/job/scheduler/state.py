@@ -481,6 +481,7 @@ class SchedulerState(Turn[SchedulerAction]):
         stopping: reason of Stop, or None.
         draining: what is at a worker may run to its end.
         recording: whether what becomes of single tasks is recorded.
+        tracing: whether it is said of each attempt how it has ended.
         sums: what is known of those that have ended.
         demand: what is said to whoever asks batch systems for hosts, None if nobody does.
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
@@ -522,6 +523,7 @@ class SchedulerState(Turn[SchedulerAction]):
     retries: int = 0
     taken_back: int = 0
     recording: bool = True
+    tracing: bool = False
     sums: Sums = Factory(Sums)
     demand: DemandTeller | None = None
     now: float = 0.0

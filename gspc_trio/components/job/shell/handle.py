@@ -48,6 +48,7 @@ from gspc_trio.workflow.tokens import Asker, Outputs, Plain, Value
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
+    from gspc_trio.components.job.tracing import JobTracer
     from gspc_trio.workflow.ports import Notation
 
 _PROCESS_END = re.compile(r"compute process \d+ (?:exited with status (\d+)|was killed by (SIG\w+))")
@@ -154,6 +155,7 @@ class Job:
         self.cache: ResultCache | None = None
         self.ports: OutputPorts | None = None
         self.data: JobData | None = None
+        self.tracer: JobTracer | None = None
         self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
 
     @property

@@ -6,6 +6,7 @@ import logging
 import math
 import re
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from gspc_trio.components.job.messages import (
     TaskOutput,
 )
 from gspc_trio.components.job.output import JOB_SERVER, Printed
-from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import Attempt, ResourceId, TaskId
@@ -91,13 +92,17 @@ def output_of(job: Job, done: TaskDone, now: float) -> None:
         job.on_printed(Printed(done.task_id, done.name, *job.printed.streams_of(done.task_id)))
 
 
-def attempt_output_of(job: Job, ended: AttemptPrinted, now: float) -> None:
+def attempt_output_of(job: Job, ended: AttemptEnded, now: float) -> None:
     """Keep what an attempt has printed that did not finish, for as long as its task may be tried again."""
     outcome = ended.outcome
     why, error = f"attempt {ended.tries} {HOW[outcome.reason]}", outcome.error
     if error is not None:
         why += f": {error.kind}: {error.message}" if outcome.reason is Reason.FAILED else f": {error.message}"
+    if job.tracer is not None:
+        job.tracer.ended(ended, time.time())
     tails = (outcome.stdout, outcome.stderr)
+    if not any(tails):
+        return
     job.printed.ended(outcome.task_id, ended.name, outcome.attempt, tails, now, failed=True, why=why)
     if job.on_printed is not None:
         job.on_printed(Printed(outcome.task_id, ended.name, *job.printed.streams_of(outcome.task_id)))

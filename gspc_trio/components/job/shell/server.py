@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,12 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 from attrs import evolve
-from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gspc_trio.components.job.cache import CacheSettings
 from gspc_trio.components.job.engine_wrapper import Engine
-from gspc_trio.components.job.lineage import BYTES_MAX
 from gspc_trio.components.job.machine import (
     Begin,
     JobAction,
@@ -27,13 +25,16 @@ from gspc_trio.components.job.machine import (
     LookedUp,
     LookUpTasks,
 )
-from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
+from gspc_trio.components.job.messages import JobStatus
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
+from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, lend_while_starved, nested_code
 from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, nested_name, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
+from gspc_trio.components.job.shell.settings import JobSettings, is_traced
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
     EndState,
@@ -45,19 +46,19 @@ from gspc_trio.components.rts.messages import (
 )
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
-from gspc_trio.components.worker.messages import OpenJob, ProcessKey
+from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.core.current import current_place
 from gspc_trio.core.ids import JobId, ResourceId, RifId
-from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
+from gspc_trio.core.staging import FilePatterns
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.buffers import Budget
-from gspc_trio.nursery.connections.network import ProcessInfo, address_towards
+from gspc_trio.nursery.connections.network import ProcessInfo
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.lookahead import WorkAhead
-from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
+from gspc_trio.policies.scheduling import find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.workflow.arcs import WorkflowError
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.journal import Journal, Takeover
     from gspc_trio.components.job.shell.recovery import ResultReader
+    from gspc_trio.components.job.tracing import JobTracer
 
 RESUME_GRACE_S = 30.0
 """How long the work of a journaled job goes on when its job server has gone."""
@@ -78,83 +80,6 @@ NESTED_FAILED_MAX = 100
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
-
-
-_CHECKED = {
-    "name": (str, "a text"),
-    "listen": (str, "the text of an address"),
-    "weight": (int | float, "a number"),
-    "priority": (int, "a whole number"),
-    "modules": (dict, "a dict: name of a module -> (file name, source text)"),
-    "initializer": (bytes, "code as it is encoded: Executor(initializer=...) takes a function"),
-    "cache": (CacheSettings | None, "CacheSettings(directory), or None"),
-}
-"""Settings that people give, and what they are: where they are used, no error would say whose they are."""
-
-
-class JobSettings(Struct, frozen=True):
-    """Settings of a job.
-
-    Attributes:
-        name: shown to users.
-        keep_going: after a failure, run everything that does not depend on the failed task.
-        weight: share of the resources, relative to other jobs of the same priority.
-        priority: jobs of a higher one get resources first; nothing that runs is interrupted for them.
-        fate: whether tasks in a worker's phases share their fate (WRK-3).
-        threads: run tasks in threads, not in processes.
-        listen: address at which the job server listens; "" for one that the clients of its RTS can reach.
-        modules: sources shipped with the job, module name -> (file name, text).
-        data: the memory layer for large values; None: that of the run-time system, if it has one.
-        large_bytes_min: values of so many bytes or more go into the memory layer; None: 65,536.
-        near_data: send tasks to hosts that hold their data, where possible (SCH-8).
-        directory: of the files on this host that tasks fetch and store; "": the working directory.
-        stage: how much its tasks may stage.
-        lineage_bytes_max: arguments that are remembered to make lost data again; beyond that it cannot be.
-        failed_max: so many of the tasks that failed last can be tried again on request; None: all.
-        process_key: by which tasks may speak to managers of this process; None: they may not. ``open_job``
-            and the executor fill it in.
-        initializer: code (``compute.code.function_code``) that each compute process, or thread, runs before
-            its first task; while it fails, tasks fail. b"" for none.
-        process_tasks_max: after so many tasks a compute process is replaced by a fresh one; 0: never.
-        policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
-            one that an installed package offers.
-        cache: where results are kept for later runs, and looked for; None: nowhere.
-    """
-
-    name: str = "job"
-    keep_going: bool = False
-    weight: float = 1.0
-    fate: bool = True
-    threads: bool = False
-    listen: str = ""
-    modules: dict[str, tuple[str, str]] = field(default_factory=dict)
-    data: DataLayer | None = None
-    near_data: bool = True
-    large_bytes_min: int | None = None
-    directory: str = ""
-    stage: StageLimits = DEFAULT_LIMITS
-    lineage_bytes_max: int = BYTES_MAX
-    failed_max: int | None = None
-    process_key: ProcessKey | None = None
-    priority: int = 0
-    initializer: bytes = b""
-    process_tasks_max: int = 0
-    policy: SchedulingPolicy | str = DEFAULT
-    cache: CacheSettings | None = None
-
-    def __post_init__(self) -> None:
-        for name, (kind, words) in _CHECKED.items():
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"{name} of a job is {words}, not {getattr(self, name)!r:.60}")
-
-    def listening(self, rts: str = "memory:") -> JobSettings:
-        """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
-
-        Args:
-            rts: address of the run-time system; in memory: only this host can reach the job.
-        """
-        here = rts.startswith("memory:")
-        return replace(self, listen="ws://127.0.0.1:0" if here else address_towards(rts))
 
 
 @asynccontextmanager
@@ -197,16 +122,15 @@ async def run_job(
         JobFailed: the job failed or was stopped, or the RTS went away.
         JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
-        CacheError, PolicyError: the cache, or the scheduling policy, cannot be used.
+        CacheError, PolicyError, OtelMissing: the cache, the policy, or OpenTelemetry cannot be used.
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
         layer = settings.data or rts.data if nested is None else None
-        server = _JobServer(
-            engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
-        )
-        server.prepare(rts, nursery, nested)
-        server.finished_before = finished_before if journal is None else journal.finished_before
+        patterns = patterns or FilePatterns()
+        given = (engine, code, outputs, settings, open_ended, on_done, journal, patterns, layer)
+        server = _JobServer(*given)
+        server.prepare(rts, nursery, nested, finished_before)
         here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
@@ -215,6 +139,7 @@ async def run_job(
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
             await server.open_data(stack, rts, registered.job, here.host)
+            await server.open_tracer(stack, registered.job)
             job = server.start(registered, joining, rts, peer, nursery)
             if records_path is not None:
                 job.records.open_file(records_path)
@@ -288,6 +213,9 @@ class _JobServer:
         self.routes: SchedulerRoutes
         self.contact: RtsContact
         self.job: Job | None = None
+        self.hosts: dict[ResourceId, str] = {}
+        self.traced = False
+        self.tracer: JobTracer | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
         self.told = False  # whether anybody can ask the run-time system for what is kept of the job
@@ -308,10 +236,14 @@ class _JobServer:
         assert self.clients is not None
         await self.clients.serve(peer)
 
-    def prepare(self, rts: RunTimeSystem, nursery: trio.Nursery, nested: NestedHub | None) -> None:
+    def prepare(
+        self, rts: RunTimeSystem, nursery: trio.Nursery, nested: NestedHub | None, finished_before: int
+    ) -> None:
         """See who is told of the job; use its cache, if it has one, until the nursery ends."""
         self.nested, self.told = nested, rts.has_outsiders
         settings = self.settings
+        self.traced = is_traced(settings)
+        self.finished_before = finished_before if self.journal is None else self.journal.finished_before
         if settings.cache is None:
             return
         from gspc_trio.components.job.shell.cache import ResultCache
@@ -331,6 +263,18 @@ class _JobServer:
             if ports.ports.waits if finished else ports.ports.takes_more and not is_ending:
                 return False
         return self.reader is None or self.reader.may_end(finished)
+
+    async def open_tracer(self, stack: AsyncExitStack, job_id: JobId) -> None:
+        """Send spans of the job, if that is wanted, for as long as the stack is open."""
+        if self.traced:
+            from gspc_trio.components.job.shell.span_export import open_tracer
+
+            tracing = open_tracer(self.settings, job_id, self.hosts, self.status)
+            self.tracer = await stack.enter_async_context(tracing)
+
+    def status(self) -> JobStatus | None:
+        """Return how the job is; None if it has not begun."""
+        return None if self.job is None else self.job.status()
 
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
         """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
@@ -377,7 +321,7 @@ class _JobServer:
     ) -> Job:
         """Make the parts of the job, each with what it needs, and let them run."""
         settings, journal, data, inbox = self.settings, self.journal, self.data, self.inbox
-        here, hosts = rts.network.process_info(), dict[ResourceId, str]()
+        here, hosts = rts.network.process_info(), self.hosts
         earlier = joining.adopts if registered.adopted else ""
         adopts = earlier if journal is None or journal.takes_over else ""
         self.reader = None if data is None else data.reader(self.outputs, nursery)
@@ -385,7 +329,7 @@ class _JobServer:
             registered.job,
             settings.name,
             self.engine if data is None else data.staging(self.engine),
-            self.policy.scheduler(registered.job, failed_max=settings.failed_max, recording=False),
+            self._scheduler(registered.job),
             settings.keep_going,
             self.open_ended or bool(adopts),
             journaled=journal is not None,
@@ -405,7 +349,7 @@ class _JobServer:
             dumps if data is None else data.encode,
             None if data is None else data.status,
         )
-        job.data = data
+        job.data, job.tracer = data, self.tracer
         takeover = self._takeover(adopts, registered.rifs) if adopts else None
         routes = self.routes = SchedulerRoutes(
             rts.network,
@@ -438,6 +382,10 @@ class _JobServer:
         self.started.set()
         return job
 
+    def _scheduler(self, job_id: JobId) -> Scheduler:
+        failed_max, tracing = self.settings.failed_max, self.tracer is not None
+        return self.policy.scheduler(job_id, failed_max=failed_max, recording=False, tracing=tracing)
+
     def _files(self, directory: str, buffers: Budget) -> JobFiles:
         return JobFiles(directory, self.settings.stage, self.patterns, buffers)
 
@@ -459,6 +407,8 @@ class _JobServer:
             listen="",
             failed_max=NESTED_FAILED_MAX,
             cache=None,
+            traceparent="" if self.tracer is None else str(self.tracer.context),
+            otel=self.tracer is not None,
             policy=replace(self.policy, work_ahead=WorkAhead(longest_s=0.0)),  # none waits behind another
             priority=settings.priority + 1,
         )
@@ -490,6 +440,7 @@ class _JobServer:
             initializer=settings.initializer,
             process_tasks_max=settings.process_tasks_max,
             directory=os.path.abspath(settings.directory or here.directory),
+            traceparent="" if self.tracer is None else str(self.tracer.context),
         )
 
     async def _recall(self, journal: Journal, wanted: LookUpTasks) -> None:
@@ -508,6 +459,8 @@ class _JobServer:
         send, append, on_done = routes.send, job.records.append, self.on_done
         if self.data is not None and on_done is not None:
             on_done = self.data.but_for_again(on_done)
+        if self.tracer is not None:
+            on_done = self.tracer.before(on_done, time.time)
         keep = None if self.journal is None else self.journal.keep
         job.journaled = None if self.journal is None else self.journal.wait_noted
         cache = job.cache = self.cache
@@ -531,7 +484,7 @@ class _JobServer:
             elif not send(action):
                 if type(action) is JobEnded:
                     job.end(action)
-                elif type(action) is AttemptPrinted:
+                elif type(action) is AttemptEnded:
                     attempt_output_of(job, action, trio.current_time())
                 elif type(action) is LookUpTasks:
                     if recalling is not None:

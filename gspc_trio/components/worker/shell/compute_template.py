@@ -123,7 +123,7 @@ class _JobFile:
             "sys_path": job.sys_path,
             "cwd": job.cwd,
             "modules": job.modules,
-            "nested": (address, job.job),
+            "place": (address, job.job, job.traceparent),
         }
         if job.data is not None:
             described["data"] = (job.data.local_address, job.data.host, job.data.job, job.data.bytes_min)

@@ -36,9 +36,16 @@ FINISHED, FAILED, CANCELLED = TaskState.FINISHED, TaskState.FAILED, TaskState.CA
 class World:
     """A scheduler whose invariants are checked after each event."""
 
-    def __init__(self, cores: int = 4, retry: Retry | None = None, failed_max: int | None = None) -> None:
+    def __init__(
+        self,
+        cores: int = 4,
+        retry: Retry | None = None,
+        failed_max: int | None = None,
+        *,
+        tracing: bool = False,
+    ) -> None:
         self.scheduler: Scheduler = SchedulingPolicy(retry=retry or Retry()).scheduler(
-            JOB, failed_max=failed_max
+            JOB, failed_max=failed_max, tracing=tracing
         )
         self.now = 0.0
         if cores:

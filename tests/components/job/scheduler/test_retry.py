@@ -3,7 +3,7 @@
 import pytest
 
 from gspc_trio.components.job.scheduler.interface import (
-    AttemptPrinted,
+    AttemptEnded,
     CancelTasks,
     ResourcesLost,
     ResourcesUp,
@@ -96,8 +96,28 @@ def test_what_an_attempt_has_printed_is_told_before_the_next_one() -> None:
     world(ready(1, options=TWICE))
     world(grant(1))
     spoke = Outcome(1, 1, Reason.FAILED, error=BOOM, stderr=b"careful")
-    told = AttemptPrinted(spoke, "work", 1)
+    told = AttemptEnded(spoke, "work", 1, "r1.core1", 2.0)
     assert world(finished(1, spoke), 2.0) == [told, changed(2.0, 1, READY, 1, 0, "ValueError: boom")]
+
+
+def test_of_a_traced_job_each_attempt_that_had_begun_is_told_of() -> None:
+    world = World(cores=2, tracing=True)
+
+    def told(event: object, now: float) -> list[tuple[Reason, int, str, float]]:
+        ended = [action for action in world(event, now) if isinstance(action, AttemptEnded)]
+        return [(one.outcome.reason, one.outcome.attempt, one.resource_id, one.ran_s) for one in ended]
+
+    world(ready(1, 2, 3, options=TaskOptions(attempts=2)))
+    world(grant(1))
+    assert told(finished(1, bad(1)), 2.0) == [(Reason.FAILED, 1, "r1.core1", 2.0)]
+    refused = Outcome(2, 1, Reason.RETURNED, error=TaskError("refused", "it does not fit"))
+    assert told(finished(1, refused), 2.5) == [], "it had not begun"
+    world(Tick(), 3.0)
+    world(grant(2), 3.0)
+    at = world.scheduler._state.by_resource["r1.core2"].head()
+    assert at is not None
+    lost = told(Lapsed(JOB, (grant(2).grant_id,), "gone"), 5.0)
+    assert lost == [(Reason.LOST, at.attempt, "r1.core2", 2.0)], "those that waited behind it had not begun"
 
 
 def test_a_failed_task_is_tried_again_on_another_resource() -> None:

@@ -1,0 +1,208 @@
+"""Sends the spans of a job to a collector by OpenTelemetry, in a thread, and never for longer than allowed.
+
+A collector that is down, slow or silent costs a job nothing but its spans: those are dropped when too many
+wait, which is said once, at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from gspc_trio.components.job.messages import JobStatus
+from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.components.job.tracing import JobTracer, Span, SpanQueue
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.trace_context import TRACEPARENT, TraceContext, parse_traceparent
+from gspc_trio.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+log = logging.getLogger(__name__)
+
+BATCH_SPANS_MAX = 512
+"""So many spans are sent at a time."""
+
+LOOK_INTERVAL_S = 0.5
+"""Spans wait for at most so long before they are sent, if those before them have been."""
+
+CPU_SHARE = 0.02
+"""So much of a core the thread takes at most; what it cannot send in that is dropped."""
+
+END_S = 1.0
+"""The end of a job waits at most so long until the last spans are sent."""
+
+_EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+
+
+@asynccontextmanager
+async def open_tracer(
+    settings: JobSettings, job: JobId, hosts: Mapping[str, str], status: Callable[[], JobStatus | None]
+) -> AsyncIterator[JobTracer]:
+    """Return what makes the spans of a job, and send them while the block runs.
+
+    Args:
+        settings: of the job; it is to send spans.
+        job: its id.
+        hosts: resource -> its host.
+        status: returns how the job is; None: it has not begun.
+    """
+    above = parse_traceparent(settings.traceparent or os.environ.get(TRACEPARENT, ""))
+    span_id = secrets.randbits(64) or 1
+    if above is None:
+        context, parent = TraceContext(secrets.token_hex(16), span_id), 0
+    else:
+        context, parent = TraceContext(above.trace_id, span_id, above.sampled), above.span_id
+    tracer = JobTracer(context, parent, job, settings.name, time.time(), lambda name: hosts.get(name, ""))
+    if not context.sampled:  # whoever began the trace does not want it recorded
+        yield tracer
+        return
+    sender = SpanSender(tracer.queue, context.trace_id)
+    sender.start()
+    try:
+        yield tracer
+    finally:
+        if (last := status()) is not None:
+            counts = {state.value: number for state, number in last.tasks.items()}
+            tracer.end(last.state, last.detail, counts, time.time())
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(sender.end, END_S)
+
+
+class SpanSender:
+    """A thread that sends what waits in a queue.
+
+    Args:
+        queue: of spans.
+        trace_id: their trace.
+    """
+
+    def __init__(self, queue: SpanQueue, trace_id: str) -> None:
+        self._queue = queue
+        self._trace_id = int(trace_id, 16)
+        self._ending = threading.Event()
+        self._over = threading.Event()  # there is nothing to wait for: all is sent, or nothing can be
+        self._refused = 0
+        self._in_hand = 0
+        self._why = ""
+        self._shut_down: Callable[[], object] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="gspc-otel", daemon=True)
+
+    def start(self) -> None:
+        """Send from now on."""
+        self._thread.start()
+
+    def end(self, within_s: float) -> None:
+        """Send what waits, for at most so long; then say once how much was not sent."""
+        self._ending.set()
+        self._over.wait(within_s)
+        if self._thread.is_alive():
+            self._shut_down()  # it may wait before it tries again, or for an answer: the latter it does alone
+        unsent = self._refused + self._in_hand + len(self._queue)
+        lost = self._queue.dropped + unsent
+        if lost:
+            parts = {"found too many others waiting": self._queue.dropped}
+            parts[f"could not be sent{self._why}"] = unsent
+            how = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
+            log.warning("OpenTelemetry: %d spans were dropped: %s", lost, how)
+
+    def _run(self) -> None:
+        """Send until the end; the libraries are loaded here, where nobody waits for them."""
+        ours = threading.get_ident()
+        hearing = logging.getLogger(_EXPORTER_LOG)
+
+        def hear(record: logging.LogRecord) -> bool:
+            if record.thread != ours:
+                return True
+            self._why = f": {record.getMessage():.200}"
+            self._over.set()
+            return False
+
+        hearing.addFilter(hear)
+        try:
+            self._send_all()
+        except Exception as error:  # an endpoint that is no address, a certificate that is not there
+            self._why = f": {error}"
+        finally:
+            hearing.removeFilter(hear)
+            self._over.set()
+
+    def _send_all(self) -> None:
+        from opentelemetry import context
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        exporter = OTLPSpanExporter()
+        self._shut_down = exporter.shutdown
+        convert = _Converter(self._trace_id)
+        context.attach(context.set_value("suppress_instrumentation", True))  # nobody traces these requests
+        while True:
+            is_last = self._ending.is_set()
+            begun_s = time.thread_time()
+            while spans := self._queue.take(BATCH_SPANS_MAX):
+                self._in_hand = len(spans)
+                result = exporter.export(list(map(convert, spans)))
+                self._in_hand = 0
+                if result is SpanExportResult.SUCCESS:
+                    self._why = ""
+                    self._over.clear()
+                else:
+                    self._refused += len(spans)
+                    break
+                if not self._ending.is_set():
+                    break
+            if is_last and (self._why or not len(self._queue)):
+                return
+            used_s = time.thread_time() - begun_s
+            self._ending.wait(max(LOOK_INTERVAL_S, used_s / CPU_SHARE))
+
+
+class _Converter:
+    """Turns spans into those of OpenTelemetry."""
+
+    def __init__(self, trace_id: int) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        self._trace_id = trace_id
+        self._scope = InstrumentationScope("gspc_trio", VERSION)
+        service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "gspc-trio"}
+        self._resource = Resource.create(service)
+
+    def __call__(self, span: Span) -> ReadableSpan:
+        from opentelemetry.sdk.trace import Event, ReadableSpan
+        from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+
+        def context(span_id: int) -> SpanContext:
+            return SpanContext(self._trace_id, span_id, False, TraceFlags(TraceFlags.SAMPLED))
+
+        error, status = span.error, Status()
+        events: tuple[Event, ...] = ()
+        if error is not None:
+            status = Status(StatusCode.ERROR, f"{error.kind}: {error.message}")
+            told = {"exception.type": error.kind, "exception.message": error.message}
+            if error.traceback:
+                told["exception.stacktrace"] = error.traceback
+            events = (Event("exception", told, int(span.end_s * 1e9)),)
+        return ReadableSpan(
+            span.name,
+            context(span.span_id),
+            context(span.parent_id) if span.parent_id else None,
+            self._resource,
+            span.attributes,
+            events,
+            (Link(context(span.link), {"gspc.link": "attempt before"}),) if span.link else (),
+            status=status,
+            start_time=int(span.begin_s * 1e9),
+            end_time=int(span.end_s * 1e9),
+            instrumentation_scope=self._scope,
+        )

@@ -1,0 +1,226 @@
+"""Spans arrive at a collector that speaks OTLP, as its own library decodes them."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import World
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="it is not installed: make bridges")
+pytestmark = pytest.mark.process
+
+ABOVE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Collector:
+    """Takes what exporters send, until it is closed."""
+
+    def __init__(self) -> None:
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        self.spans: list[Any] = []
+        self.services: set[str] = set()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                body = self.rfile.read(int(self.headers["content-length"]))
+                for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    told = attributes(of_resource.resource)
+                    collector.services.add(str(told["service.name"]))
+                    for of_scope in of_resource.scope_spans:
+                        collector.spans += of_scope.spans
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
+
+    def named(self, name: str) -> list[Any]:
+        """Return the spans of a name, in the order in which they ended."""
+        return sorted(
+            (span for span in self.spans if span.name == name), key=lambda it: it.end_time_unix_nano
+        )
+
+
+def attributes(span: Any) -> dict[str, object]:
+    return {it.key: getattr(it.value, it.value.WhichOneof("value")) for it in span.attributes}
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    collector = Collector()
+    thread = threading.Thread(target=collector.server.serve_forever)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        collector.server.shutdown()
+        thread.join()
+        collector.server.server_close()
+
+
+def run(world: World, text: str, endpoint: str, **variables: str) -> tuple[str, str]:
+    path = world.folder / "program.py"
+    path.write_text(text)
+    given = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "NO_PROXY": "*", **variables}
+    done = world.run_program(sys.executable, str(path), anew=True, env=given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+EXECUTOR = """
+import os, signal, subprocess, tempfile
+from pathlib import Path
+from gspc_trio import Executor, current_traceparent
+
+def trace():
+    echoed = subprocess.run(["sh", "-c", "echo $TRACEPARENT"], capture_output=True, text=True).stdout
+    assert os.environ["TRACEPARENT"] == current_traceparent() == echoed.strip()
+    return current_traceparent()
+
+def change():
+    os.environ["TRACEPARENT"] = "mine"
+
+def fail_once(folder):
+    path = Path(folder, "failed")
+    if not path.exists():
+        path.touch()
+        raise ValueError("for once")
+
+def die_once(folder):
+    path = Path(folder, "died")
+    if not path.exists():
+        path.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def fail():
+    raise KeyError("always")
+
+if __name__ == "__main__":
+    with Executor(cores=1) as executor, tempfile.TemporaryDirectory() as folder:
+        print(executor.submit(trace).result())
+        executor.submit(change).result()
+        print(executor.submit(trace).result())
+        executor.with_options(attempts=2).submit(fail_once, folder).result()
+        executor.submit(die_once, folder).result()
+        print(executor.submit(fail).exception())
+"""
+
+
+def test_attempts_are_spans_below_their_job_and_tasks_know_theirs(world: World) -> None:
+    with collecting() as collector:
+        printed, complained = run(world, EXECUTOR, collector.endpoint, TRACEPARENT=ABOVE)
+    first, second, _ = printed.splitlines()
+    assert complained == ""
+    assert collector.services == {"gspc-trio"}
+    (job,) = (span for span in collector.spans if span.name.startswith("executor"))
+    assert {span.trace_id.hex() for span in collector.spans} == {ABOVE.split("-")[1]}
+    assert job.parent_span_id.hex() == ABOVE.split("-")[2]
+    told = [f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" for span in collector.named("trace")]
+    assert told == [first, second]
+    ended = {
+        name: [attributes(span)["gspc.outcome"] for span in collector.named(name)]
+        for name in ("trace", "fail_once", "die_once", "fail")
+    }
+    assert ended == {
+        "trace": ["finished"] * 2,
+        "fail_once": ["failed", "finished"],
+        "die_once": ["lost", "finished"],
+        "fail": ["failed"],
+    }
+    attempts = [span for span in collector.spans if span.parent_span_id == job.span_id]
+    assert len(attempts) == 8
+    for name in ("fail_once", "die_once"):
+        before, after = collector.named(name)
+        assert [link.span_id for link in after.links] == [before.span_id]
+        assert (before.status.code, after.status.code) == (2, 0)
+    assert collector.named("fail_once")[0].events[0].name == "exception"
+    told_error = {it.key: it.value.string_value for it in collector.named("fail")[0].events[0].attributes}
+    assert told_error["exception.type"] == "KeyError"
+    assert "in fail" in told_error["exception.stacktrace"]
+    phases = collector.named("compute")
+    assert {span.parent_span_id for span in phases} == {span.span_id for span in attempts}
+    assert attributes(attempts[0])["host.name"] == socket.gethostname()
+
+
+WORKFLOW = """
+from gspc_trio import Net, Program, Workflow, farm
+
+def twice(x):
+    return 2 * x
+
+def workflow(program: bool = False):
+    return Workflow(farm(Program(["sh", "-c", "echo $TRACEPARENT"]) if program else twice), {"items": [1, 2]})
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("--threads",)])
+def test_programs_of_a_net_know_their_spans(world: World, how: tuple[str, ...]) -> None:
+    (world.folder / "net.py").write_text(WORKFLOW)
+    with collecting() as collector:
+        given = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "NO_PROXY": "*"}
+        jobserver = str(Path(sys.executable).with_name("gspc-jobserver"))
+        command = ("run", "net.py", "--otel", "--json", "--cores", "1", "--set", "program=true", *how)
+        done = world.run_program(jobserver, *command, anew=True, env=given)
+    assert done.returncode == 0, done.stderr
+    (job,) = (span for span in collector.spans if span.name == "net")
+    attempts = [span for span in collector.spans if span.parent_span_id == job.span_id]
+    assert len(attempts) == 2
+    for span in attempts:
+        assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" in done.stdout
+
+
+FAST = """
+import time
+from gspc_trio import Executor
+
+def nothing(number):
+    pass
+
+if __name__ == "__main__":
+    with Executor(cores=1) as executor:
+        assert len(list(executor.map(nothing, range(20_000)))) == 20_000
+    print(time.perf_counter() > 0)
+"""
+
+
+def test_what_is_faster_than_spans_can_be_sent_is_counted(world: World) -> None:
+    with collecting() as collector:
+        _, complained = run(world, FAST, collector.endpoint)
+    (line,) = complained.splitlines()
+    words = line.split()
+    assert words[2:] == ["spans", "were", "dropped:", words[1], "found", "too", "many", "others", "waiting"]
+    assert len(collector.spans) + int(words[1]) == 40_001
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["down", "silent"])
+def test_an_endpoint_that_is_down_or_silent_costs_nothing_but_the_spans(world: World, silent: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        if not silent:
+            server.close()
+        _, complained = run(world, EXECUTOR, endpoint)
+    assert len(complained.splitlines()) == 1
+    assert "17 spans were dropped: 17 could not be sent" in complained
+
+
+def test_a_trace_that_is_not_recorded_is_passed_on(world: World) -> None:
+    with collecting() as collector:
+        printed, _ = run(world, EXECUTOR, collector.endpoint, TRACEPARENT=ABOVE[:-1] + "0")
+    assert collector.spans == []
+    assert all(line.endswith("-00") for line in printed.splitlines()[:2])

@@ -1,0 +1,129 @@
+"""Which spans a job has, and what becomes of those for which there is no room."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
+from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
+from gspc_trio.components.job.tracing import KEPT_FOR_FAILURES, QUEUE_SPANS_MAX, TEXT_MAX, JobTracer, Span
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.core.trace_context import TraceContext
+
+JOB = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", 99)
+BOOM = TaskError("ValueError", "boom", "Traceback ...", b"pickled")
+STAGED_S = (10.0, 11.0, 14.0, 15.5)
+SPANS_MAX = 10_000
+
+
+def tracer(sampled: bool = True) -> JobTracer:
+    return JobTracer(JOB._replace(sampled=sampled), 5, "j1", "fit", 1.0, lambda _: "here")
+
+
+def done(task_id: int, attempt: int = 1, **more: object) -> TaskDone:
+    outcome = Outcome(task_id, attempt, Reason.FINISHED, started_s=11.5, duration_s=2.0)
+    return TaskDone(task_id, TaskState.FINISHED, replace(outcome, **more), "work", "r1.core1")
+
+
+def failed(
+    reason: Reason = Reason.FAILED, attempt: int = 1, ran_s: float = 0.0, **more: object
+) -> AttemptEnded:
+    outcome = replace(Outcome(1, attempt, reason, error=BOOM), **more)
+    return AttemptEnded(outcome, "work", attempt, "r1.core1", ran_s)
+
+
+def about(attempt: int, outcome: str) -> dict[str, str | int]:
+    names = ("gspc.job.id", "gspc.task.id", "gspc.attempt", "gspc.resource.id", "host.name", "gspc.outcome")
+    return dict(zip(names, ("j1", 1, attempt, "r1.core1", "here", outcome), strict=True))
+
+
+def test_an_attempt_has_a_span_below_the_job_and_one_below_that_for_each_phase() -> None:
+    traced = tracer()
+    traced.finished(done(1, staged_s=STAGED_S, moved=(("there", 7, 0.1),)), 20.0)
+    attempt, told = JOB.span_of(1, 1), {**about(1, "finished"), "gspc.fetched_bytes": 7}
+    assert traced.queue.take(SPANS_MAX) == [
+        Span("work", attempt, JOB.span_id, 10.0, 15.5, told),
+        Span("stage in", JOB.span_of(1, 1, 2), attempt, 10.0, 11.0, told),
+        Span("compute", JOB.span_of(1, 1, 1), attempt, 11.5, 13.5, told),
+        Span("stage out", JOB.span_of(1, 1, 3), attempt, 14.0, 15.5, told),
+    ]
+
+
+def test_what_is_tried_again_is_linked_with_the_attempt_before() -> None:
+    traced = tracer()
+    traced.ended(failed(), 20.0)
+    traced.ended(failed(Reason.LOST, 3, ran_s=4.0), 30.0)
+    traced.finished(done(1, 4), 40.0)
+    traced.finished(done(2), 41.0)
+    attempts = [span for span in traced.queue.take(SPANS_MAX) if span.parent_id == JOB.span_id]
+    numbers = [JOB.span_of(1, attempt) for attempt in (1, 3, 4)]
+    assert [span.span_id for span in attempts] == [*numbers, JOB.span_of(2, 1)]
+    assert [span.link for span in attempts] == [0, *numbers[:2], 0]
+    assert attempts[0].error == TaskError("ValueError", "boom", "Traceback ..."), "the exception stays here"
+
+
+@pytest.mark.parametrize(
+    ("ended", "begin_s", "end_s"),
+    [
+        (failed(started_s=11.0, duration_s=2.0), 11.0, 13.0),
+        (failed(Reason.CANCELLED, duration_s=2.0), 18.0, 20.0),
+        (failed(Reason.LOST, ran_s=5.0), 15.0, 20.0),
+        (failed(Reason.LOST), 20.0, 20.0),
+    ],
+)
+def test_an_attempt_that_did_not_finish_took_what_is_known_of_it(
+    ended: AttemptEnded, begin_s: float, end_s: float
+) -> None:
+    traced = tracer()
+    traced.ended(ended, 20.0)
+    spans = traced.queue.take(SPANS_MAX)
+    assert {(span.begin_s, span.end_s) for span in spans} == {(begin_s, end_s)}
+    assert [span.name for span in spans] == ["work", "compute"][: 1 + (begin_s < end_s)]
+    assert spans[0].attributes["gspc.outcome"] == ended.outcome.reason.value
+
+
+def test_the_job_is_the_span_above_all() -> None:
+    traced = tracer()
+    traced.end("failed", "x" * 10_000, {"finished": 3, "failed": 0}, 50.0)
+    told = {"gspc.job.id": "j1", "gspc.outcome": "failed", "gspc.tasks.finished": 3}
+    error = TaskError("failed", "x" * TEXT_MAX)
+    assert traced.queue.take(SPANS_MAX) == [Span("fit", JOB.span_id, 5, 1.0, 50.0, told, error)]
+    traced.end("finished", "", {}, 50.0)
+    assert traced.queue.take(1)[0].error is None
+
+
+def test_what_finds_no_room_is_counted_and_failures_find_some() -> None:
+    traced = tracer()
+    for number in range(QUEUE_SPANS_MAX):
+        traced.finished(done(number + 1), 20.0)
+    usual = QUEUE_SPANS_MAX - KEPT_FOR_FAILURES
+    assert (len(traced.queue), traced.queue.dropped) == (usual, 2 * QUEUE_SPANS_MAX - usual)
+    for number in range(QUEUE_SPANS_MAX):
+        traced.ended(failed(attempt=number + 1, started_s=1.0), 20.0)
+    assert QUEUE_SPANS_MAX - 4 < len(traced.queue) <= QUEUE_SPANS_MAX
+    assert [span.name for span in traced.queue.take(2)] == ["work", "compute"], "the oldest come first"
+
+
+def test_what_no_attempt_has_made_has_no_span_and_a_trace_that_is_not_recorded_none_at_all() -> None:
+    traced, silent = tracer(), tracer(sampled=False)
+    traced.finished(done(1, 0), 20.0)
+    traced.finished(TaskDone(1, TaskState.FAILED, Outcome(1, 1, Reason.FAILED)), 20.0)
+    silent.finished(done(1), 20.0)
+    silent.ended(failed(), 20.0)
+    silent.end("finished", "", {}, 20.0)
+    assert (len(traced.queue), len(silent.queue), silent.queue.dropped) == (0, 0, 0)
+
+
+def test_spans_are_sent_if_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+    assert not is_traced(JobSettings(), {})
+    assert not is_traced(JobSettings(), {**endpoint, "OTEL_SDK_DISABLED": "true"})
+    assert not is_traced(JobSettings(otel=False), endpoint)
+    monkeypatch.setattr("gspc_trio.components.job.shell.settings.find_spec", lambda _: None)
+    assert not is_traced(JobSettings(), endpoint), "the variable may be there for other programs"
+    with pytest.raises(OtelMissing, match=r'pip install "gspc-trio\[otel\]"'):
+        is_traced(JobSettings(otel=True), {})
+    monkeypatch.setattr("gspc_trio.components.job.shell.settings.find_spec", lambda _: object())
+    assert is_traced(JobSettings(), endpoint)
+    assert is_traced(JobSettings(otel=True), {})
