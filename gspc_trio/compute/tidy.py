@@ -89,6 +89,7 @@ class Changes:
 
     def put_variable(self, name: str, value: str) -> None:
         """Put a variable into the environment for the task that begins: no change of the task's."""
+        self.variables += 1
         self._putenv(name, value)
         _VARIABLES[os.fsencode(name)] = os.fsencode(value)
 
