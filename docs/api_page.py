@@ -32,7 +32,18 @@ API_GROUPS = {
     "Pool in trio": ("open_pool", "TaskPool", "PoolResults", "PoolOutcomes"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
-        *("Workflow", "Net", "take", "each", "forward", "respond", "Program", "SourceFile"),
+        *(
+            "Workflow",
+            "Net",
+            "take",
+            "each",
+            "forward",
+            "respond",
+            "Program",
+            "SourceFile",
+            "Variants",
+            "Variant",
+        ),
         *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
     "Pools of tasks": ("task", "pool", "DataLayout"),
@@ -51,7 +62,7 @@ API_GROUPS = {
             "NotAnswered",
         ),
     ),
-    "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead"),
+    "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead", "LeastTime"),
     "Cache of results": ("CacheSettings", "CacheCounts", "CacheError"),
     "Resources": (
         *("open_resources", "Resources", "AcquireRefused", "AcquireInterrupted", "held_resources", "hw_info"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
     from gspc_trio.compute.nested import current_executor
-    from gspc_trio.core.code import Program, SourceFile
+    from gspc_trio.core.code import Program, SourceFile, Variant, Variants
     from gspc_trio.core.current import current_traceparent
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.published import NoNamedData, publish, read_published
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gspc_trio.policies.lookahead import LookAhead, WorkAhead
     from gspc_trio.policies.retry import Retry
     from gspc_trio.policies.scheduling import SchedulingPolicy
+    from gspc_trio.policies.variants import LeastTime
     from gspc_trio.workflow.arcs import WorkflowError, each, forward, respond, take
     from gspc_trio.workflow.definition import Workflow, rpc, transformation
     from gspc_trio.workflow.net import Net
@@ -77,6 +78,7 @@ _HOMES = {
     "JobSettings": "gspc_trio.components.job.shell.settings",
     "LayerGone": "gspc_trio.iml.errors",
     "Layout": "gspc_trio.iml.layout",
+    "LeastTime": "gspc_trio.policies.variants",
     "LookAhead": "gspc_trio.policies.lookahead",
     "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
@@ -101,6 +103,8 @@ _HOMES = {
     "TaskOptions": "gspc_trio.core.task",
     "TaskPool": "gspc_trio.executor.trio_pool",
     "UnknownName": "gspc_trio.iml.errors",
+    "Variant": "gspc_trio.core.code",
+    "Variants": "gspc_trio.core.code",
     "WorkAhead": "gspc_trio.policies.lookahead",
     "Workflow": "gspc_trio.workflow.definition",
     "WorkflowError": "gspc_trio.workflow.arcs",
@@ -159,6 +163,7 @@ __all__ = [
     "JobSettings",
     "LayerGone",
     "Layout",
+    "LeastTime",
     "LookAhead",
     "Named",
     "Net",
@@ -183,6 +188,8 @@ __all__ = [
     "TaskOptions",
     "TaskPool",
     "UnknownName",
+    "Variant",
+    "Variants",
     "WorkAhead",
     "Workflow",
     "WorkflowError",

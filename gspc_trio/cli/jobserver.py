@@ -88,9 +88,8 @@ from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import from_plain, to_plain
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.definition import SettingError, Workflow
+from gspc_trio.workflow.definition import SettingError, Workflow, terminate
 from gspc_trio.workflow.formats.format import ForeignWorkflow
-from gspc_trio.workflow.net import terminate
 
 app: App = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
 

@@ -43,7 +43,8 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting, check_bytes
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.net import Net, Transformation, input_values, terminate
+from gspc_trio.workflow.definition import Transformation, terminate, transformed
+from gspc_trio.workflow.net import Net, input_values
 from gspc_trio.workflow.tokens import Plain, Values
 
 if TYPE_CHECKING:
@@ -287,8 +288,6 @@ async def open_job(
             memory layer.
         UnknownName: published data that it takes is not there.
     """
-    from gspc_trio.workflow.definition import transformed  # only here: an executor has no net
-
     net = transformed(net, transformations)
     given = input_values(net, values or {}, complete=False)
     if dump is not None and (values is not None or journal is not None):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.core.rules import WHOLE, BadResult, Output, fill, placeholders, split_outputs
+from gspc_trio.core.task import Requirement
 
 __all__ = [
     "WHOLE",
@@ -17,6 +19,8 @@ __all__ = [
     "Output",
     "Program",
     "SourceFile",
+    "Variant",
+    "Variants",
     "WithItem",
     "fill",
     "placeholders",
@@ -86,6 +90,76 @@ class SourceFile:
 
     path: str = field(converter=str)
     function: str = "main"
+
+
+@frozen
+class Variant:
+    """One way to run a task: code for a class of resources.
+
+    Attributes:
+        run: a callable, a :class:`Program` or a :class:`SourceFile`.
+        requires: resource class or :class:`~gspc_trio.core.task.Requirement`, or several; None: what the
+            task requires anyway.
+        estimate_s: expected run time in seconds; None: as measured, and as the other variants until then.
+
+    Raises:
+        TypeError: ``run`` is a variant itself.
+        ValueError: ``estimate_s`` is no positive finite number.
+    """
+
+    run: Any
+    requires: str | Requirement | Sequence[str | Requirement] | None = None
+    estimate_s: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.run, Variant | Variants):
+            raise TypeError(f"a variant runs a function, Program or SourceFile, not {self.run!r}")
+        estimate_s = self.estimate_s
+        if estimate_s is None:
+            return
+        if isinstance(estimate_s, bool) or not isinstance(estimate_s, int | float):
+            raise ValueError(f"estimate_s is a number of seconds, not {estimate_s!r}")
+        if not 0 < estimate_s < math.inf:
+            raise ValueError(f"estimate_s must be finite and more than 0, not {estimate_s!r}")
+
+
+class Variants:
+    """Several ways to run a task, by name: for instance one for GPUs and one for cores (GSPC19 3.6).
+
+    It stands where code may stand: in nets, patterns and ``submit``. For each attempt the way is taken that
+    is expected to end first: by waiting, transfer of data and run time. Ways whose resource class is not
+    there drop out, and an attempt after a failure takes another way.
+
+    Args:
+        variants: name -> :class:`Variant`, or the code of one that states nothing else.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    in_order = False
+
+    def __init__(self, **variants: object) -> None:
+        if not variants:
+            raise ValueError("Variants needs at least one: Variants(gpu=Variant(f, requires='gpu'), cpu=g)")
+        self.ways: dict[str, Variant] = {
+            name: one if isinstance(one, Variant) else Variant(one) for name, one in variants.items()
+        }
+
+    @classmethod
+    def by_order(cls, **variants: object) -> Variants:
+        """Return variants of which the first is taken of whose class a resource is free, else the first that
+        gets one; run times do not matter.
+
+        Args:
+            variants: as for the class.
+        """
+        made = cls(**variants)
+        made.in_order = True
+        return made
+
+    def __repr__(self) -> str:
+        return f"<Variants {', '.join(self.ways)}>"
 
 
 class CodeEntry(Struct, frozen=True, eq=False):

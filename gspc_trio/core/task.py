@@ -152,6 +152,39 @@ class TaskOptions(Struct, frozen=True):
 DEFAULT_OPTIONS = TaskOptions()
 
 
+class TaskVariant(Struct, frozen=True):
+    """One of several ways to run a task (GSPC19 3.6).
+
+    Attributes:
+        name: for people, unique among those of the task.
+        code_id: number of its code in the job's code table.
+        shape: what it needs to run.
+        estimate_s: expected run time in seconds, or None.
+        leading: encoded values that come before the arguments of the task.
+        transfer_s: seconds that it takes to bring the task's data to where it would run.
+    """
+
+    name: str
+    code_id: int
+    shape: Shape = CORE
+    estimate_s: Seconds | None = None
+    leading: tuple[bytes, ...] = ()
+    transfer_s: Seconds = 0.0
+
+
+class TaskVariants(Struct, frozen=True):
+    """All ways to run a task; one is chosen for each attempt.
+
+    Attributes:
+        ways: at least one.
+        in_order: the first one of whose class a resource is free is taken, however long it runs. Otherwise
+            the one is taken that is expected to end first.
+    """
+
+    ways: Annotated[tuple[TaskVariant, ...], Meta(min_length=1)]
+    in_order: bool = False
+
+
 class Task(Struct, frozen=True):
     """One activity of a workflow, as the engine hands it out.
 
@@ -164,6 +197,8 @@ class Task(Struct, frozen=True):
         options: what it states about itself.
         distance: how far it is from the end of its workflow, as far as that is known: of equal priority, the
             least gets resources first.
+        variants: ways to run it, of which the scheduler chooses; then code and shape are those of the first
+            way until it has. None: there is one way only.
     """
 
     task_id: TaskId
@@ -173,6 +208,7 @@ class Task(Struct, frozen=True):
     shape: Shape = CORE
     options: TaskOptions = DEFAULT_OPTIONS
     distance: int = 0
+    variants: TaskVariants | None = None
 
 
 class TaskError(Struct, frozen=True):

@@ -8,10 +8,14 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from gspc_trio.core.task import Shape, TaskOptions
+from msgspec.structs import replace
+
+from gspc_trio.core.code import Variants
+from gspc_trio.core.task import Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import Argument, Call, TaskFuture
+from gspc_trio.executor.futures import Argument, Call, TaskFuture, VariantCall
 from gspc_trio.protocol.values import dumps
+from gspc_trio.workflow.call_options import CallOptions, with_stated
 
 if TYPE_CHECKING:
     from gspc_trio.executor.loop import Loop
@@ -43,13 +47,16 @@ class ManyCalls(Generic[T]):
         loop: Loop,
         codes: CodeTable,
         encode: Encode,
-        fn: Callable[..., T],
+        fn: Callable[..., T] | Variants,
         shape: Shape,
         options: TaskOptions,
     ) -> None:
         self._loop = loop
         self._codes = codes
         self._encode = encode
+        self._with_variants = (
+            VariantCalls(codes, encode, fn, shape, options) if isinstance(fn, Variants) else None
+        )
         self._fn = fn
         self._name = name_of(fn)
         self._shape = shape
@@ -60,6 +67,7 @@ class ManyCalls(Generic[T]):
         """Submit a call for the arguments in each item, and return their futures."""
         loop, name, shape, options = self._loop, self._name, self._shape, self._options
         futures: list[TaskFuture[T]] = []
+        calls: list[Call]
         first = list(islice(items, OFTEN))
         while first:
             calls = []
@@ -67,6 +75,9 @@ class ManyCalls(Generic[T]):
                 future: TaskFuture[T] = TaskFuture(loop)
                 futures.append(future)
                 try:
+                    if self._with_variants is not None:
+                        calls.append(self._with_variants.made(future, item, {}))
+                        continue
                     code_id, arguments = self._encoded(item, len(first) >= OFTEN)
                 except Exception as error:
                     loop.check_process()
@@ -79,6 +90,7 @@ class ManyCalls(Generic[T]):
 
     def _encoded(self, item: tuple[object, ...], often: bool) -> tuple[int, list[Argument]]:
         encode = self._encode
+        assert not isinstance(self._fn, Variants), "variants have calls of their own"
         try:
             if self._entry is None:
                 self._entry = self._codes.entry(self._fn, (), often=often)
@@ -86,6 +98,48 @@ class ManyCalls(Generic[T]):
             return code_id, [*leading, *[v if isinstance(v, Future) else encode(v) for v in item]]
         except Exception as error:
             return entry_with_holes(self._codes, encode, self._fn, item, {}, error)
+
+
+class VariantCalls:
+    """Makes calls of code with variants; what they have in common is found out once.
+
+    Args:
+        codes: code table of the executor.
+        encode: returns an argument as it travels.
+        fn: the variants.
+        shape, options: what each call needs and states about itself.
+        parameters: names of the last arguments.
+    """
+
+    def __init__(
+        self,
+        codes: CodeTable,
+        encode: Encode,
+        fn: Variants,
+        shape: Shape,
+        options: TaskOptions,
+        parameters: tuple[str, ...] = (),
+    ) -> None:
+        self._codes, self._encode, self._fn, self._options = codes, encode, fn, options
+        self._name = name_of(fn)
+        self._variants = variants_of(codes, fn, shape, options, parameters)
+
+    def made(self, future: TaskFuture[Any], args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
+        """Return the call with these arguments.
+
+        Raises:
+            BadValue: an argument cannot be sent to another process.
+        """
+        variants, encode = self._variants, self._encode
+        try:
+            values = (*args, *kwargs.values())
+            arguments: list[Argument] = [
+                value if isinstance(value, Future) else encode(value) for value in values
+            ]
+        except Exception as error:
+            arguments = arguments_with_holes(encode, args, kwargs, error)
+            variants = with_holes(variants, self._codes, self._fn)
+        return VariantCall(future, self._name, arguments, self._options, variants)
 
 
 class CallsTogether:
@@ -148,6 +202,48 @@ class CallsTogether:
                 future.cancel()
 
 
+def variants_of(
+    codes: CodeTable, variants: Variants, shape: Shape, options: TaskOptions, parameters: tuple[str, ...] = ()
+) -> TaskVariants:
+    """Return the variants of a call, with numbers of their code and what each needs.
+
+    Args:
+        codes: the code table.
+        variants: of functions.
+        shape, options: what the calls need and state, as far as a variant does not.
+        parameters: names of the last arguments.
+
+    Raises:
+        BadCode, BadValue: a function cannot be sent to another process.
+        TypeError: a variant runs something else than a function.
+        WorkflowError: what a variant requires makes no sense.
+    """
+    ways = []
+    for name, variant in variants.ways.items():
+        if not callable(variant.run):
+            raise TypeError(f"variant {name!r}: an executor calls functions, not {variant.run!r}")
+        stated: CallOptions = {}
+        if variant.requires is not None:
+            stated["requires"] = variant.requires
+        if variant.estimate_s is not None:
+            stated["estimate_s"] = variant.estimate_s
+        its_shape, its_options = with_stated(shape, options, stated)
+        code_id, leading = codes.entry(variant.run, parameters, often=True)
+        before = tuple(item for item in leading if isinstance(item, bytes))
+        ways.append(TaskVariant(name, code_id, its_shape, its_options.estimate_s, before))
+    return TaskVariants(tuple(ways), variants.in_order)
+
+
+def with_holes(variants: TaskVariants, codes: CodeTable, named: Variants) -> TaskVariants:
+    """Return the variants of a call whose arguments have holes, see :func:`entry_with_holes`."""
+    ways = []
+    for way, variant in zip(variants.ways, named.ways.values(), strict=True):
+        code_id, leading = codes.entry_with_holes(variant.run)
+        before = tuple(item for item in leading if isinstance(item, bytes))
+        ways.append(replace(way, code_id=code_id, leading=before))
+    return replace(variants, ways=tuple(ways))
+
+
 def entry_with_holes(
     codes: CodeTable,
     encode: Encode,
@@ -169,6 +265,15 @@ def entry_with_holes(
         Exception: that, if there are no such futures.
         BadValue: something else cannot be sent to another process either.
     """
+    arguments = arguments_with_holes(encode, args, kwargs, error)
+    code_id, leading = codes.entry_with_holes(fn)
+    return code_id, [*leading, *arguments]
+
+
+def arguments_with_holes(
+    encode: Encode, args: Sequence[object], kwargs: Mapping[str, object], error: Exception
+) -> list[Argument]:
+    """Return the arguments of such a call behind its function; the rest as :func:`entry_with_holes`."""
     from gspc_trio.workflow.containers import futures_in, make_holes  # only here: few need it
 
     values = (*args, *kwargs.values())
@@ -181,13 +286,14 @@ def entry_with_holes(
             arguments += [encode(make_holes(value, futures)), *futures]
         else:
             arguments.append(value if isinstance(value, Future) else encode(value))
-    code_id, leading = codes.entry_with_holes(fn)
     counts = [len(futures) if futures else -1 for futures in within]
-    return code_id, [*leading, dumps(list(kwargs)), dumps(counts), *arguments]
+    return [dumps(list(kwargs)), dumps(counts), *arguments]
 
 
-def name_of(fn: Callable[..., object]) -> str:
+def name_of(fn: Callable[..., object] | Variants) -> str:
     """Return the name of what is called, for people."""
+    if isinstance(fn, Variants):
+        return name_of(next(iter(fn.ways.values())).run)
     try:
         return fn.__name__
     except Exception:  # a callable object may have none, and say so in its own way

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
 from copy import copy
@@ -13,15 +13,16 @@ from itertools import islice
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
 from gspc_trio.compute.code import call_each, function_code
+from gspc_trio.core.code import Variants
 from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
-from gspc_trio.executor.calls import CallsTogether, ManyCalls, entry_with_holes, name_of
+from gspc_trio.executor.calls import CallsTogether, ManyCalls, VariantCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Call, Deadline, TaskFuture
 from gspc_trio.executor.results import flat, results, results_as_read
@@ -220,8 +221,16 @@ class Executor(ExecutorInterface):
         other._origin = self  # which must not be collected before: that would shut it down
         return other
 
-    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> TaskFuture[T]:
-        """Run ``fn(*args, **kwargs)`` on a worker and return its future.
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> TaskFuture[T]: ...
+
+    @overload
+    def submit(self, fn: Variants, /, *args: object, **kwargs: object) -> TaskFuture[Any]: ...
+
+    def submit(
+        self, fn: Callable[..., T] | Variants, /, *args: object, **kwargs: object
+    ) -> TaskFuture[T] | TaskFuture[Any]:
+        """Run ``fn(*args, **kwargs)`` on a worker and return its future; of Variants, run one of them.
 
         Futures among the arguments, of whatever executor, are waited for and stand for their results, also in
         lists, tuples, sets and dicts, and in those in them.
@@ -232,6 +241,8 @@ class Executor(ExecutorInterface):
         """
         loop, encode = self._loop, self._encode
         future: TaskFuture[T] = TaskFuture(loop)
+        if isinstance(fn, Variants):
+            return self._submit_variants(future, fn, args, kwargs)
         try:
             code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
             for value in (*args, *kwargs.values()) if kwargs else args:
@@ -246,9 +257,26 @@ class Executor(ExecutorInterface):
         loop.put((Call(future, code_id, name_of(fn), arguments, self._shape, self._options),))
         return future
 
+    def _submit_variants(
+        self,
+        future: TaskFuture[T],
+        fn: Variants,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> TaskFuture[T]:
+        try:
+            calls = VariantCalls(self._codes, self._encode, fn, self._shape, self._options, tuple(kwargs))
+            call = calls.made(future, args, kwargs)
+        except Exception as problem:
+            self._loop.check_process()
+            future.set_exception(problem)
+        else:
+            self._loop.put((call,))
+        return future
+
     def map(
         self,
-        fn: Callable[..., T],
+        fn: Callable[..., T] | Variants,
         *iterables: Iterable[object],
         timeout: float | None = None,
         chunksize: int = 1,
@@ -260,7 +288,7 @@ class Executor(ExecutorInterface):
             fn: takes as many arguments as there are iterables.
             iterables: read at once; they end with the shortest. Futures in them are waited for.
             timeout: seconds from now in which every result must be there, or None.
-            chunksize: items that one task computes.
+            chunksize: items that one task computes; of Variants, a task computes one.
             buffersize: so many tasks are submitted whose results have not been asked for; the iterables are
                 read no further, and may be without end. None: all are read at once.
 
@@ -275,7 +303,7 @@ class Executor(ExecutorInterface):
 
     def starmap(
         self,
-        fn: Callable[..., T],
+        fn: Callable[..., T] | Variants,
         iterable: Iterable[Iterable[object]],
         *,
         timeout: float | None = None,
@@ -287,7 +315,7 @@ class Executor(ExecutorInterface):
         buffersize = None if buffersize is None else checked_count("buffersize", buffersize)
         deadline = Deadline(timeout)
         items = map(tuple, iterable)
-        if chunksize == 1:
+        if chunksize == 1 or isinstance(fn, Variants):
             return self._results(fn, items, deadline, buffersize)
         chunks = iter(lambda: list(islice(items, chunksize)), [])
         calls = ((fn, chunk) for chunk in chunks)
@@ -295,7 +323,7 @@ class Executor(ExecutorInterface):
 
     def _results(
         self,
-        fn: Callable[..., T],
+        fn: Callable[..., T] | Variants,
         items: Iterator[tuple[object, ...]],
         deadline: Deadline,
         buffersize: int | None,
@@ -327,7 +355,7 @@ class Executor(ExecutorInterface):
         future.finish(self._encode(value))
         return future
 
-    def _calls_of(self, fn: Callable[..., T]) -> ManyCalls[T]:
+    def _calls_of(self, fn: Callable[..., T] | Variants) -> ManyCalls[T]:
         return ManyCalls(self._loop, self._codes, self._encode, fn, self._shape, self._options)
 
     def _submit_all(self, fn: Callable[..., T], items: Iterator[tuple[object, ...]]) -> list[TaskFuture[T]]:

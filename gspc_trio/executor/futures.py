@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gspc_trio.core.current import current_place
-from gspc_trio.core.task import Shape, TaskOptions
+from gspc_trio.core.task import Shape, TaskOptions, TaskVariants
 from gspc_trio.protocol.values import RAW, TrackedReference, dumps, gather, loads, refuse_future
 from gspc_trio.workflow.failures import TaskFailed
 
@@ -323,6 +323,9 @@ class Call:
 
     __slots__ = ("arguments", "code_id", "future", "name", "options", "shape")
 
+    variants: TaskVariants | None = None
+    """Ways to run it, if there are several; only :class:`VariantCall` has them."""
+
     def __init__(
         self,
         future: SomeTaskFuture,
@@ -338,6 +341,24 @@ class Call:
         self.arguments: list[Argument] = arguments
         self.shape: Shape = shape
         self.options: TaskOptions = options
+
+
+class VariantCall(Call):
+    """A submission of code with variants; its own code and shape are those of the first one."""
+
+    __slots__ = ("variants",)
+
+    def __init__(
+        self,
+        future: SomeTaskFuture,
+        name: str,
+        arguments: list[Argument],
+        options: TaskOptions,
+        variants: TaskVariants,
+    ) -> None:
+        first = variants.ways[0]
+        super().__init__(future, first.code_id, name, arguments, first.shape, options)
+        self.variants = variants
 
 
 class Deadline:

@@ -416,7 +416,9 @@ class Loop:
                 self._parked[call] = None
                 argument.add_done_callback(lambda _: self._unpark(call))
                 return
-        task_id = self._graph.add(call.name, call.code_id, arguments, call.shape, call.options)
+        task_id = self._graph.add(
+            call.name, call.code_id, arguments, call.shape, call.options, variants=call.variants
+        )
         future._task_id = task_id
         futures[task_id] = future
 

@@ -29,12 +29,14 @@ from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.core.code import Variants
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
-from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions, TaskVariants
 from gspc_trio.executor.call_table import CallTable, call_settings, capacity, count_resources, output_mode
-from gspc_trio.executor.calls import name_of
+from gspc_trio.executor.calls import name_of, variants_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.flight import Flight, PoolCall
+from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.loop import require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
@@ -176,7 +178,7 @@ class TaskPool:
 
     async def run_sync(
         self,
-        sync_fn: Callable[[*Ts], T],
+        sync_fn: Callable[[*Ts], T] | Variants,
         *args: *Ts,
         shape: Shape | None = None,
         options: TaskOptions | None = None,
@@ -186,7 +188,7 @@ class TaskPool:
         If this is cancelled, the task ends with all that it has started, and then this returns.
 
         Args:
-            sync_fn: any function; ``functools.partial`` gives it arguments by name.
+            sync_fn: any function, or Variants; ``functools.partial`` gives it arguments by name.
             args: its arguments.
             shape, options: what this task needs and states, in place of what the pool says.
 
@@ -213,7 +215,7 @@ class TaskPool:
 
     def map(
         self,
-        sync_fn: Callable[[A], T],
+        sync_fn: Callable[[A], T] | Variants,
         items: Iterable[A] | AsyncIterable[A],
         *,
         ordered: bool = True,
@@ -243,7 +245,7 @@ class TaskPool:
 
     def outcomes(
         self,
-        sync_fn: Callable[[A], T],
+        sync_fn: Callable[[A], T] | Variants,
         items: Iterable[A] | AsyncIterable[A],
         *,
         ordered: bool = True,
@@ -259,7 +261,7 @@ class TaskPool:
 
     def _fly(
         self,
-        sync_fn: Callable[[A], object],
+        sync_fn: Callable[[A], object] | Variants,
         items: Iterable[A] | AsyncIterable[A],
         ordered: bool,
         in_flight: SupportsIndex | None,
@@ -294,7 +296,7 @@ class TaskPool:
 
     async def _send_item(
         self,
-        sync_fn: Callable[..., object],
+        sync_fn: Callable[..., object] | Variants,
         needs: tuple[Shape, TaskOptions],
         item: object,
         on_end: Callable[[PoolCall], object],
@@ -312,14 +314,20 @@ class TaskPool:
 
     async def _send(
         self,
-        sync_fn: Callable[..., object],
+        sync_fn: Callable[..., object] | Variants,
         args: tuple[object, ...],
         needs: tuple[Shape, TaskOptions],
         on_end: Callable[[PoolCall], object],
     ) -> PoolCall:
         """Send a call on its way: once it is, this is not cancelled."""
         self._check_open()
-        code_id, leading = self._codes.entry(sync_fn)
+        variants: TaskVariants | None = None
+        if isinstance(sync_fn, Variants):
+            variants = variants_of(self._codes, sync_fn, *needs)
+            code_id, leading = variants.ways[0].code_id, list[Argument]()
+            needs = variants.ways[0].shape, needs[1]
+        else:
+            code_id, leading = self._codes.entry(sync_fn)
         if self._job.data is None:
             encoded = [dumps(value) for value in args]
         else:  # it may wait for room
@@ -327,7 +335,7 @@ class TaskPool:
             self._check_open()
         call = PoolCall(name_of(sync_fn), on_end)  # from here on nothing is awaited
         encoded[:0] = cast(list[bytes], leading)
-        call.task_id = self._table.graph.add(call.name, code_id, encoded, *needs)
+        call.task_id = self._table.graph.add(call.name, code_id, encoded, *needs, variants=variants)
         self._table.receivers[call.task_id] = call
         return call
 

@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 from msgspec import Struct
 
 from gspc_trio.components.job.machine import READY_MAX
-from gspc_trio.components.job.scheduler.interface import LookAheadPolicy, RetryPolicy, WorkAheadPolicy
+from gspc_trio.components.job.scheduler.interface import (
+    LookAheadPolicy,
+    RetryPolicy,
+    VariantPolicy,
+    WorkAheadPolicy,
+)
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.task import Shape
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.retry import Retry
+from gspc_trio.policies.variants import LeastTime
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -85,6 +91,9 @@ VALID: Mapping[str, tuple[Holds, str]] = {
     "shape_of": (lambda value: isinstance(value, Shape), "a Shape"),
     "credit": (_is_count, "a whole number, 0 or more"),
     "worth_telling": ANSWER,
+    "run_s": DELAY,
+    "choose": (lambda value: value is None or _is_count(value), "the index of a variant, or None"),
+    "moves": ANSWER,
 }
 """Name of a method or an attribute -> whether a value of it can be used, and which can.
 
@@ -131,12 +140,15 @@ class _Blamed:
         return f"{type(self._part).__name__}.{name} of the scheduling policy"
 
 
+_USUAL_PARTS = (Retry, WorkAhead, LookAhead, LeastTime)
+
+
 def blamed(part: PartT) -> PartT:
     """Return a part that raises PolicyError for what it raises or what it returns that cannot be used.
 
     The usual parts, which are asked for each task, are returned as they are.
     """
-    return part if type(part) in (Retry, WorkAhead, LookAhead) else cast("PartT", _Blamed(part))
+    return part if type(part) in _USUAL_PARTS else cast("PartT", _Blamed(part))
 
 
 class SchedulingPolicy(Struct, frozen=True):
@@ -147,12 +159,14 @@ class SchedulingPolicy(Struct, frozen=True):
         work_ahead: how many tasks are sent to one worker in advance.
         look_ahead: which tasks share a queue, and how many resources are asked for.
         ready_max: so many tasks are prepared in advance; the rest stays as tokens in the workflow.
+        variants: which variant of a task runs.
     """
 
     retry: RetryPolicy = Retry()
     work_ahead: WorkAheadPolicy = WorkAhead()
     look_ahead: LookAheadPolicy = LookAhead()
     ready_max: int = READY_MAX
+    variants: VariantPolicy = LeastTime()
 
     def scheduler(
         self,
@@ -169,6 +183,7 @@ class SchedulingPolicy(Struct, frozen=True):
             retry=blamed(self.retry),
             work_ahead=blamed(self.work_ahead),
             look_ahead=blamed(self.look_ahead),
+            variants=blamed(self.variants),
             random=random,
             failed_max=failed_max,
             recording=recording,
@@ -225,6 +240,7 @@ def checked_policy(policy: object, what: str) -> SchedulingPolicy:
         ("retry", policy.retry, RetryPolicy),
         ("work_ahead", policy.work_ahead, WorkAheadPolicy),
         ("look_ahead", policy.look_ahead, LookAheadPolicy),
+        ("variants", policy.variants, VariantPolicy),
     ):
         if isinstance(part, type):
             raise PolicyError(

@@ -9,10 +9,13 @@ from attrs import define, evolve, field
 from msgspec.structs import replace
 
 from gspc_trio.core.ids import ResourceId
-from gspc_trio.core.task import Shape, Task
+from gspc_trio.core.task import Shape, Task, TaskVariants
 
 MEASURED_BYTES_MIN = 1 << 16
 """A shorter transfer says more of latency than of bandwidth."""
+
+USUAL_BYTES_PER_S = 1e9
+"""What a network between hosts is taken to move, as long as nothing was measured."""
 
 SMOOTHING = 0.3
 """Weight of the newest transfer in a measured bandwidth."""
@@ -44,6 +47,10 @@ class Bandwidths:
             return found
         known = [value for (host, _), value in measured.items() if host == source] or list(measured.values())
         return sum(known) / len(known) if known else 1.0
+
+    def likely(self, source: str, target: str) -> float:
+        """Return the bandwidth as :meth:`of`, but that of a usual network where none was measured."""
+        return self.of(source, target) if self._measured else USUAL_BYTES_PER_S
 
     def dump(self) -> dict[str, float]:
         """Return what was measured, as plain data: ``source -> target`` -> bytes per second."""
@@ -91,13 +98,36 @@ class TransferCost:
         tops: host -> its resources that are below no others.
         memory_bytes: host -> what its memory server can hold; a host that is not in it has room enough.
         bandwidths: between the hosts.
+        classes: host -> its resources with their classes.
     """
 
     data: DataPlaces
     tops: dict[str, list[ResourceId]] = field(factory=dict)
     memory_bytes: dict[str, int] = field(factory=dict)
     bandwidths: Bandwidths = field(factory=Bandwidths)
+    classes: dict[str, dict[ResourceId, str]] = field(factory=dict)
     _shapes: dict[Shape, Shape] = field(factory=dict)
+
+    def variants_of(self, task: Task) -> TaskVariants | None:
+        """Return the variants of a task with what it takes to bring its data to each, None if it has none."""
+        variants = task.variants
+        places = self.data.places_of(task)
+        if variants is None or not places:
+            return variants
+        ways = [
+            replace(
+                way,
+                shape=self.shape_of(replace(task, shape=way.shape)),
+                transfer_s=self._transfer_s(places, way.shape.requirements[0].resource_class),
+            )
+            for way in variants.ways
+        ]
+        return replace(variants, ways=tuple(ways))
+
+    def _transfer_s(self, places: Mapping[str, int], resource_class: str) -> float:
+        """Return the seconds that it takes to bring data to the best host with a resource of a class."""
+        hosts = [host for host, resources in self.classes.items() if resource_class in resources.values()]
+        return min((cost_s(places, host, self.bandwidths.likely) for host in hosts), default=0.0)
 
     def shape_of(self, task: Task) -> Shape:
         """Return the task's shape with preferences for its first resource, if it states none itself.

@@ -17,6 +17,7 @@ from gspc_trio.workflow.flow import Flow
 from gspc_trio.workflow.net import Net, Subnet
 from gspc_trio.workflow.runtime import TransitionFailed
 from gspc_trio.workflow.search import Chance
+from gspc_trio.workflow.settings import numbered
 from gspc_trio.workflow.state import Activity
 from gspc_trio.workflow.structure import NetPlan
 from gspc_trio.workflow.tokens import AskedToken, Plain, Token, TokenCodec, Value
@@ -277,7 +278,9 @@ class ActivityEngine(WorkflowEngine):
         task = inner.extract(task_id)
         name = self.activities[self._activity_of[task_id]].transition.description.name
         first_code, nearer = self.plan.inside[name][0], self._distances[name]
-        return replace(task, code_id=task.code_id + first_code, distance=task.distance + nearer)
+        variants = None if task.variants is None else numbered(task.variants, first_code)
+        number, distance = task.code_id + first_code, task.distance + nearer
+        return replace(task, code_id=number, distance=distance, variants=variants)
 
     def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Put the result of an extracted task into the workflow; see WorkflowEngine."""

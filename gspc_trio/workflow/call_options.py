@@ -1,4 +1,4 @@
-"""Options that a single call of an executor may state."""
+"""Options that a single call of an executor may state, and what tasks need as plain data."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from operator import index
 from typing import SupportsIndex, TypedDict
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.core.task import Shape, TaskOptions
+from gspc_trio.core.task import Requirement, Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.settings import Requires, checked_needs, requirements
+from gspc_trio.workflow.tokens import Plain
 
 
 class CallOptions(TypedDict, total=False):
@@ -81,3 +83,30 @@ def checked_count(name: str, value: SupportsIndex) -> int:
     if number < 1:
         raise ValueError(f"{name} must be >= 1, not {number}")
     return number
+
+
+def plain_needs(value: object) -> object:
+    """Return shape, options or variants of a task as plain data."""
+    if isinstance(value, Struct | Requirement):
+        value = [getattr(value, name) for name in type(value).__match_args__]
+    return [plain_needs(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def load_shape(row: Plain) -> Shape:
+    """Return the shape that :func:`plain_needs` was given."""
+    requirements, *rest = _tuples(row)
+    return Shape(tuple(Requirement(*fields) for fields in requirements), *rest)
+
+
+def _tuples(value: Plain) -> Plain:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def load_variants(row: Plain) -> TaskVariants:
+    """Return the variants that :func:`plain_needs` was given."""
+    ways, in_order = row
+    return TaskVariants(tuple(_load_way(*fields) for fields in ways), in_order)
+
+
+def _load_way(name: str, code_id: int, shape: Plain, estimate_s: float | None, *rest: Plain) -> TaskVariant:
+    return TaskVariant(name, code_id, load_shape(shape), estimate_s, *_tuples(rest))

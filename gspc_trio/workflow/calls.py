@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.core.code import Program, SourceFile
+from gspc_trio.core.code import Program, SourceFile, Variants
 from gspc_trio.workflow.arcs import InputArc, WorkflowError
 from gspc_trio.workflow.tokens import Value
 
-Run: TypeAlias = Callable[..., object] | Program | SourceFile
+Run: TypeAlias = Callable[..., object] | Program | SourceFile | Variants
 """What a task runs."""
 
 KeyFunction: TypeAlias = Callable[[Value], object]
@@ -43,8 +43,15 @@ def function_name(run: object) -> str:
         return run.arguments[0]
     if isinstance(run, SourceFile):
         return run.function
+    if isinstance(run, Variants):
+        return function_name(next(iter(run.ways.values())).run)
     name = getattr(run, "__name__", None) or getattr(getattr(run, "func", None), "__name__", None)
     return name or type(run).__name__
+
+
+def runs_of(run: Run | None) -> list[object]:
+    """Return the code of each variant of what tasks run, or that alone."""
+    return [variant.run for variant in run.ways.values()] if isinstance(run, Variants) else [run]
 
 
 def check_run(run: object, arcs: Sequence[InputArc]) -> None:
@@ -54,6 +61,10 @@ def check_run(run: object, arcs: Sequence[InputArc]) -> None:
         WorkflowError: it cannot, or cannot be run at all.
     """
     if run is None:
+        return
+    if isinstance(run, Variants):
+        for variant in run.ways.values():
+            check_run(variant.run, arcs)
         return
     passed = [arc.name for arc in arcs if arc.passed]
     named = [name for name in passed if not name.isdigit()]

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union, cast
 from attrs import evolve, field, frozen
 
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.net import Net, Transformation, input_values
+from gspc_trio.workflow.arcs import WorkflowError, forward
+from gspc_trio.workflow.net import Net, input_values
 from gspc_trio.workflow.tokens import Outputs, Plain
+
+Transformation: TypeAlias = Callable[[Net], Net]
+"""Takes a net and returns that net, or a changed copy."""
 
 Report: TypeAlias = Callable[[Outputs], None]
 """Prints the outputs (output port -> values) for people."""
@@ -138,6 +141,39 @@ def transformed(net: Net, transformations: Sequence[Transformation]) -> Net:
             raise WorkflowError(f"the transformation {name} returned {changed!r}; a Net is wanted")
         net = changed
     return net
+
+
+TERMINATED = "(terminated)"
+"""Place whose token ends a workflow."""
+
+RUNNING = "(running)"
+"""Place whose token a termination transition takes, so that a workflow is ended once."""
+
+
+def terminate(net: Net) -> Net:
+    """Return a net with a termination transition for each of its final output ports.
+
+    A termination transition fires before all others, as soon as a token is at its port, and puts one onto
+    the place ``(terminated)``: from then on the engine hands out no task. What runs may still end and is
+    taken in. A net without final output ports is returned as it is; it ends when nothing is left to do.
+    """
+    finals = [place for place in net.places.values() if place.is_final]
+    if not finals or TERMINATED in net.places:
+        return net
+    ending = net.copy()
+    running = ending.place(RUNNING, [None], may_keep=True)
+    terminated = ending.place(TERMINATED, stops=True)
+    priority = 1 + max((transition.priority for transition in net.transitions.values()), default=0)
+    for port in finals:
+        ending.transition(
+            f"(terminate at {port.name})",
+            None,
+            {"_running": running},
+            forward("_running", terminated),
+            reads={"_result": port},
+            priority=priority,
+        )
+    return ending
 
 
 def takes_job(function: Offered) -> bool:

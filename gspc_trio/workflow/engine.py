@@ -104,7 +104,7 @@ class WorkflowEngine(FiringNet):
         FiringNet.__init__(self, plan, codec, chance)
         self.code_table: list[CodeEntry] = plan.code_table
         self.named: set[str] = set()
-        self._code_ids, self._distances = plan.code_ids, plan.distances
+        self._code_ids, self._variants, self._distances = plan.code_ids, plan.variants, plan.distances
         self._again: dict[TaskId, None] = {}  # ordered: to be returned by next once more
         self.has_more: bool = False
         self.discarded: list[TaskId] = []
@@ -230,6 +230,7 @@ class WorkflowEngine(FiringNet):
             description.shape,
             description.options,
             self._distances[description.name],
+            self._variants.get(description.name),
         )
 
     def _with_plan(

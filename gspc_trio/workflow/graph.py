@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
@@ -14,14 +15,15 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import (
     CORE,
     DEFAULT_OPTIONS,
-    Requirement,
     Shape,
     Task,
     TaskError,
     TaskOptions,
     TaskState,
+    TaskVariants,
 )
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.call_options import load_shape, load_variants, plain_needs
 from gspc_trio.workflow.tokens import Plain
 
 FORMAT = 1
@@ -148,6 +150,7 @@ class TaskGraph:
         options: TaskOptions = DEFAULT_OPTIONS,
         *,
         keep: bool = False,
+        variants: TaskVariants | None = None,
     ) -> TaskId:
         """Add a task and return its id; it is ready when the tasks that it refers to have finished.
 
@@ -158,6 +161,7 @@ class TaskGraph:
             shape: what it needs to run.
             options: what it states about itself.
             keep: remember it, whatever becomes of it, until :meth:`forget`.
+            variants: ways to run it, if there are several; code and shape are those of the first.
 
         Raises:
             WorkflowError: it refers to a task that has failed, was never there or has gone.
@@ -170,10 +174,10 @@ class TaskGraph:
             others = self._referred(name, references)
             # It uses results up: it counts as nearer to the end than those that make them.
             distance = min([other.task.distance for other in others]) - 1
-            task = Task(task_id, name, code_id, (), shape, options, distance)
+            task = Task(task_id, name, code_id, (), shape, options, distance, variants)
             self._add_dependent(Node(task, tuple(arguments), keep, references), others)
         else:
-            task = Task(task_id, name, code_id, tuple(arguments), shape, options)  # type: ignore[arg-type]
+            task = Task(task_id, name, code_id, tuple(arguments), shape, options, 0, variants)  # type: ignore[arg-type]
             self._nodes[task_id] = Node(task, None, keep)
             self._ready.append(task_id)
         self._counts[_READY] += 1
@@ -239,9 +243,7 @@ class TaskGraph:
             result = argument if isinstance(argument, bytes) else self._nodes[argument.task_id].result
             assert result is not None, "a task is ready when those that it refers to have results"
             arguments.append(result)
-        return Task(
-            task_id, task.name, task.code_id, tuple(arguments), task.shape, task.options, task.distance
-        )
+        return replace(task, arguments=tuple(arguments))
 
     def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Take the result of an extracted task: one output with one value.
@@ -534,41 +536,36 @@ def dump_node(node: Node) -> list[Plain]:
         task.name,
         task.code_id,
         [item.task_id if isinstance(item, Ref) else item for item in arguments],
-        _plain(task.shape),
-        _plain(task.options),
+        plain_needs(task.shape),
+        plain_needs(task.options),
         node.keep,
         str(node.state),
         node.result,
-        None if node.error is None else _plain(node.error),
+        None if node.error is None else plain_needs(node.error),
         task.distance,
+        *(() if task.variants is None else [plain_needs(task.variants)]),
     ]
 
 
 def load_node(row: list[Plain]) -> Node:
     """Return the node that :func:`dump_node` was given."""
-    task_id, name, code_id, items, shape, options, keep, state, result, error, distance = row
+    task_id, name, code_id, items, shape, options, keep, state, result, error, distance, *more = row
     arguments: tuple[Argument, ...] = tuple(Ref(item) if isinstance(item, int) else item for item in items)
     references = tuple(item.task_id for item in arguments if isinstance(item, Ref))
     plain = () if references else tuple(item for item in arguments if isinstance(item, bytes))
-    task = Task(task_id, name, code_id, plain, _load_shape(shape), TaskOptions(*options), distance)
+    task = Task(
+        task_id,
+        name,
+        code_id,
+        plain,
+        load_shape(shape),
+        TaskOptions(*options),
+        distance,
+        *map(load_variants, more),
+    )
     node = Node(task, arguments if references else None, keep, references)
     node.state = TaskState(state)
     node.is_queued = False
     node.result = result
     node.error = None if error is None else TaskError(*error)
     return node
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Struct | Requirement):
-        value = [getattr(value, name) for name in type(value).__match_args__]
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _load_shape(row: list[Plain]) -> Shape:
-    requirements, *rest = _tuples(row)
-    return Shape(tuple(Requirement(*fields) for fields in requirements), *rest)
-
-
-def _tuples(value: Plain) -> Plain:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value

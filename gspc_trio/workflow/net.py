@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gspc_trio.core.code import Output
 from gspc_trio.core.similar import did_you_mean, most_similar
 from gspc_trio.core.staging import Stage
-from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions, TaskVariants
 from gspc_trio.workflow.arcs import (
     ANSWERS,
     NAMED,
@@ -29,7 +29,6 @@ from gspc_trio.workflow.arcs import (
     Sources,
     Targets,
     WorkflowError,
-    forward,
     input_arcs,
     named_in,
     output_arcs,
@@ -44,7 +43,7 @@ from gspc_trio.workflow.calls import (
     call_of_run,
     check_run,
 )
-from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number
+from gspc_trio.workflow.settings import TaskSettings, task_settings, task_variants, whole_number
 from gspc_trio.workflow.stage import ports_last, stage_of
 from gspc_trio.workflow.tokens import Feed, FindReferences, Values
 
@@ -85,7 +84,7 @@ class Transition(Struct, frozen=True, eq=False):
 
     Attributes:
         name: unique in its net.
-        run: a callable, a Program or a SourceFile; None passes tokens on.
+        run: a callable, a Program, a SourceFile or Variants of them; None passes tokens on.
         inputs: input and read arcs, those passed by position first.
         parameters: names of the arguments that are passed by keyword.
         outputs: what becomes of the value that ``run`` returns.
@@ -104,6 +103,7 @@ class Transition(Struct, frozen=True, eq=False):
         ends_groups: index of the output whose value names groups whose tasks end here; -1 for none.
         ordered: whether the results of its tasks keep their order.
         subnet: the net of its activities; None: it has none. With it, there is nothing else to run.
+        variants: what tasks of each of the Variants need, with numbers from 0; None: there is one way only.
     """
 
     name: str
@@ -126,6 +126,7 @@ class Transition(Struct, frozen=True, eq=False):
     ends_groups: int = -1
     ordered: bool = False
     subnet: Subnet | None = None
+    variants: TaskVariants | None = None
 
     @property
     def code_outputs(self) -> tuple[Output, ...]:
@@ -281,10 +282,9 @@ class Net:
 
         Args:
             name: unique among the net's transitions.
-            run: a function, a Program or a SourceFile that a task runs; None passes the input on, inline.
+            run: function, Program, SourceFile or Variants that a task runs; None passes the input on, inline.
             inputs: places it takes one token from each (``take(place, n)``: several), ``Named(name)``. With
-                names, the tokens are passed by keyword, and those whose name begins with ``_`` not at all
-                (control tokens); without, by position.
+                names, tokens are passed by keyword, those that begin with ``_`` not at all; else by position.
             outputs: places that get the returned value; a mapping gives each place the value that the
                 returned mapping has under that key; ``each(place)`` makes every element a token,
                 ``forward(input, place)`` passes an input on.
@@ -327,6 +327,7 @@ class Net:
                 stage=stage_of(settings, arcs, ports, is_inline),
                 in_flight=_in_flight(in_flight, is_inline),
                 ordered=ordered and not is_inline,
+                variants=task_variants(run, settings),
             )
         self._add_named(made, inputs, reads, settings.get("stage_in"))
         self.transitions[name] = transition
@@ -537,39 +538,3 @@ def _keys(match: Match | None, arcs: Sequence[InputArc]) -> tuple[KeyFunction | 
 
 def _key(key: Key) -> KeyFunction:
     return operator.itemgetter(key) if isinstance(key, str) else key
-
-
-Transformation: TypeAlias = Callable[[Net], Net]
-"""Takes a net and returns that net, or a changed copy."""
-
-TERMINATED = "(terminated)"
-"""Place whose token ends a workflow."""
-
-RUNNING = "(running)"
-"""Place whose token a termination transition takes, so that a workflow is ended once."""
-
-
-def terminate(net: Net) -> Net:
-    """Return a net with a termination transition for each of its final output ports.
-
-    A termination transition fires before all others, as soon as a token is at its port, and puts one onto
-    the place ``(terminated)``: from then on the engine hands out no task. What runs may still end and is
-    taken in. A net without final output ports is returned as it is; it ends when nothing is left to do.
-    """
-    finals = [place for place in net.places.values() if place.is_final]
-    if not finals or TERMINATED in net.places:
-        return net
-    ending = net.copy()
-    running = ending.place(RUNNING, [None], may_keep=True)
-    terminated = ending.place(TERMINATED, stops=True)
-    priority = 1 + max((transition.priority for transition in net.transitions.values()), default=0)
-    for port in finals:
-        ending.transition(
-            f"(terminate at {port.name})",
-            None,
-            {"_running": running},
-            forward("_running", terminated),
-            reads={"_result": port},
-            priority=priority,
-        )
-    return ending

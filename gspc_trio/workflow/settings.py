@@ -10,9 +10,10 @@ from typing import Any, SupportsIndex, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
+from gspc_trio.core.code import Variants
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.staging import Staged
-from gspc_trio.core.task import Requirement, Shape, TaskOptions
+from gspc_trio.core.task import Requirement, Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.workflow.arcs import WorkflowError
 
 PRIORITY_MAX = 1_000_000
@@ -83,6 +84,43 @@ def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, Tas
     given["stage_out"] = bool(store or ranges)
     stated = {name: given[name] for name in _OPTIONS if name in given}
     return shape, TaskOptions(**stated, priority=_checked_priority(priority))
+
+
+def task_variants(run: object, settings: TaskSettings) -> TaskVariants | None:
+    """Return the variants of code with what their tasks need; the code of each has its place in their order
+    as its number.
+
+    Args:
+        run: code of tasks.
+        settings: what holds for all of them.
+
+    Returns:
+        None if there is one way only.
+
+    Raises:
+        WorkflowError: a setting that makes no sense.
+    """
+    if not isinstance(run, Variants):
+        return None
+    ways = []
+    for number, (name, variant) in enumerate(run.ways.items()):
+        its = settings.copy()
+        if variant.requires is not None:
+            its["requires"] = variant.requires
+        if variant.estimate_s is not None:
+            its["estimate_s"] = variant.estimate_s
+        try:
+            shape, options = task_settings(its)
+        except WorkflowError as error:
+            raise WorkflowError(f"variant {name!r}: {error}") from None
+        ways.append(TaskVariant(name, number, shape, options.estimate_s))
+    return TaskVariants(tuple(ways), run.in_order)
+
+
+def numbered(variants: TaskVariants, first: int) -> TaskVariants:
+    """Return variants whose code begins at this number of a code table."""
+    ways = tuple(replace(way, code_id=first + way.code_id) for way in variants.ways)
+    return replace(variants, ways=ways)
 
 
 def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOptions]:

@@ -6,9 +6,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from gspc_trio.core.code import CodeEntry
+from gspc_trio.core.task import TaskVariants
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.calls import runs_of
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
+from gspc_trio.workflow.settings import numbered
 
 ADVICE = (
     "make its condition become false, or let a task do the work; "
@@ -227,7 +230,8 @@ class NetPlan:
     Attributes:
         net: see above.
         code_table: code of its tasks, and behind it that of the nets of its activities.
-        code_ids: transition that makes tasks -> number of their code.
+        code_ids: transition that makes tasks -> number of their code, the first one of several.
+        variants: transition whose tasks have several -> those, with the numbers of their code.
         inside: transition whose firings are activities -> number of their first code, plan of their net.
         distances: transition -> how near its tasks are to the end; see :func:`distances`.
         levels: distances are below this number.
@@ -240,12 +244,16 @@ class NetPlan:
         self.net = net
         self.code_table: list[CodeEntry] = []
         self.code_ids: dict[str, int] = {}
+        self.variants: dict[str, TaskVariants] = {}
         self.inside: dict[str, tuple[int, NetPlan]] = {}
         for transition in net.transitions.values():
             if not transition.is_inline and transition.subnet is None:
                 self.code_ids[transition.name] = len(self.code_table)
                 outputs = transition.code_outputs
-                self.code_table.append(CodeEntry(transition.run, transition.parameters, outputs))
+                if transition.variants is not None:
+                    self.variants[transition.name] = numbered(transition.variants, len(self.code_table))
+                for run in runs_of(transition.run):
+                    self.code_table.append(CodeEntry(run, transition.parameters, outputs))
         for transition in net.transitions.values():
             if transition.subnet is not None:
                 plan = NetPlan(transition.subnet.net)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from gspc_trio import Executor, TaskFailed, TaskFuture
+from gspc_trio import Executor, Program, TaskFailed, TaskFuture, Variant, Variants
 from gspc_trio.executor import RemoteTraceback
 from tests.e2e.support import wait_until
 from tests.executor.support import (
@@ -69,6 +69,21 @@ def test_results_come_back(executor: Executor) -> None:
     futures = [executor.submit(double, value) for value in range(100)]
     assert [future.result(PATIENCE_S) for future in futures] == [2 * value for value in range(100)]
     assert executor.submit(add, 1, 2, more=3).result() == 6
+
+
+def test_of_variants_one_runs_whose_class_is_there(executor: Executor) -> None:
+    """Functions that travel by value, arguments by name and futures in lists are as with one function."""
+    there, gpu = 3, Variant(fail, requires="gpu")
+    variants = Variants(gpu=gpu, cpu=lambda *items, more=0: there * add(*items, more=more))
+    first = executor.submit(variants, 1, more=1)
+    assert first.result() == 6
+    assert list(executor.map(variants, [1, 2], [3, 4])) == [12, 18]
+    sums = Variants.by_order(gpu=gpu, cpu=lambda items: sum(items))
+    assert executor.submit(sums, [first, 1]).result() == 7
+    with pytest.raises(TaskFailed, match="none of its variants can run: a: asked for gpu, but there is"):
+        executor.submit(Variants(a=gpu, b=Variant(add, requires="tpu"))).result()
+    with pytest.raises(TypeError, match="variant 'a': an executor calls functions, not Program"):
+        executor.submit(Variants(a=Program(["true"]))).result()
 
 
 def test_closures_lambdas_partials_and_methods_travel_by_value(executor: Executor) -> None:

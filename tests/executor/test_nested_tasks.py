@@ -89,7 +89,8 @@ def test_a_failure_of_a_nested_task_says_what_failed_where_and_how(executor: Exe
 @pytest.mark.parametrize("name", ["map", "starmap", "with_options", "shutdown", "submit"])
 def test_it_is_called_as_an_executor_is(name: str) -> None:
     nested, plain = (inspect.signature(getattr(one, name)) for one in (TaskExecutor, Executor))
-    assert str(nested).rpartition("->")[0] == str(plain).rpartition("->")[0]
+    like = str(plain).rpartition("->")[0].replace(" | Variants", "")  # which tasks of tasks do not have
+    assert str(nested).rpartition("->")[0] == like
 
 
 def test_other_code_has_no_such_executor() -> None:

@@ -11,6 +11,7 @@ from gspc_trio.components.job.scheduler.interface import (
     ResourcesUp,
     RetryPolicy,
     TasksReady,
+    VariantPolicy,
     WorkAheadPolicy,
 )
 from gspc_trio.components.rm.messages import Grant
@@ -122,12 +123,12 @@ def test_a_value_that_cannot_be_used_names_its_method(
 def test_a_time_that_is_no_number_is_refused_and_there_is_a_rule_for_each_value() -> None:
     with pytest.raises(PolicyError, match=r"Wordy.elsewhere_s of the scheduling policy is 'soon'"):
         _ = blamed(Wordy()).elsewhere_s
-    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy)
+    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy, VariantPolicy)
     assert {name for kind in kinds for name in vars(kind) if not name.startswith("_")} == {*VALID}
 
 
 def test_parts_that_are_the_usual_ones_are_asked_directly() -> None:
-    for part in (USUAL.retry, USUAL.work_ahead, USUAL.look_ahead):
+    for part in (USUAL.retry, USUAL.work_ahead, USUAL.look_ahead, USUAL.variants):
         assert blamed(part) is part
 
 

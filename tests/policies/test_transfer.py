@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gspc_trio.core.task import CORE, Requirement, Shape, Task
+from gspc_trio.core.task import CORE, Requirement, Shape, Task, TaskVariant, TaskVariants
 from gspc_trio.policies.transfer import Bandwidths, TransferCost, cheapest_hosts, cost_s
 
 TOPS = {"a": ["r1.node"], "b": ["r2.node"], "c": ["r3.node"]}
@@ -89,3 +89,18 @@ def test_a_host_whose_memory_cannot_hold_the_data_is_never_taken() -> None:
     assert shape.requirements == (Requirement("core", ("r2.node", "r3.node"), hard=True),)
     nowhere = shape_of({"a": 60}, memory_bytes=dict.fromkeys("abc", 10))
     assert nowhere.requirements == (Requirement("core", (), hard=True),)
+
+
+def test_each_variant_costs_what_it_takes_to_bring_the_data_to_its_class() -> None:
+    """As long as nothing was measured a usual network is taken; a class that is nowhere costs nothing."""
+    ways = tuple(TaskVariant(name, 1, Shape((Requirement(name),))) for name in ("core", "gpu", "fpga"))
+    policy = TransferCost(data=Places(t1={"a": 5_000_000_000}), tops=dict(TOPS))
+    policy.classes = {"a": {"r1.core0": "core"}, "b": {"r2.core0": "core", "r2.gpu0": "gpu"}}
+    variants = policy.variants_of(Task(1, "t", 1, variants=TaskVariants(ways, in_order=True)))
+    assert variants is not None
+    assert variants.in_order
+    assert [way.transfer_s for way in variants.ways] == [0.0, 5.0, 0.0]
+    assert [way.shape.requirements[0].preferences for way in variants.ways] == [("r1.node",)] * 3
+    assert policy.variants_of(Task(1, "t", 1)) is None
+    without_data = Task(2, "t", 1, variants=TaskVariants(ways))
+    assert policy.variants_of(without_data) == TaskVariants(ways)

@@ -10,8 +10,9 @@ from gspc_trio.core.code import Program
 from gspc_trio.core.staging import Data, Named
 from gspc_trio.protocol.values import BadValue, dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError, take
+from gspc_trio.workflow.definition import terminate
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.net import Net, terminate
+from gspc_trio.workflow.net import Net
 
 CORPUS = Named("corpus")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from gspc_trio.workflow.net import Net, terminate
+from gspc_trio.workflow.definition import terminate
+from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns.farm import farm
 from tests.workflow.support import engine_for, run
 

@@ -25,7 +25,7 @@ from gspc_trio.compute.code import (
 )
 from gspc_trio.core.code_identity import IDENTITY_BYTES, source_identity, value_identity
 from gspc_trio.core.staging import FilePlan, split_plan
-from gspc_trio.core.task import Task
+from gspc_trio.core.task import Task, TaskVariants
 from gspc_trio.protocol.values import is_plain, is_reference, loads
 
 
@@ -88,6 +88,8 @@ class CacheKeys:
         plan, values, behind = split_plan(task.arguments)
         has_files = plan is not None and plan.has_files
         known = self._code_of(task.code_id, has_files)
+        if task.variants is not None:
+            known = self._variants_of(task.variants, has_files)
         if known.is_program and not (has_files or task.options.cache):
             raise NotCacheable(
                 "what a program reads and writes is not known unless it is stated: stage_in, stage_out, "
@@ -147,6 +149,16 @@ class CacheKeys:
         if isinstance(known, str):
             raise NotCacheable(known)
         return known
+
+    def _variants_of(self, variants: TaskVariants, in_folder: bool) -> _KnownCode:
+        """Return what is known of all variants together: nobody says before which of them runs."""
+        found = [self._code_of(way.code_id, in_folder) for way in variants.ways]
+        leading = b"".join(self._identity_of(item) for way in variants.ways for item in way.leading)
+        return _KnownCode(
+            b"".join(one.identity for one in found) + leading,
+            tuple(item for one in found for item in one.read),
+            any(one.is_program for one in found),
+        )
 
     def _open(self, data: bytes, in_folder: bool) -> bytes:
         code = decode_code(data)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from gspc_trio.core.code import Program, SourceFile, WithItem
+from gspc_trio.core.code import Program, WithItem
 from gspc_trio.workflow.arcs import Place, Sources, Unpassed, WorkflowError, each, forward, take
-from gspc_trio.workflow.calls import Run, function_name
+from gspc_trio.workflow.calls import Run, function_name, runs_of
 from gspc_trio.workflow.in_flight import IN_FLIGHT
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns.stream import LAST, Builder, PatternNet, Stream, StreamStage
@@ -32,7 +32,7 @@ def farm(
     """Return a net that runs one task for each item at its input port; the results come to its output port.
 
     Args:
-        run: a function of one argument, a Program that uses ``{item}``, or a SourceFile.
+        run: a function of one argument, a Program that uses ``{item}``, a SourceFile, or Variants of them.
         name: of the net and its tasks; by default the function's.
         default: items to use if none are given when the net is started.
         input_port, output_port: names of the ports.
@@ -126,11 +126,11 @@ def add_end(
 
 
 def _paired(run: Run) -> WithItem:
-    if isinstance(run, Program | SourceFile) or not callable(run):
-        raise WorkflowError("pairs=True is for functions: a program or source file returns its item itself")
+    if not callable(run):
+        raise WorkflowError("pairs=True is for a function: what is none returns its item itself")
     return WithItem(run)
 
 
 def one_input(run: Run, place: Place) -> Sources:
     """Return the input of what gets one item: by name for programs, which know arguments only so."""
-    return {"item": place} if isinstance(run, Program) else [place]
+    return {"item": place} if any(isinstance(one, Program) for one in runs_of(run)) else [place]

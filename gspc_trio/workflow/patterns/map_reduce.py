@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gspc_trio.core.code import Program, SourceFile
+from gspc_trio.core.code import Program, SourceFile, Variants
 from gspc_trio.core.pattern_code import MapPairs, ReduceKey, merge_by_key, split_by_key
 from gspc_trio.workflow.arcs import (
     Forward,
@@ -174,7 +174,7 @@ def _stage(
     if not by_key:
         return ReduceStage(map, reduce, initial, fan_in, name, most, settings, None)
     for function, what in ((map, "an item"), (reduce, "a list of values")):
-        if isinstance(function, Program | SourceFile):
+        if isinstance(function, Program | SourceFile | Variants):
             raise WorkflowError(f"by_key is for functions, not for {function_name(function)!r}")
         check_function(function, 1, what)
     assert callable(map)

@@ -9,7 +9,7 @@ from typing import TypeAlias, Unpack
 from attrs import define, evolve, field
 from msgspec import Struct
 
-from gspc_trio.core.code import Program, SourceFile
+from gspc_trio.core.code import Program, SourceFile, Variants
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Requirement
@@ -188,6 +188,8 @@ def _check(made: PoolTaskDescription) -> None:
         _ = layout.copies  # refuses what is no policy
     if made.output.copies * made.output.stripes > 1 and made.output.scheme != MEMORY:
         raise WorkflowError(f"the policy {made.output.policy} is for output in the memory layer, iml:NAME")
+    if isinstance(made.code, Variants):
+        raise WorkflowError("its code is one function, SourceFile or Program, not Variants")
     if made.output.scheme == MEMORY and isinstance(made.code, Program):
         raise WorkflowError("a program leaves files: only what a function returns can be published")
     if "requires" in made.settings or "same_host" in made.settings:
@@ -350,6 +352,7 @@ class _Pool:
             inputs = passed | {f"_{index}": source for index, source in enumerate(others)}
             return evolve(one.code, arguments=words, environment=environment), inputs
         code, output = one.code, one.output
+        assert not isinstance(code, Variants), "no task of a pool has variants"
         function = SourceCall(code.path, code.function) if isinstance(code, SourceFile) else code
         values = (*given.arguments, *one.arguments)
         publishes = output.name if output.scheme == MEMORY else ""

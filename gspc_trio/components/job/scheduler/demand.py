@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeAlias
 
+from gspc_trio.components.job.scheduler.changes import refuse_way
 from gspc_trio.components.job.scheduler.state import DEMAND_S, DemandTeller, RunsUntil, SchedulerState
 from gspc_trio.components.job.scheduler.tasks import fail, withdraw
 from gspc_trio.core.demand import (
@@ -77,6 +78,9 @@ def refused(state: SchedulerState, event: GroupRefused) -> None:
     step_s = state.demand.step_s if state.demand is not None else 0.0
     for entry in [entry for entry in state.tasks.values() if entry.held is None]:
         if _rounded(_need(entry.task), step_s) == (group.walltime_s, group.cores, group.nodes):
+            if entry.task.variants is not None:
+                refuse_way(state, entry, event.reason)
+                continue
             withdraw(state, entry)
             fail(state, entry, Outcome(entry.task.task_id, entry.attempt, Reason.FAILED, error=error), "")
 

@@ -20,10 +20,9 @@ from gspc_trio.components.job.scheduler.state import (
     SchedulerState,
     ShapeQueue,
     TaskEntry,
-    TaskPlace,
-    rank_of,
 )
-from gspc_trio.components.job.scheduler.tasks import withdraw
+from gspc_trio.components.job.scheduler.tasks import move
+from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Requirement, Shape, Task
 
@@ -66,7 +65,7 @@ def bring_back(state: SchedulerState) -> None:
     """Let tasks that were put aside wait with the others of their shape again."""
     for queue in [queue for queue in state.queues.values() if queue.shape in state.aside]:
         for entry in [*queue.elsewhere.values(), *queue.waiting]:
-            _move(state, entry, state.look_ahead.shape_of(entry.task))
+            move(state, entry, state.look_ahead.shape_of(entry.task))
     state.aside.clear()
 
 
@@ -97,7 +96,7 @@ def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
     for entry in misfits:
         shape = staying(state, queue.shape, stated_s(entry.task) or 0.0)
         state.aside.add(shape)
-        _move(state, entry, shape)
+        move(state, entry, shape)
     return count
 
 
@@ -132,7 +131,7 @@ def _bring_longest(state: SchedulerState, queue: ShapeQueue, left_s: float) -> N
                 if longest_s < time_s <= left_s:
                     longest, longest_s = entry, time_s
     if longest.queue is not queue:
-        _move(state, longest, queue.shape)
+        move(state, longest, queue.shape)
     if longest is not first:
         queue.waiting.row(rank).move_to_end(longest.task.task_id, last=False)
 
@@ -163,15 +162,3 @@ def _only(state: SchedulerState, wish: Requirement, hosts: set[str], time_s: flo
         ]
     found = tuple(dict.fromkeys([*named, *others])) or (f"a host that stays for {time_s:g} s",)
     return evolve(wish, preferences=found, hard=True, patience_s=None)
-
-
-def _move(state: SchedulerState, entry: TaskEntry, shape: Shape) -> None:
-    """Let a task that is at no worker wait in another queue, behind those of its rank."""
-    withdraw(state, entry)
-    if entry.place is not TaskPlace.WAITING:
-        entry.move(TaskPlace.WAITING)
-    queue: ShapeQueue = state.queue_for(shape)
-    entry.queue = queue
-    queue.waiting.row(rank_of(entry.task))[entry.task.task_id] = entry
-    queue.waiting.size += 1
-    state.turned[queue] = None

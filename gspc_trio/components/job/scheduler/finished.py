@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from gspc_trio.components.job.scheduler.choices import note_failure
 from gspc_trio.components.job.scheduler.grants import leave
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose, tell_of_attempt
@@ -146,6 +147,7 @@ def _ended_otherwise(
     if reason is Reason.FAILED:
         _failed(state, entry, outcome, resource_id)
     elif reason is Reason.LOST:
+        note_failure(state, entry)
         if lose(state, entry, outcome, resource_id):
             _refused(state, held)
     elif reason is Reason.CANCELLED and not entry.cancelling:
@@ -167,6 +169,7 @@ def _is_attempt(outcome: Outcome) -> bool:
 
 def _failed(state: SchedulerState, entry: TaskEntry, outcome: Outcome, resource_id: ResourceId) -> None:
     entry.failures += 1
+    note_failure(state, entry)
     delay_s = None
     if not entry.cancelling:
         delay_s = state.retry.after_failure(entry.task.options, entry.failures, state.random)

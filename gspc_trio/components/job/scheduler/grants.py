@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler.changes import refuse_way
+from gspc_trio.components.job.scheduler.choices import class_came
 from gspc_trio.components.job.scheduler.ending import forget_ends, note_end
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
@@ -101,6 +103,9 @@ def refuse(state: SchedulerState, event: Refuse) -> None:
     state.actions.append(Demand(state.job, event.shape, 0, state.seen))
     error = TaskError("refused", event.reason)
     for entry in [entry for entry in state.tasks.values() if entry.queue is queue and entry.held is None]:
+        if entry.task.variants is not None:
+            refuse_way(state, entry, event.reason)
+            continue
         withdraw(state, entry)
         fail(state, entry, Outcome(entry.task.task_id, entry.attempt, Reason.FAILED, error=error), "")
 
@@ -125,6 +130,8 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:
             state.of_host = "", frozenset()
+            if state.choices:
+                class_came(state, resource_class)
             state.known[resource_id] = resource_class
             state.class_sizes[resource_class] = state.class_sizes.get(resource_class, 0) + 1
         held = state.by_resource.get(resource_id)
@@ -145,6 +152,8 @@ def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
         resource_class = state.known.pop(resource_id, None)
         if resource_class is not None:
             state.class_sizes[resource_class] -= 1
+    if state.choices:
+        state.look_s = state.now
     if state.ends:
         forget_ends(state, event.resource_ids)
     gone = set(event.resource_ids)

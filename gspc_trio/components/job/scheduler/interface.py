@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Protocol, TypeAlias
 
@@ -303,6 +304,39 @@ class WorkAheadPolicy(Protocol):
 
     def worth_taking_back(self, work_s: float) -> bool:
         """Return whether an idle worker should get part of ``work_s`` seconds of another's work."""
+        ...
+
+
+class VariantCost(Struct, frozen=True):
+    """What it costs to run a task by one of its variants.
+
+    Attributes:
+        wait_s: seconds until a resource is free for it: the job's work for its class, over the resources of
+            the class that the job can have.
+        transfer_s: seconds that it takes to bring its data there.
+        run_s: seconds that it runs, None if nobody knows.
+    """
+
+    wait_s: float
+    transfer_s: float
+    run_s: float | None
+
+
+class VariantPolicy(Protocol):
+    """Which variant of a task runs."""
+
+    def run_s(self, estimate_s: float | None, samples: int, average_s: float) -> float | None:
+        """Return how long a variant runs, None if nobody knows: it states ``estimate_s`` or None, and
+        ``samples`` of its tasks took ``average_s``.
+        """
+        ...
+
+    def choose(self, costs: Sequence[VariantCost | None], in_order: bool) -> int | None:
+        """Return the index of the variant to take, None if none can be: their costs are None."""
+        ...
+
+    def moves(self, costs: Sequence[VariantCost | None], at: int, to: int, in_order: bool) -> bool:
+        """Return whether a task that waits for variant ``at`` had better take variant ``to``."""
         ...
 
 

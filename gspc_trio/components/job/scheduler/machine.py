@@ -8,7 +8,8 @@ from random import Random
 
 from msgspec import Struct
 
-from gspc_trio.components.job.scheduler import demand, grants, tasks
+from gspc_trio.components.job.scheduler import changes, choices, demand, grants, tasks
+from gspc_trio.components.job.scheduler.check import check_state
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
@@ -25,6 +26,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Stop,
     Stopped,
     TasksReady,
+    VariantPolicy,
     Watched,
     Withheld,
     WorkAheadPolicy,
@@ -33,14 +35,11 @@ from gspc_trio.components.job.scheduler.serve import (
     count_stuck,
     follow_head,
     patrol,
-    priority_of,
     record_of,
     serve,
     tell_demand,
 )
 from gspc_trio.components.job.scheduler.state import (
-    SHAPES_MAX,
-    AskedBack,
     Held,
     SchedulerState,
     ShapeQueue,
@@ -50,7 +49,7 @@ from gspc_trio.components.job.scheduler.state import (
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
 from gspc_trio.core.demand import DemandWanted, GroupRefused
-from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId, host_name
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
@@ -86,6 +85,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         retry: says whether and when to try again.
         work_ahead: says how many tasks to send to one worker.
         look_ahead: says which queue a task joins and what to ask for.
+        variants: says which variant of a task runs.
         random: spreads the delays between attempts, or None.
         failed_max: so many of the tasks that failed last are kept for RetryTask, or None for all.
         recording: whether single tasks are recorded from the beginning; Watched changes it.
@@ -101,13 +101,22 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         retry: RetryPolicy,
         work_ahead: WorkAheadPolicy,
         look_ahead: LookAheadPolicy,
+        variants: VariantPolicy,
         random: Random | None = None,
         failed_max: int | None = None,
         recording: bool = True,
         tracing: bool = False,
     ) -> None:
         self._state = SchedulerState(
-            job, retry, work_ahead, look_ahead, random, failed_max, recording=recording, tracing=tracing
+            job,
+            retry,
+            work_ahead,
+            look_ahead,
+            variants,
+            random,
+            failed_max,
+            recording=recording,
+            tracing=tracing,
         )
         super().__init__(self._state)
         self.job = job
@@ -132,6 +141,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         due, patrol_s = tasks.next_timer(state), state.patrol_s
         if state.demand is not None and state.demand.due_at is not None:
             due = state.demand.due_at if due is None else min(due, state.demand.due_at)
+        if state.choices and state.look_s is not None:
+            due = state.look_s if due is None else min(due, state.look_s)
         if due is None or patrol_s is None:
             return patrol_s if due is None else due
         return min(due, patrol_s)
@@ -267,6 +278,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     def _finished(self, event: Finished) -> None:
         self._check_job(event)
         finished(self._state, event)
+        if self._state.choices:
+            choices.ended(self._state, event.outcomes)
 
     @handles(Begun)
     def _begun(self, event: Begun) -> None:
@@ -340,6 +353,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     def _tick(self, _event: Tick) -> None:
         tasks.wake(self._state)
         patrol(self._state)
+        changes.look(self._state)
         demand.tell(self._state)
 
     def settle(self) -> None:
@@ -364,6 +378,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             del state.turned[queue]
             if state.stopping is None:
                 serve(state, queue)
+                if state.choices:
+                    changes.bring(state, queue)
             tell_demand(state, queue)
             if not (queue.sent or queue.waiting.size or queue.tasks):
                 _give_up(state, queue)
@@ -434,15 +450,16 @@ def explain_task(state: SchedulerState, task_id: TaskId) -> str:
     if entry is None:
         return f"task {task_id} has ended or was never ready"
     name = f"task {task_id} ({entry.task.name})"
+    why = choices.explain(state, task_id)
     if entry.place is TaskPlace.SENT:
-        return f"{name} {_at_worker(entry)}"
+        return f"{name} {_at_worker(entry)}{why}"
     queue = entry.queue
     if entry.place is TaskPlace.DELAYED:
         due = min(due for due, number, _ in state.timers if number == entry.timer)
         return f"{name} is tried again in {max(0.0, due - state.now):.1f} s, after {_history(entry)}"
     if entry.place is TaskPlace.ELSEWHERE:
         return f"{name} waits for another {queue.resource_class} than {', '.join(sorted(entry.avoid))}"
-    return f"{name} waits for {queue.shape}: {_position(entry)}; {_grants(queue)}"
+    return f"{name} waits for {queue.shape}: {_position(entry)}; {_grants(queue)}{why}"
 
 
 def _at_worker(entry: TaskEntry) -> str:
@@ -483,97 +500,3 @@ def _grants(queue: ShapeQueue) -> str:
     text = f"{len(queue.grants)} grants are held, {queue.told} more are asked for"
     text += f", {away} are on hosts that cannot be reached" if away else ""
     return text + (f", {refused} are refused by their workers for now" if refused else "")
-
-
-def check_state(state: SchedulerState) -> None:
-    """Assert every invariant."""
-    assert not any((state.actions, state.again, state.touched, state.turned)), "an event was left unfinished"
-    _check_tasks(state)
-    for held in state.grants.values():
-        _check_grant(state, held)
-    for queue in state.queues.values():
-        _check_queue(state, queue)
-    host, its_resources = state.of_host
-    known = {name for name in state.known if host_name(name) == host}
-    assert not host or its_resources == known, "a host has other resources than it is thought to have"
-    _check_sums(state)
-
-
-def _check_tasks(state: SchedulerState) -> None:
-    assert state.tasks.keys().isdisjoint(state.failed), "a task is both live and failed"
-    for task_id, entry in state.tasks.items():
-        assert entry.task.task_id == task_id, "a task is filed under another id"
-        assert state.queues.get(entry.queue.shape) is entry.queue, "a live task has no queue"
-        in_waiting = entry in entry.queue.waiting
-        in_elsewhere = entry.queue.elsewhere.get(task_id) is entry
-        in_sent = entry.held is not None and entry.held.sent.get(task_id) is entry
-        assert in_waiting == (entry.place is TaskPlace.WAITING), "waiting tasks and their queue disagree"
-        assert in_elsewhere == (entry.place is TaskPlace.ELSEWHERE), (
-            "those for elsewhere and their queue disagree"
-        )
-        assert in_sent == (entry.place is TaskPlace.SENT), "submitted tasks and their grant disagree"
-        assert (entry.held is not None) == in_sent, "a task that is not submitted has a grant"
-        assert len(entry.lost_at) <= entry.losses, "a host was charged with a loss that does not count"
-        timed = entry.place in (TaskPlace.DELAYED, TaskPlace.ELSEWHERE)
-        assert timed == (entry.timer != 0), "a delayed task has no timer, or another one has"
-        assert in_sent or entry.asked is AskedBack.NO, "a task that is not submitted was asked back"
-    numbers = {number for _, number, whose in state.timers if whose.timer == number}
-    wanted = {entry.timer for entry in state.tasks.values() if entry.timer}
-    wanted |= {held.timer for held in state.grants.values() if held.timer}
-    assert numbers == wanted, "a timer is missing or left over"
-
-
-def _check_grant(state: SchedulerState, held: Held) -> None:
-    queue = held.queue
-    assert queue.grants.get(held.grant_id) is held, "a grant is not in its queue"
-    assert state.queues.get(queue.shape) is queue, "a grant belongs to a queue that is gone"
-    assert held.grant_id <= state.seen, "a grant is newer than the newest seen"
-    assert not (held.lost and held.sent), "a grant that lost a resource has tasks"
-    assert held.up or not held.sent, "tasks are submitted to a resource that is not up"
-    assert held.sent or not held.leaving, "a recalled grant without tasks was kept"
-    assert held.head() is held.announced, "the running task was not announced"
-    assert len(held.sent) == 1 or not any(entry.alone for entry in held.sent.values()), "a task is not alone"
-    stuck = [entry for entry in held.sent.values() if entry.asked is AskedBack.NO and not entry.begun]
-    number = len(stuck) - (held.head() in stuck) if held.slow else 0
-    assert held.stuck == number, "tasks behind a slow one are miscounted"
-    assert held.level == (len(held.sent) if held.usable else -1), "a grant stands on the wrong level"
-    if held.level >= 0:
-        assert held in queue.levels.by_count[held.level], "a grant is not on its level"
-
-
-def _check_queue(state: SchedulerState, queue: ShapeQueue) -> None:
-    assert queue.tasks or queue.grants, "a queue without tasks and grants was kept"
-    assert queue.sent == sum(len(held.sent) for held in queue.grants.values()), "submitted tasks"
-    assert queue.levels.size == sum(held.usable for held in queue.grants.values()), "usable grants"
-    assert all(queue.levels.by_count.values()), "an empty level was kept"
-    assert queue.stuck == sum(held.stuck for held in queue.grants.values()), "tasks behind slow ones"
-    awaited = sum(
-        entry.asked is AskedBack.AWAITED for held in queue.grants.values() for entry in held.sent.values()
-    )
-    assert queue.awaited == awaited, "tasks asked back are miscounted"
-    wanted = state.look_ahead.credit(queue.wanted) if queue.live and state.stopping is None else 0
-    assert not state.look_ahead.worth_telling(queue.told, wanted), "the RM was not told"
-    if wanted and queue.unserved:
-        assert queue.told_priority == priority_of(state, queue), "the RM was not told of a priority"
-    queue.waiting.check()
-    assert queue.live != (state.dormant.get(queue.shape) is queue), "a dormant queue is live"
-    if queue.waiting and state.stopping is None:
-        idle = queue.levels.by_count.get(0)
-        assert not idle, "a task waits while a grant that could run it is idle"
-
-
-def _check_sums(state: SchedulerState) -> None:
-    assert set(state.grants) == {grant_id for queue in state.queues.values() for grant_id in queue.grants}
-    delayed = sum(entry.place is TaskPlace.DELAYED for entry in state.tasks.values())
-    assert delayed == sum(queue.delayed for queue in state.queues.values()), "delayed tasks are miscounted"
-    assert sum(queue.tasks for queue in state.queues.values()) == len(state.tasks), "tasks are miscounted"
-    assert len(state.queues) - len(state.dormant) <= SHAPES_MAX, "too many shapes are live"
-    live_idle = any(queue.live and not queue.tasks for queue in state.queues.values())
-    assert not (state.dormant and live_idle), "a shape waits while another needs nothing"
-    for held in state.by_resource.values():
-        assert state.grants.get(held.grant_id) is held, "a resource has an old grant"
-    if state.stopping is not None:
-        for entry in state.tasks.values():
-            assert entry.cancelling or (state.draining and entry.held), "a task goes on after Stop"
-        assert all(held.sent for held in state.grants.values()), "a stopping job keeps an idle grant"
-        assert state.stopped or state.tasks or state.grants, "Stopped was not said"

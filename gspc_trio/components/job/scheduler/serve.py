@@ -23,8 +23,8 @@ from gspc_trio.components.job.scheduler.state import (
     ShapeQueue,
     TaskEntry,
     TaskPlace,
-    rank_of,
 )
+from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
 from gspc_trio.core.task import TaskState

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from itertools import islice
 from random import Random
@@ -17,8 +16,11 @@ from gspc_trio.components.job.scheduler.interface import (
     LookAheadPolicy,
     RetryPolicy,
     SchedulerAction,
+    VariantCost,
+    VariantPolicy,
     WorkAheadPolicy,
 )
+from gspc_trio.components.job.scheduler.waiting import Waiting
 from gspc_trio.core.demand import TaskGroup
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.machine import Turn
@@ -276,85 +278,8 @@ class CodeTime(Struct):
     average_s: float = 0.0
 
 
-Rank: TypeAlias = tuple[int, int]
-"""Of two tasks that wait, that of the lower rank goes first."""
-
-Row: TypeAlias = "OrderedDict[TaskId, TaskEntry]"
-
-
-def rank_of(task: Task) -> Rank:
-    """Return the rank of a task: the higher priority first, then what is nearer to the end."""
-    return -task.options.priority, task.distance
-
-
-class Waiting:
-    """Tasks by rank, and of one rank in the order in which they came.
-
-    The hot paths work on a row itself, which costs no more than if there were one queue; they keep ``size``.
-
-    Attributes:
-        size: number of tasks in all rows.
-    """
-
-    __slots__ = ("_ranks", "_rows", "size")
-
-    def __init__(self) -> None:
-        self.size: int = 0
-        self._rows: dict[Rank, Row] = {}
-        self._ranks: list[Rank] = []  # sorted
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __iter__(self) -> Iterator[TaskEntry]:
-        for rank in self._ranks:
-            yield from self._rows[rank].values()
-
-    def __contains__(self, entry: TaskEntry) -> bool:
-        row = self._rows.get(rank_of(entry.task))
-        return row is not None and row.get(entry.task.task_id) is entry
-
-    def row(self, rank: Rank) -> Row:
-        """Return the tasks of a rank; whoever adds to them adds to ``size``."""
-        row = self._rows.get(rank)
-        if row is None:
-            row = self._rows[rank] = OrderedDict()
-            insort(self._ranks, rank)
-        return row
-
-    def first_row(self) -> Row | None:
-        """Return the tasks of the lowest rank, None if nothing waits; whoever takes some lowers ``size``."""
-        ranks, rows = self._ranks, self._rows
-        while ranks:
-            row = rows[ranks[0]]
-            if row:
-                return row
-            del rows[ranks.pop(0)]
-        return None
-
-    def first(self) -> TaskEntry | None:
-        """Return the task that is to go first."""
-        row = self.first_row()
-        return None if row is None else next(iter(row.values()))
-
-    def put_first(self, entry: TaskEntry) -> None:
-        """Let a task that was out wait before the others of its rank."""
-        row, task_id = self.row(rank_of(entry.task)), entry.task.task_id
-        row[task_id] = entry
-        row.move_to_end(task_id, last=False)
-        self.size += 1
-
-    def remove(self, entry: TaskEntry) -> None:
-        """Take out a task, wherever it is."""
-        del self._rows[rank_of(entry.task)][entry.task.task_id]
-        self.size -= 1
-
-    def check(self) -> None:
-        """Assert that ranks, rows and size agree."""
-        assert self._ranks == sorted(self._rows), "ranks and rows differ"
-        assert self.size == sum(map(len, self._rows.values())), "waiting tasks are miscounted"
-        for rank, row in self._rows.items():
-            assert all(rank_of(entry.task) == rank for entry in row.values()), "a task has another rank"
+Row: TypeAlias = OrderedDict[TaskId, TaskEntry]
+"""Tasks of one rank that wait, in the order in which they came."""
 
 
 @define(eq=False)
@@ -382,7 +307,7 @@ class ShapeQueue:
     shape: Shape
     resource_class: str
     single: bool
-    waiting: Waiting = Factory(Waiting)
+    waiting: Waiting[TaskEntry] = Factory(Waiting)
     elsewhere: OrderedDict[TaskId, TaskEntry] = Factory(OrderedDict)
     delayed: int = 0
     sent: int = 0
@@ -459,6 +384,33 @@ class DemandTeller(Struct, eq=False):
             self.due_at = now if self.told_at is None else max(now, self.told_at + self.pause_s)
 
 
+class Choice(Struct, eq=False):
+    """Which of its variants a task takes.
+
+    Attributes:
+        task: as the engine handed it out.
+        way: index of the variant, None as long as the task is none of the live ones.
+        work_s: seconds that it was taken for when that was chosen.
+        failed: indices of the variants whose attempts have failed or were lost.
+        refused: index of a variant -> why there is no resource for it.
+        costs: of all variants when it was chosen, None for what could not be.
+    """
+
+    task: Task
+    way: int | None = None
+    work_s: float = 0.0
+    failed: frozenset[int] = frozenset()
+    refused: dict[int, str] = field(default_factory=dict)
+    costs: tuple[VariantCost | None, ...] = ()
+
+
+class ClassWork(Struct, eq=False):
+    """The live tasks with variants that go to one resource class: how many, and the seconds they take."""
+
+    tasks: int = 0
+    seconds: float = 0.0
+
+
 @define(eq=False)
 class SchedulerState(Turn[SchedulerAction]):
     """Everything one scheduler knows, and the actions of the event it is handling.
@@ -484,6 +436,10 @@ class SchedulerState(Turn[SchedulerAction]):
         tracing: whether it is said of each attempt how it has ended.
         sums: what is known of those that have ended.
         demand: what is said to whoever asks batch systems for hosts, None if nobody does.
+        choices: of the live tasks with variants, and of those that have failed and are kept.
+        variant_work: resource class -> the tasks with variants that go there.
+        look_s: when to look again whether tasks had better change their variant, ``look_pause_s`` after the
+            last time; None: none waits.
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
         again: tasks that go back to the front of their queue when the event is done.
         touched, turned: grants and queues that the event has changed.
@@ -493,6 +449,7 @@ class SchedulerState(Turn[SchedulerAction]):
     retry: RetryPolicy
     work_ahead: WorkAheadPolicy
     look_ahead: LookAheadPolicy
+    variants: VariantPolicy
     random: Random | None
     failed_max: int | None = None
     tasks: dict[TaskId, TaskEntry] = Factory(dict)
@@ -526,6 +483,10 @@ class SchedulerState(Turn[SchedulerAction]):
     tracing: bool = False
     sums: Sums = Factory(Sums)
     demand: DemandTeller | None = None
+    choices: dict[TaskId, Choice] = Factory(dict)
+    variant_work: dict[str, ClassWork] = Factory(dict)
+    look_s: float | None = None
+    look_pause_s: float = 0.0
     now: float = 0.0
     actions: list[SchedulerAction] = Factory(list)
     again: list[TaskEntry] = Factory(list)

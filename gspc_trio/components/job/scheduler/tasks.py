@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
+from gspc_trio.components.job.scheduler.choices import choose_again, choose_first, forget_failures, leave
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     EndedUnsent,
@@ -23,11 +24,11 @@ from gspc_trio.components.job.scheduler.state import (
     ShapeQueue,
     TaskEntry,
     TaskPlace,
-    rank_of,
 )
+from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.core.task import Outcome, Reason, Shape, TaskError, TaskState
 from gspc_trio.records.facts import TaskChanged
 
 _READY = TaskState.READY
@@ -57,9 +58,12 @@ def add(state: SchedulerState, event: TasksReady) -> None:
             or task.shape is not shape
             or task.options is not options
             or task.distance != distance
+            or task.variants is not None
         ):
             if queue is not None:
                 queue.waiting.size += len(row) - before
+            if task.variants is not None:
+                task = choose_first(state, task)
             shape, options, distance = task.shape, task.options, task.distance
             queue = state.queue_for(state.look_ahead.shape_of(task))
             state.turned[queue] = None
@@ -86,8 +90,11 @@ def retry(state: SchedulerState, event: RetryTask) -> None:
     entry.failures = entry.losses = entry.returns = entry.waits = entry.doubts = 0
     entry.cancelling = False
     entry.avoid = entry.lost_at = frozenset()
-    entry.queue = state.queue_for(entry.queue.shape)
-    entry.alone = not (entry.task.options.may_rerun and entry.queue.single)
+    if entry.task.variants is None:
+        entry.queue = state.queue_for(entry.queue.shape)
+        entry.alone = not (entry.task.options.may_rerun and entry.queue.single)
+    else:
+        forget_failures(state, event.task_id)
     state.tasks[event.task_id] = entry
     again(state, entry, "retried on request")
 
@@ -136,6 +143,18 @@ def withdraw(state: SchedulerState, entry: TaskEntry) -> None:
     state.turned[queue] = None
 
 
+def move(state: SchedulerState, entry: TaskEntry, shape: Shape) -> None:
+    """Let a task that is at no worker wait in another queue, behind those of its rank."""
+    withdraw(state, entry)
+    if entry.place is not TaskPlace.WAITING:
+        entry.move(TaskPlace.WAITING)
+    queue: ShapeQueue = state.queue_for(shape)
+    entry.queue = queue
+    queue.waiting.row(rank_of(entry.task))[entry.task.task_id] = entry
+    queue.waiting.size += 1
+    state.turned[queue] = None
+
+
 def end(
     state: SchedulerState,
     entry: TaskEntry,
@@ -147,6 +166,8 @@ def end(
     """A task that waits nowhere any more has ended; only failed ones are kept, for RetryTask."""
     task = entry.task
     del state.tasks[task.task_id]
+    if task.variants is not None:
+        leave(state, task.task_id, may_return=final is TaskState.FAILED)
     if final is TaskState.CANCELLED:
         entry.move(TaskPlace.ENDED)
         state.cancelled += 1
@@ -154,7 +175,9 @@ def end(
         entry.move(TaskPlace.FAILED)
         state.failed[task.task_id] = entry
         if state.failed_max is not None and len(state.failed) > state.failed_max:
-            del state.failed[next(iter(state.failed))]
+            first = next(iter(state.failed))
+            del state.failed[first]
+            state.choices.pop(first, None)
             state.dropped += 1
     state.actions.append(TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back))
     if state.recording or final is TaskState.FAILED:
@@ -214,6 +237,8 @@ def fail(
 
 def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float = 0.0) -> None:
     """A task gets another attempt: at the front of its queue, now or after a delay; not if the job stops."""
+    if entry.task.variants is not None:
+        choose_again(state, entry)
     entry.asked = AskedBack.NO
     queue = entry.queue
     if delay_s > 0.0:

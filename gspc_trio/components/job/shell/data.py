@@ -148,8 +148,11 @@ class JobData:
             return task
         options = task.options
         wanted = replace(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
-        shape = self.policy.shape_of(task) if fetch and self._near_data else task.shape
-        return replace(task, shape=shape, options=self._options.setdefault(wanted, wanted))
+        shape, variants = task.shape, task.variants
+        if fetch and self._near_data:
+            shape, variants = self.policy.shape_of(task), self.policy.variants_of(task)
+        options = self._options.setdefault(wanted, wanted)
+        return replace(task, shape=shape, options=options, variants=variants)
 
     def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
         """Return what is told of tasks that are done, but not of those that ran again for their data."""
@@ -549,6 +552,7 @@ class DataHosts:
     def note_up(self, host: str, resources: Iterable[Resource]) -> None:
         """A host has these resources."""
         for resource in resources:
+            self._policy.classes.setdefault(host, {})[resource.resource_id] = resource.resource_class
             if is_top(resource):
                 tops = self._policy.tops.setdefault(host, [])
                 if resource.resource_id not in tops:
@@ -558,6 +562,9 @@ class DataHosts:
     def note_lost(self, resource_ids: Iterable[ResourceId]) -> None:
         """These resources are not there any more."""
         lost, tops = set(resource_ids), self._policy.tops
+        for resources in self._policy.classes.values():
+            for resource_id in lost & resources.keys():
+                del resources[resource_id]
         for host in list(tops):
             tops[host] = [top for top in tops[host] if top not in lost]
             if not tops[host]:

@@ -12,7 +12,7 @@ from gspc_trio.components.job.cache import CompareFiles, NotCacheable, StoredFil
 from gspc_trio.components.job.task_key import Mark, files_named
 from gspc_trio.compute.code import read_source
 from gspc_trio.compute.folders import find_files
-from gspc_trio.core.code import Program, SourceFile
+from gspc_trio.core.code import Program, SourceFile, Variants
 from gspc_trio.core.code_identity import (
     IDENTITY_BYTES,
     Unidentifiable,
@@ -22,6 +22,7 @@ from gspc_trio.core.code_identity import (
 )
 from gspc_trio.core.file_sets import is_directory, is_glob
 from gspc_trio.core.staging import DEFAULT_LIMITS
+from gspc_trio.workflow.calls import runs_of
 from gspc_trio.workflow.net import Net, Transition
 
 CONTENT_BYTES_MAX = 64 << 20
@@ -56,7 +57,12 @@ def identities_of(net: Net) -> dict[str, bytes]:
 
 def _identity_of(transition: Transition, files: FileIdentities) -> bytes:
     """Return the identity of what tasks run; scripts count by their content."""
-    run = transition.run
+    if isinstance(transition.run, Variants):
+        return b"".join(_identity_of_code(run, transition, files) for run in runs_of(transition.run))
+    return _identity_of_code(transition.run, transition, files)
+
+
+def _identity_of_code(run: object, transition: Transition, files: FileIdentities) -> bytes:
     if isinstance(run, SourceFile):
         return source_identity(read_source(run.path), run.path, run.function)
     if isinstance(run, Program):
@@ -64,7 +70,7 @@ def _identity_of(transition: Transition, files: FileIdentities) -> bytes:
         scripts = tuple(map(files.plain_identity, files_named(run, in_folder=in_folder)))
         told = (run.arguments, sorted(run.environment.items()), run.working_directory, run.check)
         return value_identity((told, scripts))
-    assert run is not None, "only inline transitions run nothing"
+    assert callable(run), "only inline transitions run nothing"
     return code_identity(run)
 
 

@@ -138,6 +138,11 @@ class Modules(Struct, frozen=True):
     modules: tuple[Module, ...]
     spot: Spot
 
+    @property
+    def preferred(self) -> list[Module]:
+        """The modules in the order of their targets."""
+        return [module for target in self.targets for module in self.modules if module.target == target]
+
 
 class Buffer(Struct, frozen=True):
     """Memory that a module works on.

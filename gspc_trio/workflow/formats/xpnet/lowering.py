@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 from msgspec import structs
 
-from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Requirement, Shape, TaskOptions
+from gspc_trio.core.code import Variants
+from gspc_trio.core.task import (
+    CORE,
+    DEFAULT_OPTIONS,
+    Requirement,
+    Shape,
+    TaskOptions,
+    TaskVariant,
+    TaskVariants,
+)
 from gspc_trio.workflow.arcs import ANSWERS, InputArc, OutputArc, Place
-from gspc_trio.workflow.calls import FunctionCall
+from gspc_trio.workflow.calls import FunctionCall, Run
 from gspc_trio.workflow.formats.format import FormatError, Problem
 from gspc_trio.workflow.formats.xpnet.building import Building, Lowered, all_of, names_in
 from gspc_trio.workflow.formats.xpnet.compiling import compile_condition, compile_results, compile_value
@@ -123,16 +133,9 @@ class Lowering:
             self._no_memory(transition.function)
             self._expression(transition, body, connections, places, path)
         elif isinstance(body, Module):
-            self._task(transition, body, connections, places, path)
-        elif isinstance(body, Modules) and len(body.modules) == 1:
-            self._task(transition, body.modules[0], connections, places, path)
+            self._task(transition, [body], connections, places, path)
         elif isinstance(body, Modules):
-            targets = ", ".join(body.targets)
-            self.report(
-                body.spot.problem(
-                    f"there is a module for each of {targets}; only one can be run: keep that one"
-                )
-            )
+            self._task(transition, body.preferred, connections, places, path)
 
     def _no_memory(self, function: Defun) -> None:
         spots = [one.spot for one in function.buffers] + [one.spot for one in function.transfers]
@@ -437,11 +440,12 @@ class Lowering:
     def _task(
         self,
         transition: NetTransition,
-        module: Module,
+        modules: Sequence[Module],
         connections: TransitionConnections,
         places: Mapping[str, TypedPlace],
         path: Path,
     ) -> None:
+        """Add a transition whose tasks run a module: the first one for whose target there is a resource."""
         arcs = self._arcs(connections, places)
         condition = self._condition(transition, connections, arcs)
         names = list(
@@ -451,33 +455,38 @@ class Lowering:
         )
         outputs, output_arcs = outputs_of(connections.outputs, names, places)
         output_arcs += self._responses(connections, arcs, names)
-        making = ModuleMaking(
-            module,
-            transition.function,
-            connections.types,
-            [arc.name for arc in arcs],
-            self.languages,
-            self.report,
-        )
-        run = making.made({one.name: one.elements for one in outputs if one.elements is not None})
+        splitting = {one.name: one.elements for one in outputs if one.elements is not None}
+        inputs = [arc.name for arc in arcs]
+        runs: dict[str, object] = {}
+        for module in modules:
+            making = ModuleMaking(
+                module, transition.function, connections.types, inputs, self.languages, self.report
+            )
+            run = making.made(splitting)
+            if run is not None:
+                runs[module.target] = run
         for transfer in transition.function.transfers[:1]:
             self.building.needs_layer(transfer.spot)
-        group = self._group(transition, module, connections, arcs)
-        if run is None or not self._can_fire(transition, connections):
+        group = self._group(transition, modules, connections, arcs)
+        if len(runs) < len(modules) or not self._can_fire(transition, connections):
             return
+        shapes = [_shape(transition, module) for module in modules]
+        ways = [TaskVariant(name, number, shapes[number]) for number, name in enumerate(runs)]
+        is_one = len(modules) == 1
         self.building.add_transition(
             Transition(
                 name=".".join((*path, transition.name)),
-                run=run,
+                run=cast("Run", next(iter(runs.values()))) if is_one else Variants.by_order(**runs),
                 inputs=arcs,
                 outputs=tuple((output.name, output.elements is not None) for output in outputs),
                 output_arcs=output_arcs,
                 condition=condition,
                 priority=transition.priority or 0,
-                shape=_shape(transition, module),
+                shape=shapes[0],
                 options=_options(transition.function),
                 group=group,
                 ends_groups=ending_groups(connections, names),
+                variants=None if is_one else TaskVariants(tuple(ways), in_order=True),
             ),
             path,
         )
@@ -485,11 +494,17 @@ class Lowering:
     def _group(
         self,
         transition: NetTransition,
-        module: Module,
+        modules: Sequence[Module],
         connections: TransitionConnections,
         arcs: Sequence[InputArc],
     ) -> FunctionCall | None:
         """Return what says to which group a task belongs, None if to none."""
+        module = modules[0]
+        text = None if module.eureka_group is None else module.eureka_group.text
+        for other in modules[1:]:
+            if (None if other.eureka_group is None else other.eureka_group.text) != text:
+                why = "the modules of all targets are one task: give them the same eureka-group"
+                self.report(other.spot.problem(why))
         if module.eureka_group is None:
             return None
         inputs = _input_types(transition, connections, arcs)
@@ -498,8 +513,11 @@ class Lowering:
 
 
 def _shape(transition: NetTransition, module: Module) -> Shape:
-    """Return the resources that a task of a module needs: one of each class that is named."""
-    named = (*transition.function.requires, *transition.requires, module.target)
+    """Return the resources that a task of a module needs: one of each class that is named.
+
+    It runs on that of its target, if it has one.
+    """
+    named = (module.target, *transition.function.requires, *transition.requires)
     classes = dict.fromkeys(name for name in named if name)
     if not classes:
         return CORE

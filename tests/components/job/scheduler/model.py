@@ -8,7 +8,17 @@ from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.worker.messages import Cancel, Submit, TakeBack
 from gspc_trio.core.ids import GrantId
-from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
+from gspc_trio.core.task import (
+    CORE,
+    Outcome,
+    Reason,
+    Requirement,
+    Shape,
+    TaskError,
+    TaskOptions,
+    TaskVariant,
+    TaskVariants,
+)
 from tests.components.job.scheduler.support import GANG, JOB
 
 NODE = Shape((Requirement("node"),))
@@ -20,6 +30,20 @@ OPTIONS = (
     TaskOptions(may_rerun=False),
     TaskOptions(stage_in=True),
 )
+GPU = Shape((Requirement("gpu"),))
+"""A class of which there is nothing."""
+
+VARIANTS = (
+    None,
+    None,
+    TaskVariants((TaskVariant("node", 2, NODE, 0.5), TaskVariant("core", 1, CORE, leading=(b"first",)))),
+    TaskVariants(
+        (TaskVariant("gpu", 3, GPU), TaskVariant("two", 4, GANG), TaskVariant("node", 2, NODE)), in_order=True
+    ),
+)
+CLASS_OF_CODE = {2: "node", 3: "gpu"}
+"""That of the resource on which the code of a variant runs; the others run on cores."""
+
 Key = tuple[int, int]
 
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.components.job.scheduler.interface import CancelTasks, TasksReady
-from gspc_trio.components.job.scheduler.state import ShapeQueue, TaskEntry, Waiting, rank_of
+from gspc_trio.components.job.scheduler.state import ShapeQueue, TaskEntry
+from gspc_trio.components.job.scheduler.waiting import Waiting, rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submit
 from gspc_trio.core.machine import Tick

@@ -27,11 +27,21 @@ from gspc_trio.components.worker.messages import Cancel, Finished, Submit, TakeB
 from gspc_trio.core.ids import GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskOptions, TaskState
+from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskOptions, TaskState, TaskVariants
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.facts import GrantChanged, TaskChanged, TaskCounts
 from gspc_trio.records.progress import Progress
-from tests.components.job.scheduler.model import NODE, OPTIONS, RESOURCES, SHAPES, Host, Manager
+from tests.components.job.scheduler.model import (
+    CLASS_OF_CODE,
+    GPU,
+    NODE,
+    OPTIONS,
+    RESOURCES,
+    SHAPES,
+    VARIANTS,
+    Host,
+    Manager,
+)
 from tests.components.job.scheduler.support import GANG, JOB
 
 
@@ -114,6 +124,10 @@ class SchedulerModel(RuleBasedStateMachine):
         assert self.up.issuperset(submit.resources)
         for submission in submit.submissions:
             assert submission.task_id in self.live
+            if self.tasks[submission.task_id].variants is not None:
+                wanted = CLASS_OF_CODE.get(submission.code_id, "core")
+                assert RESOURCES[submit.resources[0]] == wanted, "a variant runs on another class"
+                assert submission.arguments == ((b"first",) if submission.code_id == 1 else ())
         alone = len(submit.resources) > 1 or not all(s.options.may_rerun for s in submit.submissions)
         assert not alone or len(submit.submissions) == 1
 
@@ -126,10 +140,20 @@ class SchedulerModel(RuleBasedStateMachine):
 
     # What the job does
 
-    @rule(number=st.integers(1, 12), shape=st.sampled_from(SHAPES), options=st.sampled_from(OPTIONS))
-    def become_ready(self, number: int, shape: Shape, options: TaskOptions) -> None:
+    @rule(
+        number=st.integers(1, 12),
+        shape=st.sampled_from(SHAPES),
+        options=st.sampled_from(OPTIONS),
+        variants=st.sampled_from(VARIANTS),
+    )
+    def become_ready(
+        self, number: int, shape: Shape, options: TaskOptions, variants: TaskVariants | None = None
+    ) -> None:
         first = len(self.tasks) + 1
-        tasks = tuple(Task(n, "t", 1, (), shape, options) for n in range(first, first + number))
+        shape, code_id = (shape, 1) if variants is None else (variants.ways[0].shape, 2)
+        tasks = tuple(
+            Task(n, "t", code_id, (), shape, options, 0, variants) for n in range(first, first + number)
+        )
         self.tasks.update((task.task_id, task) for task in tasks)
         self.live.update(task.task_id for task in tasks)
         self.handle(TasksReady(tasks))
@@ -194,7 +218,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.manager.last += 1
         self.from_manager.append(Lapsed(JOB, (grant.grant_id,), "revoked"))
 
-    @rule(shape=st.sampled_from([GANG, NODE]))
+    @rule(shape=st.sampled_from([GANG, NODE, GPU]))
     def refuse(self, shape: Shape) -> None:
         if self.manager.unmet[shape]:
             self.manager.unmet[shape] = 0
@@ -304,6 +328,7 @@ class SchedulerModel(RuleBasedStateMachine):
                 return
             self.to_manager_passes(100)
             self.grant(100)
+            self.refuse(GPU)  # nobody waits for a class that is not there
             if any(self.manager.unmet.values()):
                 self.from_manager.append(Recall(JOB, tuple(self.manager.held)))
             self.from_manager_passes(100)

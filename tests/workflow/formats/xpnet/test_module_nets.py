@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -170,3 +170,34 @@ def test_what_a_module_requires_are_resources_of_its_tasks() -> None:
     text = with_module(more='<require key="gpu"/>')
     shape = read(text, {"add": lambda a, b: a + b}).net.transitions["add"].shape
     assert [one.resource_class for one in shape.requirements] == ["gpu"]
+
+
+def for_targets(*targets: str, groups: Sequence[str] = ("", "")) -> str:
+    """Modules for targets, preferred in reverse order."""
+    preferences = "".join(f"<target>{target}</target>" for target in reversed(targets))
+    modules = "".join(
+        f'<module name="m" target="{target}" function="c on_{target} (a, b)" eureka-group="{group}"/>'
+        for target, group in zip(targets, groups, strict=True)
+    )
+    return f"<modules><preferences>{preferences}</preferences>{modules}</modules>"
+
+
+def test_modules_for_targets_are_variants_in_the_order_of_preference() -> None:
+    functions: dict[str, Callable[..., object]] = {
+        "on_gpu": lambda a, b: a + b,
+        "on_core": lambda a, b: 100 + a + b,
+    }
+    text = with_module(for_targets("core", "gpu"), more='<require key="node"/>')
+    foreign = read(text, functions)
+    (transition,) = foreign.workflow().net.transitions.values()
+    variants = transition.variants
+    assert variants is not None
+    assert variants.in_order
+    assert [[one.resource_class for one in way.shape.requirements] for way in variants.ways] == [
+        ["gpu", "node"],
+        ["core", "node"],
+    ]
+    assert results(foreign) == ["5"]
+    assert problems(with_module(for_targets("core", "gpu", groups=("1", "2"))), functions) == [
+        "5:82: the modules of all targets are one task: give them the same eureka-group"
+    ]

@@ -1,0 +1,110 @@
+"""Tasks that wait change to another of their variants: one whose resource is idle, or is there at all."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from gspc_trio.components.job.scheduler.choices import by_way, costs_of, take, variants_of
+from gspc_trio.components.job.scheduler.interface import VariantCost
+from gspc_trio.components.job.scheduler.state import Choice, SchedulerState, ShapeQueue, TaskEntry, TaskPlace
+from gspc_trio.components.job.scheduler.tasks import fail, move, withdraw
+from gspc_trio.core.task import Outcome, Reason, TaskError
+
+BROUGHT_MAX = 8
+"""So many of the first tasks of a queue are looked at for an idle resource of another one."""
+
+LOOKED_AT_MAX = 64
+"""So many of the first tasks of each queue are looked at when time has passed."""
+
+LOOK_MAX_S = 1.0
+"""It is looked that often at least while tasks with variants are there."""
+
+
+def bring(state: SchedulerState, queue: ShapeQueue) -> None:
+    """Nothing waits for an idle grant: let tasks that wait elsewhere come if they end sooner by that."""
+    idle = len(queue.levels.by_count.get(0, ()))
+    if not idle or queue.waiting.size or queue.elsewhere:
+        return
+    for other in list(state.queues.values()):
+        if other is queue or not other.waiting.size:
+            continue
+        for entry in list(islice(other.waiting, BROUGHT_MAX)):
+            choice = state.choices.get(entry.task.task_id)
+            way = None if choice is None else _way_to(state, choice, queue)
+            if choice is None or way is None or choice.way is None:
+                continue
+            costs = costs_of(state, choice)
+            in_order = variants_of(choice).in_order
+            if costs[way] is None or not state.variants.moves(costs, choice.way, way, in_order):
+                continue
+            _change(state, entry, choice, costs, way)
+            idle -= 1
+            if not idle:
+                return
+
+
+def _way_to(state: SchedulerState, choice: Choice, queue: ShapeQueue) -> int | None:
+    """Return the variant by which a task would wait in a queue, None if there is none."""
+    for number, way in enumerate(variants_of(choice).ways):
+        if number != choice.way and way.shape.requirements[0].resource_class == queue.resource_class:
+            shape = state.look_ahead.shape_of(by_way(choice.task, way))
+            if shape == queue.shape:
+                return number
+    return None
+
+
+def look(state: SchedulerState) -> None:
+    """Time has passed, or resources have come or gone: let tasks that wait take what is better now."""
+    if state.look_s is None or state.now < state.look_s or state.stopping is not None:
+        return
+    if not any(work.tasks for work in state.variant_work.values()):
+        state.look_s = None
+        return
+    changed = False
+    for queue in list(state.queues.values()):
+        for entry in list(islice(queue.waiting, LOOKED_AT_MAX)) if queue.waiting.size else ():
+            choice = state.choices.get(entry.task.task_id)
+            if choice is None or choice.way is None:
+                continue
+            costs, in_order = costs_of(state, choice), variants_of(choice).in_order
+            best = state.variants.choose(costs, in_order)
+            if best is None or best == choice.way:
+                continue
+            if state.variants.moves(costs, choice.way, best, in_order):
+                _change(state, entry, choice, costs, best)
+                changed = True
+    pause_s = state.work_ahead.settle_s if changed else 2 * state.look_pause_s
+    state.look_pause_s = min(pause_s, LOOK_MAX_S)
+    state.look_s = state.now + state.look_pause_s
+
+
+def refuse_way(state: SchedulerState, entry: TaskEntry, reason: str) -> None:
+    """There is no resource for the variant that a task waits for: it takes another one, or has failed."""
+    choice = state.choices[entry.task.task_id]
+    assert choice.way is not None, "a live task has chosen a variant"
+    choice.refused[choice.way] = reason
+    costs, variants = costs_of(state, choice), variants_of(choice)
+    best = state.variants.choose(costs, variants.in_order)
+    if best is not None:
+        _change(state, entry, choice, costs, best)
+        return
+    if len(choice.refused) > 1:
+        why = "; ".join(f"{variants.ways[number].name}: {text}" for number, text in choice.refused.items())
+        reason = f"none of its variants can run: {why}"
+    withdraw(state, entry)
+    outcome = Outcome(entry.task.task_id, entry.attempt, Reason.FAILED, error=TaskError("refused", reason))
+    fail(state, entry, outcome, "")
+
+
+def _change(
+    state: SchedulerState,
+    entry: TaskEntry,
+    choice: Choice,
+    costs: tuple[VariantCost | None, ...],
+    number: int,
+) -> None:
+    """Let a task that is at no worker wait for another variant."""
+    assert entry.place is not TaskPlace.SENT, "only what is at no worker changes"
+    entry.task = take(state, choice, costs, number)
+    move(state, entry, state.look_ahead.shape_of(entry.task))
+    entry.alone = entry.alone or not (entry.task.options.may_rerun and entry.queue.single)
