@@ -36,6 +36,7 @@ from gspc_trio.workflow.search import (
     DrawnSearch,
     FilterSearch,
     JoinSearch,
+    PartSearch,
     Search,
     SearchPaused,
     search_for,
@@ -162,7 +163,7 @@ class RunningTransition:
         self.order: Order | None = Order(self.produce_result) if description.ordered else None
         self._find = self.search.find if most is None else self._find_in_flight
         for index, bound in enumerate(self.bounds):
-            if isinstance(watching, FilterSearch | JoinSearch | BatchSearch):
+            if isinstance(watching, FilterSearch | JoinSearch | PartSearch | BatchSearch):
                 assert isinstance(bound.place, WatchedPlace)
                 bound.place.watchers.append((watching, index))
             if self not in bound.place.takers:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from gspc_trio.workflow.arcs import InputArc
 from gspc_trio.workflow.calls import FunctionCall, KeyFunction
-from gspc_trio.workflow.marking import AnyPlace, BagPlace, first_unused
+from gspc_trio.workflow.marking import AnyPlace, BagPlace, Chain, Entry, first_unused
 from gspc_trio.workflow.tokens import Token, TokenCodec
 
 Binding: TypeAlias = list[Token]
@@ -102,6 +102,14 @@ def shares_places(bounds: Sequence[Bound]) -> bool:
     return len({id(bound.place) for bound in bounds}) < len(bounds)
 
 
+def looks_at_part(bounds: Sequence[Bound], condition: Condition) -> bool:
+    """Return whether a condition looks at a part of the arcs, and no other arc is from a place of these."""
+    looked_at = set(condition.order) or {0}
+    places = {id(bounds[arc].place) for arc in looked_at}
+    others = {id(bound.place) for arc, bound in enumerate(bounds) if arc not in looked_at}
+    return bool(others) and not places & others
+
+
 class Condition:
     """A condition on a binding, looking only at the tokens that it names.
 
@@ -119,8 +127,15 @@ class Condition:
     ) -> None:
         self._function = call.function if call is not None else None
         self.order: tuple[int, ...] | tuple[()] = call.order if call is not None else ()
+        self._codec = codec
         self._decode = codec.decode
         self._failed = failed
+
+    def of_arcs(self, arcs: Sequence[int]) -> Condition:
+        """Return the same condition on a binding of these arcs alone, among them all that it looks at."""
+        order = tuple(arcs.index(arc) for arc in self.order)
+        call = None if self._function is None else FunctionCall(self._function, order)
+        return Condition(call, self._codec, self._failed)
 
     def holds(self, binding: Sequence[Token]) -> bool:
         """Return whether the tokens can be taken together."""
@@ -341,6 +356,52 @@ class JoinSearch:
         return token is chosen[fixed] or any(token is other for other in chosen[:arc])
 
 
+class PartSearch:
+    """A condition that looks at some of the arcs: a search among these, and of the others the first tokens.
+
+    Args:
+        bounds: all arcs, each of one token; those that the condition looks at have places of their own.
+        condition: looks at fewer arcs than there are.
+        codec: decodes tokens.
+    """
+
+    def __init__(self, bounds: Sequence[Bound], condition: Condition, codec: TokenCodec) -> None:
+        arcs = sorted(set(condition.order)) or [0]
+        others = [arc for arc in range(len(bounds)) if arc not in arcs]
+        self._local = {arc: index for index, arc in enumerate(arcs)}
+        inner = condition.of_arcs(arcs)
+        chosen = [bounds[arc] for arc in arcs]
+        self._search = FilterSearch(inner) if len(arcs) == 1 else JoinSearch(chosen, inner, (), codec)
+        self._others = PlainSearch([bounds[arc] for arc in others], codec)
+        both = [*arcs, *others]
+        self._order = tuple(both.index(arc) for arc in range(len(bounds)))
+
+    def arrived(self, arc: int, token: Token) -> None:
+        """Note a token that has to be looked at."""
+        if arc in self._local:
+            self._search.arrived(self._local[arc], token)
+
+    def left(self, arc: int, token: Token) -> None:
+        """Forget a token that has gone."""
+        if arc in self._local:
+            self._search.left(self._local[arc], token)
+
+    def find(self) -> Binding | None:
+        """Return the next tokens for which the condition holds.
+
+        Raises:
+            SearchPaused: it is to be asked again.
+        """
+        others = self._others.find()
+        if others is None:  # as elsewhere, a condition is computed only if there is a token for each arc
+            return None
+        found = self._search.find()
+        if found is None:
+            return None
+        both = [*found, *others]
+        return [both[index] for index in self._order]
+
+
 class BatchSearch:
     """A condition on arcs of which some take several tokens: the front of those places, and any other token.
 
@@ -475,7 +536,7 @@ class DrawnSearch:
         return self._condition is None or self._condition.holds(drawn)
 
 
-WatchingSearch: TypeAlias = FilterSearch | JoinSearch | BatchSearch
+WatchingSearch: TypeAlias = FilterSearch | JoinSearch | PartSearch | BatchSearch
 """Those that have to be told of every token that comes and goes."""
 
 Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch | DrawnSearch
@@ -502,56 +563,6 @@ def search_for(
         return BatchSearch(bounds, condition, codec, mark)
     if condition is not None and len(bounds) == 1:
         return FilterSearch(condition)
+    if condition is not None and not keys and looks_at_part(bounds, condition):
+        return PartSearch(bounds, condition, codec)
     return JoinSearch(bounds, condition, keys, codec)
-
-
-class Entry:
-    """An element of a chain; one that was removed still knows what came after it."""
-
-    __slots__ = ("is_there", "key", "next", "previous", "token")
-
-    def __init__(self, token: Token, key: object, previous: Entry | None) -> None:
-        self.token: Token = token
-        self.key: object = key
-        self.previous: Entry | None = previous
-        self.next: Entry | None = None
-        self.is_there: bool = True
-
-    def successor(self) -> Entry | None:
-        """Return the next element that is still there."""
-        entry = self.next
-        while entry is not None and not entry.is_there:
-            entry = entry.next
-        return entry
-
-
-class Chain:
-    """Tokens in the order of their arrival; some go away while it is being walked along."""
-
-    __slots__ = ("first", "last")
-
-    def __init__(self) -> None:
-        self.first: Entry | None = None
-        self.last: Entry | None = None
-
-    def append(self, token: Token, key: object) -> Entry:
-        """Add a token at the end."""
-        entry = Entry(token, key, self.last)
-        if self.last is None:
-            self.first = entry
-        else:
-            self.last.next = entry
-        self.last = entry
-        return entry
-
-    def remove(self, entry: Entry) -> None:
-        """Take an element out."""
-        entry.is_there = False
-        if entry.previous is None:
-            self.first = entry.next
-        else:
-            entry.previous.next = entry.next
-        if entry.next is None:
-            self.last = entry.previous
-        else:
-            entry.next.previous = entry.previous

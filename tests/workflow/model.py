@@ -43,6 +43,19 @@ class Divisible:
         return sum(map(total, tokens.values())) % self.divisor == 1
 
 
+def first_is_odd(a0: Any) -> bool:
+    """A condition on the tokens of one arc; every transition has this one."""
+    return total(a0) % 2 == 1
+
+
+def always() -> bool:
+    """A condition on no tokens."""
+    return True
+
+
+CONDITIONS = [None, Divisible(2), Divisible(3), Divisible(5), first_is_odd, always]
+
+
 def parity(value: int) -> int:
     return value % 2
 
@@ -95,7 +108,7 @@ def _add_transition(draw: st.DrawFn, net: Net, name: str) -> None:
         inputs,
         outputs,
         reads=read_arcs,
-        condition=draw(st.sampled_from([None, Divisible(2), Divisible(3), Divisible(5)])),
+        condition=draw(st.sampled_from(CONDITIONS)),
         match=match,
         priority=draw(st.integers(-1, 1)),
         inline=inline,

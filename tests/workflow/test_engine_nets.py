@@ -160,6 +160,26 @@ def test_a_condition_is_asked_once_for_each_combination() -> None:
     ]
 
 
+def test_a_condition_on_one_of_two_places_is_asked_once_for_each_of_its_tokens() -> None:
+    asked = []
+
+    def is_last(left: int) -> bool:
+        asked.append(left)
+        return left == 99
+
+    net = Net("pairs")
+    left, right, pairs = net.input("left"), net.input("right", default=[]), net.output("pairs")
+    both = {"right": right, "left": left}
+    net.transition("pair", lambda left, right: (left, right), both, pairs, condition=is_last, inline=True)
+    engine = engine_for(net, left=range(100))
+    assert engine.next() is None
+    assert asked == [], "there is nothing yet to be paired"
+    engine.put("right", range(100))
+    assert engine.next() is None
+    assert asked == list(range(100))
+    assert engine.outputs() == {"pairs": [(99, 0)]}
+
+
 def test_matching_by_key_asks_the_condition_only_where_keys_agree() -> None:
     asked = []
 

@@ -147,10 +147,13 @@ def test_an_error_of_the_compiler_has_the_line_of_the_net(cache: Path) -> None:
 
 def test_without_a_compiler_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -x")
-    with pytest.raises(
-        CompileError, match=r"there is no compiler for C\+\+ here \(\$CXX: no-such-compiler\)"
-    ):
-        compiled(CppSource("m", "int main() {}"), "/")
+    source = CppSource("m", "int main() {}")
+    with pytest.raises(CompileError, match=r"no compiler for C\+\+ here \(\$CXX is no-such-compiler\)"):
+        compiled(source, "/")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(CompileError, match=r"no compiler for C\+\+ here \(neither \$CXX nor c\+\+\)"):
+        compiled(source, "/")
 
 
 def test_a_folder_where_others_write_keeps_no_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
