@@ -43,7 +43,7 @@ engines: $(VENV)/.test-installed
 	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile tests/engines
 
 # Bridges to tools of others, with these; what cannot be installed is skipped, saying so.
-BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee snakemake opentelemetry-sdk opentelemetry-exporter-otlp-proto-http '--editable plugins/snakemake-executor-plugin-gspc'
+BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee snakemake opentelemetry-sdk opentelemetry-exporter-otlp-proto-http '--editable plugins/snakemake-executor-plugin-gspc' s3fs 'moto[server]'
 
 bridges: $(VENV)/.test-installed
 	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $$package || true; done

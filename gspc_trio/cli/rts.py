@@ -81,6 +81,7 @@ RunningFile = Annotated[
         name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
     ),
 ]
+AllowFiles = Annotated[list[str] | None, Parameter(consume_multiple=False, negative=())]
 RifName = Annotated[str, Parameter(completer=completion.rifs)]
 JobName = Annotated[str, Parameter(completer=completion.jobs)]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
@@ -100,6 +101,7 @@ async def start(
     strategy: str = "local",
     settings: Settings = None,
     directory: str = "",
+    allow_files: AllowFiles = None,
     memory: Size = "",
     spill: Size = "",
     spill_directory: str = "",
@@ -137,6 +139,8 @@ async def start(
         name=value, an option of the strategy; repeat it to set several.
     directory
         Directory for tasks with files; by default the system's directory for temporary files.
+    allow_files
+        Directory in which file:// URIs may name files, beside that of the job; repeat it for several.
     memory
         How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of its host's.
     spill
@@ -148,15 +152,24 @@ async def start(
     metrics
         Serve metrics for Prometheus at this TCP port, not encrypted; 0 for any free one.
     """
+    path = await _free_path(connection_file, verbose, log_json)
+    options = dict(map(parse_option, settings or []))
+    told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
+    told = replace(told, directory=directory, allow_files=tuple(allow_files or ()), rm=rm, sites=sites)
+    sizes = {"memory_bytes": parse_size(memory or "0"), "spill_bytes": parse_size(spill or "0")}
+    await _run(replace(told, spill_directory=spill_directory, **sizes), path, metrics)
+
+
+async def _free_path(connection_file: Path | None, verbose: bool, log_json: bool) -> Path:
+    """Set up logging; return the connection file of a run-time system that starts.
+
+    Raises:
+        CommandError: another one has it.
+    """
     set_up_logging(verbose, log_json)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
-    options = dict(map(parse_option, settings or []))
-    told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
-    told = replace(told, directory=directory, memory_bytes=parse_size(memory or "0"), rm=rm, sites=sites)
-    told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory)
-    with tuned_collector():
-        await _run(told, path, metrics)
+    return path
 
 
 async def _run(settings: RtsSettings, path: Path, metrics: int | None) -> None:
@@ -168,11 +181,12 @@ async def _run(settings: RtsSettings, path: Path, metrics: int | None) -> None:
         claimed.append(info)
 
     try:
-        async with open_system(settings.checked(), tls_folder=path.parent, claim=claim) as started:
-            for host, reason in started.failed.items():
-                print(f"{host} failed: {reason}", flush=True)
-            async with _metrics_served(path, settings.listen, metrics):
-                await _serve_until_stopped(started.service, path)
+        with tuned_collector():
+            async with open_system(settings.checked(), tls_folder=path.parent, claim=claim) as started:
+                for host, reason in started.failed.items():
+                    print(f"{host} failed: {reason}", flush=True)
+                async with _metrics_served(path, settings.listen, metrics):
+                    await _serve_until_stopped(started.service, path)
     except BadSetting as error:
         raise setting_error(error) from error
     finally:

@@ -49,6 +49,7 @@ from gspc_trio.workflow.tokens import Plain, Values
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.journal import Journal
+    from gspc_trio.components.provision.staging import StagingSettings
     from gspc_trio.workflow.engine import WorkflowEngine
 
 RTS_ADDRESS = "memory:rts"
@@ -345,6 +346,15 @@ def process_key() -> ProcessKey:
     return ProcessKey(bytes(current_process().authkey))
 
 
+def _files(options: Mapping[str, str]) -> StagingSettings | None:
+    """Return how files get to the tasks of a host in this process, None for the usual way."""
+    if "allow_files" not in options:
+        return None
+    from gspc_trio.components.provision.staging import staging_settings
+
+    return staging_settings(options)
+
+
 class EmbeddedStrategy:
     """Runs RIFs in this process, reached over memory, and by jobs of other processes as their RTS is.
 
@@ -377,6 +387,7 @@ class EmbeddedStrategy:
             rts=rts,
             ends_in_s=ends_in_s(order.options),
             outside=address_towards(outside[0]) if outside else "",
+            files=_files(order.options),
         ) as rif:
             reason: str = await rif.wait_ended()
             return reason

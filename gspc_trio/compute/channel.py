@@ -43,7 +43,11 @@ FRAME_HEADER = Struct("<Q")
 
 # Control, RIF to template: (kind, ...)
 FORK, KILL = range(2)
-# FORK number cpus gpus host + descriptors of a file that describes the job and of the channels; KILL number
+# FORK number cpus gpus kind + descriptors of a file that describes the job and of the channels; KILL number
+
+# Kinds of processes of a job that a template forks
+TASKS, THREADS, TRANSFERS = range(3)
+# TASKS: runs tasks, channels of tasks and results; THREADS: hosts threads; TRANSFERS: moves what URIs name
 
 # Control, template to RIF: (kind, ...)
 READY, FORKED, EXITED, KILLED, BUSY = range(5)
@@ -53,6 +57,15 @@ READY, FORKED, EXITED, KILLED, BUSY = range(5)
 # Control of a host of threads, RIF to host: (kind, ...)
 OPEN_THREAD, INTERRUPT_THREAD = range(2)
 # OPEN_THREAD number cpus + descriptors: tasks, results, standard output and error; INTERRUPT_THREAD number
+
+# Orders, RIF to a process that moves what URIs name: (kind, ...), answered by one of those below
+FETCH, STORE, LIST = range(3)
+# Each has uri host allowed_directories temporary_directory and: FETCH bytes_max + descriptor to write to;
+# STORE bytes + descriptor to read from; LIST files_max
+
+# Such a process to its RIF: (kind, ...)
+MOVED, DONE, FAILED, FOUND = range(4)
+# MOVED bytes so far; DONE bytes; FAILED may_pass message; FOUND there_are_more uris
 
 # Items in a packet of tasks: (kind, ...)
 DEFINE, RUN, LARGE = range(3)

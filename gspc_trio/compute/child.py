@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import NamedTuple
 
 from gspc_trio.compute import data, modules, process_tree, system
-from gspc_trio.compute.channel import DEFINE, Message, pack, unpack
+from gspc_trio.compute.channel import DEFINE, THREADS, TRANSFERS, Message, pack, unpack
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Item, Loop
 from gspc_trio.compute.output import ProcessOutput
@@ -41,7 +41,7 @@ def run_child(
     *,
     cpus: Sequence[int],
     gpus: Sequence[int],
-    host: bool,
+    kind: int,
     template_pid: int,
 ) -> None:
     """Turn this fresh fork of the template into a compute process and work until the RIF is gone; never
@@ -49,11 +49,11 @@ def run_child(
 
     Args:
         job: a file with the packed description of the job (``components.worker.messages.OpenJob``).
-        descriptors: channels of tasks and results, or the control channel of a host of threads.
+        descriptors: channels of tasks and results, or the one of a process that runs no tasks.
         output: files for standard output and error.
         cpus: to run on, empty for no pinning.
         gpus: to see, empty for no restriction.
-        host: whether to host threads instead of running tasks itself.
+        kind: whether it runs tasks, hosts threads that do, or moves what URIs name.
         template_pid: the parent, without which it does not go on.
     """
     status = _FAILED_START_STATUS
@@ -70,7 +70,11 @@ def run_child(
         channels = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         initializer = description.get("initializer", b"")
         address, job_id, traceparent = description["place"]
-        if host:
+        if kind == TRANSFERS:
+            from gspc_trio.compute.uri_transfers import serve
+
+            serve(channels[0])
+        elif kind == THREADS:
             from gspc_trio.compute.threads import ThreadHost
 
             changes.watch_forks()

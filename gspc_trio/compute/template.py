@@ -31,6 +31,7 @@ from gspc_trio.compute.channel import (
     KILL,
     KILLED,
     READY,
+    TASKS,
     Message,
     open_nameless_file,
     pack,
@@ -153,10 +154,10 @@ class Template:
         descriptors = array("i")
         for _, _, attached in ancillary:
             descriptors.frombytes(attached)
-        kind, number, *fields = unpack(data)
-        if kind == FORK:
+        said, number, *fields = unpack(data)
+        if said == FORK:
             self._fork(number, descriptors, *fields)
-        elif kind == KILL:
+        elif said == KILL:
             child = self._children.setdefault(
                 number, _Child(reaped=True)
             )  # what it left is still to be ended
@@ -171,13 +172,13 @@ class Template:
             gc.freeze()
 
     def _fork(
-        self, number: int, descriptors: array[int], cpus: list[int], gpus: list[int], host: bool
+        self, number: int, descriptors: array[int], cpus: list[int], gpus: list[int], kind: int
     ) -> None:
         while self._children and self._libraries:  # the first one is not kept waiting, the others gain
             self._import_library()
         output: list[int] = []
         try:
-            if len(descriptors) != (2 if host else 3):
+            if len(descriptors) != (3 if kind == TASKS else 2):
                 raise OSError("too many open files to take its channels")
             output = [open_nameless_file(), open_nameless_file()]
             pid = os.fork()
@@ -194,7 +195,7 @@ class Template:
                 (output[0], output[1]),
                 cpus=cpus,
                 gpus=gpus,
-                host=host,
+                kind=kind,
                 template_pid=self._pid,
             )
         for descriptor in descriptors:

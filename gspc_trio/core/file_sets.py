@@ -58,17 +58,22 @@ def escape(text: str) -> str:
     return _MAGIC.sub(r"[\1]", text)
 
 
-def fill_pattern(pattern: str, values: Mapping[str, object]) -> tuple[str, ...]:
-    """Return a pattern filled with values, none of which has a meaning in it.
+def fill_pattern(pattern: str, values: Mapping[str, object], *, plain: bool = False) -> tuple[str, ...]:
+    """Return a pattern filled with values, none of which has a meaning in it unless they are taken ``plain``.
 
     For a list of values there is a pattern for each; for several lists one for each combination.
     """
     names = [name for name in placeholders(pattern) if name in values]
     choices = [_listed(values[name]) for name in names]
+    taken = str if plain else _escaped
     return tuple(
-        fill(pattern, {name: escape(str(value)) for name, value in zip(names, chosen, strict=True)})
+        fill(pattern, {name: taken(value) for name, value in zip(names, chosen, strict=True)})
         for chosen in product(*choices)
     )
+
+
+def _escaped(value: object) -> str:
+    return escape(str(value))
 
 
 def _listed(value: object) -> Sequence[object]:

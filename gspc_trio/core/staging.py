@@ -18,6 +18,7 @@ from msgspec.structs import astuple, replace
 from gspc_trio.core.file_sets import fill_pattern, without_slash
 from gspc_trio.core.ids import Count
 from gspc_trio.core.rules import fill
+from gspc_trio.core.uri import is_uri, mask_uri
 
 PLAN_MARK = b"\xc1\3"
 """Begins an argument that is none: the plan of the task's files."""
@@ -92,7 +93,7 @@ def optional(files: str | Data | Sequence[str]) -> Optional:
 
 
 Staged: TypeAlias = "Mapping[str, str | Data | Named | Optional | Sequence[str | Data | Named]]"
-"""File in the task's directory -> file on the host of its job, or the value or data that it is."""
+"""File in the task's directory -> file on the host of its job, its URI, or the value or data that it is."""
 
 
 class StageLimits(Struct, frozen=True):
@@ -175,6 +176,14 @@ class FilePlan(Struct, frozen=True):
         sets = {source for one in self.gather for source in one.sources if isinstance(source, int)}
         return sets.union(source for _, source in self.fetch if isinstance(source, int))
 
+    @property
+    def uris(self) -> list[str]:
+        """The URIs among what it fetches and stores."""
+        named = [path for _, path in (*self.fetch, *self.store)]
+        named += [one.target for one in self.scatter]
+        named += [source for one in self.gather for source in one.sources]
+        return [path for path in named if isinstance(path, str) and is_uri(path)]
+
     def encoded(self) -> bytes:
         """Return the plan as an argument."""
         fields: tuple[object, ...] = (self.arguments, self.fetch, self.store, self.ranges)
@@ -220,13 +229,16 @@ class Stage(Struct, frozen=True):
     def paths(self, values: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the files, and patterns of files, on the job's host that one task reads, and that it writes.
 
+        URIs among them are masked.
+
         Args:
             values: what patterns are filled with.
         """
         read = [source for _, source in self.fetch] + [each for one in self.gather for each in one.sources]
         written = [target for _, target in self.store] + [one.target for one in self.scatter]
         fetched, stored = (
-            tuple(fill(path, values) for path in paths if isinstance(path, str)) for paths in (read, written)
+            tuple(mask_uri(fill(path, values)) for path in paths if isinstance(path, str))
+            for paths in (read, written)
         )
         return fetched, stored
 
@@ -256,7 +268,12 @@ class Stage(Struct, frozen=True):
     def _gather(one: Gather, places: Mapping[int, Sequence[int]], values: Mapping[str, object]) -> Gather:
         sources: list[str | int] = []
         for source in one.sources:
-            sources += fill_pattern(source, values) if isinstance(source, str) else places[source]
+            if isinstance(source, int):
+                sources += places[source]
+                continue
+            plain = fill_pattern(source, values, plain=True)
+            filled = fill_pattern(source, values)
+            sources += [uri if is_uri(uri) else path for uri, path in zip(plain, filled, strict=True)]
         return Gather(one.target, tuple(sources), one.is_optional)
 
 
@@ -279,8 +296,8 @@ class FilePatterns(Struct, frozen=True):
         store = [target for stage in known for _, target in stage.store]
         store += [one.target for stage in known for one in stage.scatter]
         return cls(
-            tuple(source for source in fetch if isinstance(source, str)),
-            tuple(target for target in store if isinstance(target, str)),
+            tuple(source for source in fetch if isinstance(source, str) and not is_uri(source)),
+            tuple(target for target in store if isinstance(target, str) and not is_uri(target)),
         )
 
 
@@ -296,13 +313,13 @@ def wrapper_order(plan: FilePlan, home: str, directory: str, files_max: int, byt
         files_max, bytes_max: of the task, each way.
 
     Returns:
-        None if some of its files are values, which that process cannot stage.
+        None if some of its files are values or have URIs: these that process cannot stage.
     """
     fetch: list[object] = [[name, [source], False] for name, source in plan.fetch]
     fetch += [[one.target, one.sources, one.is_optional] for one in plan.gather]
     store = [(name, target, False) for name, target in plan.store]
     store += [(one.pattern, one.target, one.is_optional) for one in plan.scatter]
-    if plan.file_arguments or any(isinstance(target, int) for _, target, _ in store):
+    if plan.file_arguments or plan.uris or any(isinstance(target, int) for _, target, _ in store):
         return None
     return WRAPPER_MARK + json.dumps([home, directory, fetch, store, files_max, bytes_max])
 

@@ -21,6 +21,7 @@ from gspc_trio.core.staging import (
     parts_of,
     pattern_parts,
 )
+from gspc_trio.core.uri import BadUri, is_uri, mask_text, parts_of_uri, set_of
 from gspc_trio.workflow.arcs import NAMED, InputArc, OutputArc, WorkflowError
 from gspc_trio.workflow.settings import TaskSettings
 
@@ -77,10 +78,13 @@ def stage_of(
     if is_inline:
         raise WorkflowError("only tasks have files and ranges; leave inline out")
     files = _Files(arcs, ports)
-    for name, source in fetch.items():
-        files.fetch(name, source)
-    for name, target in store.items():
-        files.store(name, target)
+    try:
+        for name, source in fetch.items():
+            files.fetch(name, source)
+        for name, target in store.items():
+            files.store(name, target)
+    except WorkflowError as error:
+        raise WorkflowError(mask_text(str(error))) from None
     made = [target for _, target in files.made if isinstance(target, int)]
     made += [one.target for one in files.scatter if isinstance(one.target, int)]
     if len(made) != len(set(made)):
@@ -169,12 +173,13 @@ class _Files:
             return self.arc(NAMED + source.name)
         if isinstance(source, Data):
             return self.arc(source.name, several=several)
-        if isinstance(source, str) and is_directory(source):
+        stated = set_of(source) if isinstance(source, str) else ""
+        if is_directory(stated):
             if not is_directory(name):
                 raise WorkflowError(f"{source!r} is a directory: so must {name!r} be, with a / at its end")
-            if is_glob(source):
+            if "*" in stated or (stated == source and is_glob(stated) and not is_uri(stated)):
                 raise WorkflowError(f"{source!r} is a pattern of directories: files match patterns, as **")
-        if isinstance(source, str) and not several and ("*" in source or "?" in source):
+        if not several and ("*" in stated or ("?" in stated and not is_uri(stated))):
             raise WorkflowError(f"{source!r} stands for several files: {SEVERAL}")
         return self._side(source, "a file's source", several)
 
@@ -209,6 +214,8 @@ class _Files:
             found = _port(bare.name, self._ports)
         else:
             found = self._side(bare, "a file's target", numbered=several)
+            if is_uri(found) and "::" in found:
+                raise WorkflowError(f"{found!r} is a chain, in which nothing is stored: name one file")
             if not several and is_directory(found):
                 found = found + name.rpartition("/")[2]
             if several and not (is_directory(found) if is_directory(name) else takes_several(found)):
@@ -253,7 +260,7 @@ def _port(name: str, ports: Sequence[Output]) -> int:
 
 def _check_inside(name: object) -> None:
     """Check the name of a file in the directory of a task."""
-    _check(name)
+    _check_path(name)
     wrong = next((each for each in placeholders(str(name)) if each != INDEX), None)
     if wrong is not None:
         raise WorkflowError(
@@ -262,7 +269,17 @@ def _check_inside(name: object) -> None:
         )
 
 
-def _check(name: object) -> None:
+def _check(name: str) -> None:
+    if not is_uri(name):
+        _check_path(name)
+        return
+    try:
+        parts_of_uri(name)
+    except BadUri as error:
+        raise WorkflowError(str(error)) from None
+
+
+def _check_path(name: object) -> None:
     if not isinstance(name, str):
         raise WorkflowError(f"{name!r} is no name of a file")
     try:

@@ -81,9 +81,10 @@ def make(*args: Any, **more: Any) -> PoolTaskDescription:
     ("build", "said"),
     [
         (
-            lambda: make("http://x/y", "", listed),
-            "'http://x/y' is no data that it could have: a path, file:PATH",
+            lambda: make("ftp:x/y", "", listed),
+            "'ftp:x/y' is no data that it could have: a path, file:PATH",
         ),
+        (lambda: make("dir://u:secret@x/y", "", listed), r"dir://u:\*\*\*@x/y: dir:// is not for data"),
         (lambda: make("", "iml:", listed), "'iml:' is no data"),
         (lambda: make("", "", listed, threads=0), "threads must be at least 1, not 0"),
         (lambda: make("", "", listed, id=""), "its id is empty"),

@@ -26,6 +26,7 @@ from gspc_trio.compute.code import (
 from gspc_trio.core.code_identity import IDENTITY_BYTES, source_identity, value_identity
 from gspc_trio.core.staging import FilePlan, split_plan
 from gspc_trio.core.task import Task, TaskVariants
+from gspc_trio.core.uri import mask_uri
 from gspc_trio.protocol.values import is_plain, is_reference, loads
 
 
@@ -87,6 +88,8 @@ class CacheKeys:
         """
         plan, values, behind = split_plan(task.arguments)
         has_files = plan is not None and plan.has_files
+        if plan is not None and plan.uris:
+            raise NotCacheable(f"what is at {mask_uri(plan.uris[0])} may change, and nobody would notice")
         known = self._code_of(task.code_id, has_files)
         if task.variants is not None:
             known = self._variants_of(task.variants, has_files)

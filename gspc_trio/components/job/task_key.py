@@ -109,13 +109,15 @@ class TaskKeys:
         return _digest(b"".join((begun, repr(list(map(len, arguments))).encode(), *arguments)))
 
     def of(self, task: Task) -> Noted | None:
-        """Return what a task is; None if the identity of its code is not known."""
+        """Return what a task is; None if its code, or what it reads and stores, has no identity."""
         digest = self.digest(task.name, task.arguments)
         if digest is None:
             return None
         if not task.arguments or task.arguments[-1][:2] != PLAN_MARK:
             return Noted(task.name, digest)
         plan = split_plan(task.arguments)[0]
+        if plan is not None and plan.uris:
+            return None
         return Noted(task.name, digest, plan, tuple(map(self._mark, files_read(plan))) if plan else ())
 
     def note(self, task: Task) -> None:

@@ -41,11 +41,13 @@ class StagingSettings:
         mode: who stages.
         site_directory: for ``swift``, seen by all hosts of the site.
         throttles: of transfers and operations by name, for ``swift``; they count on this host.
+        allow_files: directories of which ``file://`` may name files, beside that of the job.
     """
 
     mode: StagingMode = StagingMode.PROVIDER
     site_directory: str = ""
     throttles: Mapping[str, Limit] = field(factory=dict)
+    allow_files: tuple[str, ...] = ()
 
 
 def staging_mode(said: str) -> StagingMode:
@@ -77,7 +79,12 @@ def staging_settings(options: Mapping[str, str]) -> StagingSettings:
     if mode is not StagingMode.SWIFT and (directory or throttles):
         name = "site_directory" if directory else min(throttles)
         raise ValueError(f"{name} is for staging=swift, not for staging={mode}")
-    return StagingSettings(mode, directory, throttles)
+    allowed = tuple(filter(None, options.get("allow_files", "").split(os.pathsep)))
+    if not all(map(os.path.isabs, allowed)):
+        raise ValueError(
+            f"allow_files={options['allow_files']}: name whole paths of directories, with : between"
+        )
+    return StagingSettings(mode, directory, throttles, allowed)
 
 
 def block_options(mode: str, *throttles: Mapping[str, Limit]) -> dict[str, str]:

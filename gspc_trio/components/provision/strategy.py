@@ -16,7 +16,7 @@ EMBEDDED = "embedded"
 """Name of the strategy that runs a RIF in the process of the run-time system, with which it ends."""
 
 STAGING_OPTIONS = (
-    *("staging", "site_directory"),
+    *("staging", "site_directory", "allow_files"),
     *("file_transfers", "file_transfers_submit", "host_file_transfers", "host_file_transfers_submit"),
     *("file_operations", "file_operations_submit", "host_file_operations", "host_file_operations_submit"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, Unpack
 
@@ -13,6 +12,7 @@ from gspc_trio.core.code import Program, SourceFile, Variants
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Requirement
+from gspc_trio.core.uri import BadUri, file_name, is_uri, mask_text, parts_of_uri
 from gspc_trio.workflow.arcs import Place, Source, Sources, Unpassed, WorkflowError
 from gspc_trio.workflow.calls import Run
 from gspc_trio.workflow.formats.in_tasks.python import NextToken, PoolTask, SourceCall
@@ -30,8 +30,9 @@ class DataLayout(Struct, frozen=True):
     """Where data of a task comes from or goes to, and how it lies.
 
     Attributes:
-        source: URI: a path or ``file:PATH``, a file on the host of the job, below its working directory; or
-            ``iml:NAME``, published data of the memory layer. "": the value itself, for the tasks that wait.
+        source: URI: a path or ``file:PATH``, a file on the host of the job, below its working directory;
+            ``iml:NAME``, published data of the memory layer; or one with a scheme of fsspec, as ``s3://``.
+            "": the value itself, for the tasks that wait.
         location: names of hosts where the task should run, those that have the data, the best first.
         policy: of published output: ``single``, ``replicated:N`` for a copy on each of N hosts, or
             ``striped:N`` for a stretch of it on each of N hosts.
@@ -46,12 +47,16 @@ class DataLayout(Struct, frozen=True):
         """``file``, ``iml``, "" for the value itself, or a scheme that nobody knows."""
         if not self.source:
             return ""
+        if is_uri(self.source):
+            return FILE
         scheme, colon, _ = self.source.partition(":")
         return scheme if colon and scheme.isalnum() else FILE
 
     @property
     def name(self) -> str:
-        """Path of the file, or name of the published data."""
+        """Path or URI of the file, or name of the published data."""
+        if is_uri(self.source):
+            return self.source
         return self.source.removeprefix(f"{self.scheme}:")
 
     @property
@@ -142,7 +147,7 @@ def task(
     try:
         return _checked(id, input, output, code, arguments, threads, dependencies, settings)
     except WorkflowError as error:
-        raise WorkflowError(f"task {id!r}: {error}") from None
+        raise WorkflowError(f"task {id!r}: {mask_text(str(error))}") from None
 
 
 def _checked(
@@ -183,9 +188,14 @@ def _check(made: PoolTaskDescription) -> None:
         raise WorkflowError(f"{made.threads} threads are more than {THREADS_MAX}")
     for layout in (*made.inputs, made.output):
         if layout.scheme not in ("", FILE, MEMORY) or (layout.scheme and not layout.name):
-            known = "a path, file:PATH or iml:NAME"
+            known = "a path, file:PATH, iml:NAME or SCHEME://..."
             raise WorkflowError(f"{layout.source!r} is no data that it could have: {known} is")
         _ = layout.copies  # refuses what is no policy
+        if is_uri(layout.source):
+            try:
+                parts_of_uri(layout.source)
+            except BadUri as error:
+                raise WorkflowError(str(error)) from None
     if made.output.copies * made.output.stripes > 1 and made.output.scheme != MEMORY:
         raise WorkflowError(f"the policy {made.output.policy} is for output in the memory layer, iml:NAME")
     if isinstance(made.code, Variants):
@@ -223,7 +233,7 @@ def pool(tasks: Iterable[PoolTaskDescription], name: str = "pool") -> Net:
         try:
             making.add(one)
         except WorkflowError as error:
-            raise WorkflowError(f"task {one.task_id!r}: {error}") from None
+            raise WorkflowError(f"task {one.task_id!r}: {mask_text(str(error))}") from None
     return making.net
 
 
@@ -265,7 +275,7 @@ class _Given:
 
     def fetch(self, path: str) -> None:
         """Add a file, whose name is passed."""
-        name = posixpath.basename(path)
+        name = file_name(path)
         if self.files.setdefault(name, path) != path:
             raise WorkflowError(f"two of its files have the name {name!r}: {self.files[name]!r} and {path!r}")
         self.arguments.append(name)
@@ -306,7 +316,7 @@ class _Pool:
             settings["stage_in"] = given.files
         if one.output.scheme == FILE:
             path = one.output.name
-            settings["stage_out"] = {posixpath.basename(path): path}
+            settings["stage_out"] = {file_name(path): path}
         run, inputs = self._code(one, given)
         self.net.transition(one.task_id, run, inputs, outputs, **settings)
 

@@ -13,13 +13,16 @@ from msgspec.structs import replace
 from gspc_trio.components.provision.messages import FilesFailed, TurnBegins, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import MemoryServer, ServerEnded, StartServer
 from gspc_trio.components.worker.messages import OpenJob, Submit
+from gspc_trio.components.worker.shell.compute import ComputeBackend, ProcessBackend
 from gspc_trio.components.worker.shell.file_staging import (
     JobStaging,  # here: a fork in the midst of it could never end it
 )
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, TaskFiles
 from gspc_trio.components.worker.shell.staging import Staging
+from gspc_trio.components.worker.shell.uri_files import TRANSFERS_MAX, UriFiles, UriTransfers
 from gspc_trio.components.worker.shell.worker import JobCode
 from gspc_trio.compute.folders import Folders
+from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import Done
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.connections.buffers import Budget
@@ -42,6 +45,8 @@ class HostStaging:
         buffers: what this process has for transfers that it asks for.
         files: how files get to the tasks; None: straight from the host of their job.
         name: of the RIF.
+        host: where it runs, for errors.
+        backend: starts processes that move what URIs name.
 
     Attributes:
         make_layers: makes what finds or starts memory servers, when a job wants the first.
@@ -52,7 +57,13 @@ class HostStaging:
     tell: Callable[[WantTurn | TurnOver | FilesFailed], None]
 
     def __init__(
-        self, staging: Staging | None, buffers: Budget, files: StagingSettings | None, name: str
+        self,
+        staging: Staging | None,
+        buffers: Budget,
+        files: StagingSettings | None,
+        name: str,
+        host: str,
+        backend: ComputeBackend,
     ) -> None:
         self._staging = staging
         self._buffers = buffers
@@ -67,6 +78,11 @@ class HostStaging:
             self._site = Site(files.site_directory, self._turns)
             self._folders = Folders(files.site_directory, f"tasks-{name}-")  # where files can be linked
         self._layers: HostLayers | None = None
+        self._host = host
+        self._backend = backend
+        self._allowed = files.allow_files if files is not None else ()
+        self._turns_of_uris = trio.CapacityLimiter(TRANSFERS_MAX)
+        self._transfers: dict[JobId, UriTransfers] = {}
 
     def open_job(self, opening: OpenJob, server: Callable[[], Peer | None]) -> JobCode:
         """Return what the RIF keeps of a job; it begins to find the memory server that the job wants.
@@ -80,6 +96,7 @@ class HostStaging:
         files = transfer = FileTransfer(server, self._buffers)
         if self._site is not None:
             files = self._site.files_of(opening.job, transfer)
+        files = UriFiles(files, self._transfers_of(opening))
         if opening.data is None:
             staging = self._staging or JobStaging(
                 None, self._folders, opening.stage, files, home, self._failed
@@ -95,6 +112,24 @@ class HostStaging:
         staging = JobStaging(data, self._folders, opening.stage, files, home, self._failed)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
 
+    def _transfers_of(self, opening: OpenJob) -> UriTransfers | None:
+        if not isinstance(self._backend, ProcessBackend):
+            return None
+        before = self._transfers.get(opening.job)
+        if before is not None:
+            before.close()
+        fork = partial(self._backend.fork_transfers, replace(opening, data=None, initializer=b""))
+        allowed = (opening.directory, *self._allowed)
+        made = UriTransfers(fork, self._folders, self._host, allowed, self._turns_of_uris)
+        self._transfers[opening.job] = made
+        return made
+
+    def forget_job(self, job: JobCode) -> None:
+        """A job is over here."""
+        transfers = self._transfers.pop(job.opening.job, None)
+        if transfers is not None:
+            transfers.close()
+
     def _failed(self, detail: str) -> None:
         self.tell(FilesFailed(detail))
 
@@ -109,7 +144,9 @@ class HostStaging:
             self._turns.tell_again()
 
     def close(self) -> None:
-        """Remove the directories of tasks."""
+        """Remove the directories of tasks, and let processes go that move files."""
+        for transfers in self._transfers.values():
+            transfers.close()
         self._folders.close()
 
 

@@ -147,7 +147,7 @@ class RifService(Performer[HostAction]):
         self.host = host
         self._network = network
         self._backend = backend
-        self._staging = HostStaging(staging, network.buffers.asked, files, rif_id)
+        self._staging = HostStaging(staging, network.buffers.asked, files, rif_id, host, backend)
         self._clock = clock
         self._report_load = report_load
         self._inbox: Inbox[HostEvent] = Inbox()
@@ -452,7 +452,7 @@ class RifService(Performer[HostAction]):
 
     @performs(ForgetJob)
     def _forget_job(self, action: ForgetJob) -> None:
-        del self._jobs[action.job]
+        self._staging.forget_job(self._jobs.pop(action.job))
         self._router.forget(action.job)
         for shell in self._shells.values():
             shell.forget_job(action.job)

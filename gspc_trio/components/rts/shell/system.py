@@ -69,6 +69,7 @@ class RtsOptions(TypedDict, total=False):
     state: Path | str | None
     placement: str
     directory: str
+    allow_files: Sequence[str]
     memory_bytes: int
     rm: Path | str | None
     sites: SitesGiven | None
@@ -88,6 +89,7 @@ class RtsSettings(Struct, frozen=True):
         state: directory for what the next run-time system is to know if this one crashes; None: none.
         placement: which free resource is used next: fifo, compact, fair or progressive.
         directory: for tasks with files; "" for that of the system for temporary files.
+        allow_files: directories of which ``file://`` URIs may name files, beside the directory of each job.
         memory_bytes: shared memory that each memory server may use; 0: a quarter of the memory of its host.
         spill_bytes: disk that it may use when that is full; 0: none.
         spill_directory: for data on disk; "" for the system's directory for temporary files.
@@ -107,6 +109,7 @@ class RtsSettings(Struct, frozen=True):
     state: Path | str | None = None
     placement: str = "fifo"
     directory: str = ""
+    allow_files: Sequence[str] = ()
     memory_bytes: int = 0
     spill_bytes: int = 0
     spill_directory: str = ""
@@ -126,6 +129,10 @@ class RtsSettings(Struct, frozen=True):
         for name, path in (("directory", self.directory), ("spill_directory", self.spill_directory)):
             if path and not os.path.isdir(path):
                 raise BadSetting(name, path, "there is no such directory")
+        for path in self.allow_files:
+            if not os.path.isdir(path) or os.pathsep in path:
+                why = "its name has a colon" if os.pathsep in path else "there is no such directory"
+                raise BadSetting("allow_files", path, why)
         for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
             check_bytes(name, number)
         if self.rm is not None and self.placement != "fifo":
@@ -142,6 +149,7 @@ class RtsSettings(Struct, frozen=True):
         """Return the options of the first hosts' strategy, with what the settings say of their RIFs."""
         said = {
             "directory": self.directory and os.path.abspath(self.directory),
+            "allow_files": os.pathsep.join(map(os.path.abspath, self.allow_files)),
             "memory": self.memory_bytes and str(self.memory_bytes),
             "spill": self.spill_bytes and str(self.spill_bytes),
             "spill_directory": self.spill_directory and os.path.abspath(self.spill_directory),

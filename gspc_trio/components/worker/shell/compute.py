@@ -29,6 +29,7 @@ from gspc_trio.components.worker.shell.compute_template import ComputeError, For
 from gspc_trio.components.worker.shell.compute_threads import ThreadHosts
 from gspc_trio.components.worker.shell.task_listener import TaskConnection, TaskListener
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
+from gspc_trio.compute.channel import TASKS, TRANSFERS
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.nested import TaskHello
 from gspc_trio.core.resources import Resource
@@ -169,6 +170,18 @@ class ProcessBackend:
                 return compute.speaks
         return None
 
+    async def fork_transfers(self, job: OpenJob, descriptor: int) -> Forked:
+        """Start a process that moves what URIs name.
+
+        Args:
+            job: working directory, search path and modules.
+            descriptor: its end of the channel.
+
+        Raises:
+            ComputeError: it cannot be started; one line says why.
+        """
+        return await self._fork(job, (), (), TRANSFERS, (descriptor,))
+
     async def aclose(self) -> None:
         """End all compute processes with everything below them, and the template; bounded."""
         self._closed = True
@@ -180,14 +193,14 @@ class ProcessBackend:
     async def _origin(self, resource: Resource, job: OpenJob, channels: Channels) -> Origin:
         if job.threads:
             return await self._hosts.open(job, resource, channels.theirs)
-        return await self._fork(job, resource.cpus, resource.gpus, False, channels.theirs)
+        return await self._fork(job, resource.cpus, resource.gpus, TASKS, channels.theirs)
 
     async def _fork(
-        self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], host: bool, descriptors: Sequence[int]
+        self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], kind: int, descriptors: Sequence[int]
     ) -> Forked:
         for _ in range(FORK_TRIES):
             template = await self._living_template()
-            forked = await template.fork(job, cpus, gpus, host, descriptors)
+            forked = await template.fork(job, cpus, gpus, kind, descriptors)
             if forked is not None:
                 return forked
         raise ComputeError(f"cannot start a compute process: its template died {FORK_TRIES} times meanwhile")

@@ -205,7 +205,7 @@ class Template:
         await self.gone.wait()
 
     async def fork(
-        self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], host: bool, descriptors: Sequence[int]
+        self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], kind: int, descriptors: Sequence[int]
     ) -> Forked | None:
         """Fork a compute process and hand it the descriptors; return None if the template died meanwhile.
 
@@ -217,7 +217,7 @@ class Template:
         forked.job.users += 1
         sent = False
         try:
-            message = [FORK, forked.number, cpus, gpus, host]
+            message = [FORK, forked.number, cpus, gpus, kind]
             sent = await self._send(message, (forked.job.descriptor, *descriptors))
             if sent:
                 await self._answered(forked.forked)

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, end_of
-from gspc_trio.compute.channel import INTERRUPT_THREAD, OPEN_THREAD, open_nameless_file, pack
+from gspc_trio.compute.channel import INTERRUPT_THREAD, OPEN_THREAD, THREADS, open_nameless_file, pack
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.resources import Resource
 
@@ -23,7 +23,7 @@ PATIENCE_S = 5.0
 
 _log = logging.getLogger(__name__)
 
-ForkHost = Callable[[OpenJob, Sequence[int], Sequence[int], bool, Sequence[int]], Awaitable[Forked]]
+ForkHost = Callable[[OpenJob, Sequence[int], Sequence[int], int, Sequence[int]], Awaitable[Forked]]
 
 
 class _Host(Struct, eq=False):
@@ -106,7 +106,7 @@ class ThreadHosts:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     try:
-                        forked = await self._fork(job, (), (), True, (theirs.fileno(),))
+                        forked = await self._fork(job, (), (), THREADS, (theirs.fileno(),))
                     except BaseException:
                         ours.close()
                         raise

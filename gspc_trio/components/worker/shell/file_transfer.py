@@ -38,10 +38,13 @@ class Room:
 
     Args:
         bytes_max: all of them together.
+
+    Attributes:
+        left_bytes: what there is room for.
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.left_bytes = bytes_max
 
     def take(self, size_bytes: int) -> None:
         """Take room for a file.
@@ -49,8 +52,12 @@ class Room:
         Raises:
             StagingError: there is not enough.
         """
-        check_size(size_bytes, self._bytes_max)
-        self._bytes_max -= size_bytes
+        check_size(size_bytes, self.left_bytes)
+        self.left_bytes -= size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Give back what was taken for a file that has not come."""
+        self.left_bytes += size_bytes
 
 
 class TaskFiles(Protocol):

@@ -22,12 +22,12 @@ from gspc_trio.core.file_sets import (
     NameClash,
     check_distinct,
     is_directory,
-    is_glob,
     name_files,
     takes_several,
     without_slash,
 )
 from gspc_trio.core.staging import FilePlan, Gather, StageLimits
+from gspc_trio.core.uri import file_name, mask_uri, set_of
 from gspc_trio.protocol.pieces import Piece, pieces_of
 from gspc_trio.protocol.values import (
     BadValue,
@@ -123,10 +123,10 @@ class FilesIn:
         for source in one.sources:
             if isinstance(source, int):
                 found += await self._parts(source)
-            elif one.is_optional or is_glob(source) or is_directory(source):
+            elif one.is_optional or set_of(source):
                 found += await self._matching(source, one.is_optional)
             else:
-                found.append((source.rpartition("/")[2], source))
+                found.append((file_name(source), source))
         try:
             names = name_files(one.target, [name for name, _ in found])
         except NameClash as error:
@@ -138,12 +138,9 @@ class FilesIn:
     async def _matching(self, pattern: str, is_optional: bool) -> list[tuple[str, _Source]]:
         paths, there = await self._transfer.find(pattern, self._limits.files_max)
         if there and not paths and not is_optional:
-            raise StagingError(f"no file of the job matches {pattern}: {there}")
-        if not is_directory(pattern):
-            return [(path.rpartition("/")[2], path) for path in paths]
-        begin = without_slash(pattern)
-        size = len(begin) + 1 if begin else 0
-        return [(path[size:], path) for path in paths]
+            raise StagingError(f"no file of the job matches {mask_uri(pattern)}: {there}")
+        stated = set_of(pattern)
+        return [(file_name(path, stated), path) for path in paths]
 
     async def _parts(self, index: int) -> list[tuple[str, _Source]]:
         """Return the parts of a value that become files: all of it, or what is in a list or mapping."""

@@ -29,6 +29,7 @@ from gspc_trio.core.file_sets import (
     without_slash,
 )
 from gspc_trio.core.staging import FilePlan, Scatter, StageLimits
+from gspc_trio.core.uri import name_in_uri
 from gspc_trio.iml.errors import NoRoom
 from gspc_trio.protocol.pieces import header, list_header, mapping_header
 from gspc_trio.protocol.values import dumps
@@ -256,7 +257,7 @@ class FilesOut:
 
 def _names(target: str, files: list[_File]) -> list[str]:
     try:
-        return name_files(target, [file.name for file in files])
+        return name_files(target, [name_in_uri(target, file.name) for file in files])
     except NameClash as error:
         raise StagingError(str(error)) from None
 

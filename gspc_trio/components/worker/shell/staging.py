@@ -17,13 +17,14 @@ from gspc_trio.components.worker.verdict import is_refusal
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError
+from gspc_trio.core.uri import mask_text
 
 
 class StagingError(Exception):
     """Data could not be fetched or stored.
 
     Args:
-        message: one line for people.
+        message: one line for people; passwords and queries of URIs in it are masked.
         returned: whether the task has nothing to do with it, and is to be tried again.
         kind: of the task's error.
         of_host: the files of this host, or of its site, are to blame.
@@ -32,7 +33,7 @@ class StagingError(Exception):
     def __init__(
         self, message: str, *, returned: bool = False, kind: str = "staging", of_host: bool = False
     ) -> None:
-        super().__init__(message)
+        super().__init__(mask_text(message))
         self.returned = returned
         self.of_host = of_host
         self.kind = kind

@@ -9,6 +9,7 @@ from typing import cast
 
 from gspc_trio.core.code import Program
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.core.uri import mask_text
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.calls import Run
 from gspc_trio.workflow.definition import SettingError
@@ -261,7 +262,7 @@ class _Reader:
             end = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._all)
             found = re.compile(rf"^[ \t]*{re.escape(key)}\b", re.MULTILINE).search(self._all, start, end)
             line = self._line(found.end() if key and found else start)
-        self.problems.append(self._source.problem(message, line))
+        self.problems.append(self._source.problem(mask_text(message), line))
 
     def _line(self, offset: int) -> int:
         """Return the line of an offset; problems are told mostly from the top to the bottom."""

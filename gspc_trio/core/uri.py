@@ -1,0 +1,192 @@
+"""URIs of data: what one is, what it is made of, and how it is shown without its secrets.
+
+A URI may be a chain, as fsspec has them: ``zip://a.csv::https://host/all.zip`` is a file of an archive that
+lies elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from msgspec import Struct
+
+from gspc_trio.core.file_sets import HERE, is_directory, is_glob
+
+URI_BYTES_MAX = 8000
+"""Longest URI."""
+
+CACHE = "simplecache"
+WRAPPERS = ("zip", "tar", "libarchive", CACHE)
+"""What a chain may begin with: they only see what the rest of the chain gives them."""
+
+FILE_SCHEMES = ("file", "local")
+HTTP_SCHEMES = ("http", "https")
+
+_REFUSED = frozenset(
+    {
+        *(
+            "async_wrapper",
+            "asynclocal",
+            "asyncwrapper",
+            "blockcache",
+            "cached",
+            "dask",
+            "data",
+            "dir",
+            "dvc",
+        ),
+        *("filecache", "generic", "git", "jlab", "jupyter", "memory", "pyscript", "reference"),
+    }
+)
+"""Schemes that lead to files of the host by ways of their own, or to what no other process sees."""
+
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
+_URI = re.compile(rf"(?:{_SCHEME}::)*{_SCHEME}://")
+_JOINT = re.compile(rf"::(?=(?:{_SCHEME}(?:://[^@]*)?::)*{_SCHEME}://)")
+_PART = re.compile(rf"({_SCHEME})(?:://(.*))?", re.DOTALL)
+
+# A name, a colon and a password up to the last @ of the authority or, if it has a slash in it, up to the next
+# @; a colon that a port follows is none. Or a lone secret in front of an @.
+_USER = re.compile(
+    r"://(?:([^/?#@:\s]*:)(?!:|\d*(?:[/?#\s]|$))(?:[^\s/?#]*@|[^\s@]*@)|[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
+)
+_QUERY = re.compile(r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]")
+_MASKED = "***"
+
+
+class BadUri(ValueError):
+    """A URI cannot be used; the message is one line for people, without its secrets."""
+
+
+class UriPart(Struct, frozen=True):
+    """A part of a chain.
+
+    Attributes:
+        scheme: in lower case.
+        rest: what is behind ``://``; "" for none.
+    """
+
+    scheme: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.rest}"
+
+
+def is_uri(text: str) -> bool:
+    """Return whether a text is a URI; no path of a file on the host of a job is one."""
+    return _URI.match(text) is not None
+
+
+def parts_of_uri(uri: str) -> tuple[UriPart, ...]:
+    """Return the parts of a URI: one, or those of a chain, the outermost first.
+
+    Raises:
+        BadUri: it cannot be used.
+    """
+    if len(uri.encode("utf-8", "surrogatepass")) > URI_BYTES_MAX or "\0" in uri:
+        raise BadUri(
+            f"{mask_uri(uri)[:100]} is no URI: it is longer than {URI_BYTES_MAX} bytes, or has a NUL"
+        )
+    parts = []
+    for text in _JOINT.split(uri):
+        found = _PART.fullmatch(text)
+        if found is None or "::" in text:
+            raise BadUri(
+                f"{mask_uri(uri)} is no URI: a part of its chain has no scheme, or it has :: elsewhere"
+            )
+        parts.append(UriPart(found[1].lower(), found[2] or ""))
+    *wrappers, last = parts
+    wrong = next((part for part in wrappers if part.scheme not in WRAPPERS), None)
+    if wrong is not None:
+        there = ", ".join(f"{name}::" for name in WRAPPERS)
+        raise BadUri(f"{mask_uri(uri)}: {wrong.scheme}:: cannot begin a chain; there are: {there}")
+    if last.scheme in WRAPPERS:
+        raise BadUri(f"{mask_uri(uri)} does not say in what: write {last.scheme}://NAME::URI")
+    if last.scheme in _REFUSED:
+        raise BadUri(f"{mask_uri(uri)}: {last.scheme}:// is not for data of tasks")
+    if last.scheme in FILE_SCHEMES:
+        path_of(last)
+    return tuple(parts)
+
+
+def path_of(part: UriPart) -> str:
+    """Return the path that a part with ``file://`` stands for.
+
+    Raises:
+        BadUri: it is not a whole path of this host.
+    """
+    path = unquote(part.rest.removeprefix("localhost"), errors="surrogateescape")
+    if not path.startswith("/") or "\0" in path:
+        raise BadUri(f"{mask_uri(str(part))}: a file is named by its whole path, file:///DIRECTORY/NAME")
+    return path
+
+
+def set_of(path: str) -> str:
+    """Return the pattern, or the directory with its slash, by which a path or URI stands for several files.
+
+    In a chain that is its first part, for only that has names of files. "" for what stands for one file; with
+    HTTP that is everything, as it is for a cache.
+    """
+    if not is_uri(path):
+        return path if is_glob(path) or is_directory(path) else ""
+    first = path.split("::")[0]
+    scheme, _, rest = first.partition("://")
+    if scheme.lower() in HTTP_SCHEMES or scheme.lower() == CACHE:
+        return ""
+    if not rest and scheme.lower() in WRAPPERS:
+        return f"{scheme}://"
+    return first if "*" in rest or is_directory(rest) else ""
+
+
+def file_name(path: str, pattern: str = "") -> str:
+    """Return the name of the file that a path or URI stands for, "" if it has none.
+
+    Args:
+        path: of the file.
+        pattern: that it matches, see :func:`set_of`. Below a directory the name has directories, too.
+    """
+    quoted = False
+    if is_uri(path):
+        parts = path.split("::")
+        path = parts[0] if "://" in parts[0] else parts[-1]
+        scheme = path.partition("://")[0].lower()
+        quoted = scheme in (*HTTP_SCHEMES, *FILE_SCHEMES)
+        if scheme in HTTP_SCHEMES:
+            path = re.split(r"[?#]", path, maxsplit=1)[0].partition("://")[2].partition("/")[2]
+    name = path.rpartition("/")[2]
+    if is_directory(pattern):
+        name = path if pattern == HERE else path[len(pattern) :]
+    return unquote(name, errors="surrogateescape") if quoted else name
+
+
+def name_in_uri(uri: str, name: str) -> str:
+    """Return how a file is called in a URI that is made of one."""
+    quoted = uri.partition("://")[0].lower() in (*HTTP_SCHEMES, *FILE_SCHEMES)
+    return quote(name, errors="surrogateescape") if quoted else name
+
+
+def mask_uri(text: str) -> str:
+    """Return a URI as it is shown: without password, query and fragment. What is no URI stays as it is."""
+    return "::".join(map(_mask_part, _JOINT.split(text))) if is_uri(text) else text
+
+
+def _mask_part(part: str) -> str:
+    user = _USER.sub(lambda found: f"://{found[1] or ''}{_MASKED}@", part, count=1)
+    return re.sub(r"([?#]).+", rf"\1{_MASKED}", user, count=1, flags=re.DOTALL) if "://" in user else user
+
+
+def mask_text(text: str, *known: str) -> str:
+    """Return a text for people with the URIs in it masked.
+
+    Args:
+        text: that may have some.
+        known: URIs that are likely there; each is found whatever characters it has.
+    """
+    if "://" not in text:
+        return text
+    for uri in known:
+        text = text.replace(uri, mask_uri(uri))
+    text = _USER.sub(lambda found: f"://{found[1] or ''}{_MASKED}@", text)
+    return _QUERY.sub(rf"\1\2{_MASKED}", text)
