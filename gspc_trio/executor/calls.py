@@ -88,6 +88,19 @@ class ManyCalls(Generic[T]):
             first = list(islice(items, PUT_MAX))
         return futures
 
+    def submit_one(self, item: tuple[object, ...]) -> TaskFuture[T]:
+        """Submit a call for these arguments, and return its future.
+
+        Raises:
+            BadCode, BadValue: function or argument cannot be sent to another process.
+            ExecutorBroken: the run-time system has gone.
+            RuntimeError: the executor was shut down, or belongs to another process.
+        """
+        future: TaskFuture[T] = TaskFuture(self._loop)
+        code_id, arguments = self._encoded(item, False)
+        self._loop.put((Call(future, code_id, self._name, arguments, self._shape, self._options),))
+        return future
+
     def _encoded(self, item: tuple[object, ...], often: bool) -> tuple[int, list[Argument]]:
         encode = self._encode
         assert not isinstance(self._fn, Variants), "variants have calls of their own"

@@ -23,7 +23,7 @@ from joblib.parallel import (
 )
 
 from gspc_trio.components.rts.shell.client import RunTimeSystem
-from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed
+from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
 from gspc_trio.integrations.joblib_batches import (
     LARGE_BYTES_MIN,
     Batches,
@@ -157,15 +157,14 @@ class RunningCall:
     """
 
     def __init__(self, executor: Executor, n_jobs: int, level: int) -> None:
-        self._executor = executor
-        self._level = level
+        self._submit = executor._calls_of(run_batch).submit_one
         self._room = n_jobs if executor._max_workers > n_jobs else -1
         self._held: deque[tuple[Sequence[JoblibCall], Callback | None]] = deque()
-        self._batches = Batches(executor.share)
-        self._futures: set[Future[bytes]] = set()
+        self._batches = Batches(executor.share, level)
+        self._futures: dict[Future[bytes], Callback | None] = {}
         self._lock = threading.Lock()
         self._aborted = False
-        self._ended: SimpleQueue[tuple[Callback | None, Future[bytes]] | None] = SimpleQueue()
+        self._ended: SimpleQueue[Future[bytes] | None] = SimpleQueue()
         threading.Thread(target=self._call_back, name="gspc-joblib", daemon=True).start()
 
     def submit(self, calls: Sequence[JoblibCall], callback: Callback | None) -> None:
@@ -183,22 +182,24 @@ class RunningCall:
         future: Future[bytes]
         try:
             batch, beside = self._batches.encode(calls)
-            future = self._executor.submit(run_batch, batch, self._level, *beside)
+            future = self._submit((batch, *beside))
         except Exception as error:  # joblib expects no error here
             future = Future()
             future.set_exception(error)
         with self._lock:
-            self._futures.add(future)
+            self._futures[future] = callback
             aborted = self._aborted
-        future.add_done_callback(lambda done: self._ended.put((callback, done)))
+        if isinstance(future, TaskFuture):
+            future.tell_end(self._ended.put)
+        else:
+            self._ended.put(future)
         if aborted:
             future.cancel()
 
     def _call_back(self) -> None:
-        while (ended := self._ended.get()) is not None:
-            callback, future = ended
+        while (future := self._ended.get()) is not None:
             with self._lock:
-                self._futures.discard(future)
+                callback = self._futures.pop(future)
                 next_one = self._held.popleft() if self._held and not self._aborted else None
                 if next_one is None:
                     self._room += 1

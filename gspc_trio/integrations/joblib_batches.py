@@ -45,10 +45,12 @@ class Batches:
 
     Args:
         share: puts a large value where tasks can map it.
+        level: how deep the calls are nested in other parallel calls, 1 for those of the outermost one.
     """
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, level: int) -> None:
         self._share = share
+        self._level = level
         self._arrays: dict[object, tuple[weakref.ref[Any], object]] = {}
         self._recent: OrderedDict[int, tuple[object, object]] = OrderedDict()
         self._lock = threading.Lock()
@@ -67,7 +69,7 @@ class Batches:
 
     def _encode(self, calls: Sequence[JoblibCall]) -> tuple[bytes, list[object]]:
         beside = _Beside(self._shared)
-        prepared = [_without_texts(call, beside) for call in calls]
+        prepared = self._level, [_without_texts(call, beside) for call in calls]
         array = getattr(sys.modules.get("numpy"), "ndarray", None)
         if array is None:
             return pickle_with(prepared), beside.values
@@ -153,30 +155,31 @@ def _beside(number: int) -> object:
     return _here.values[number]
 
 
-def open_batch(batch: bytes, beside: Sequence[Any]) -> Sequence[JoblibCall]:
-    """Return the calls of a batch. Its large arrays are read-only, wherever they lie."""
+def open_batch(batch: bytes, beside: Sequence[Any]) -> tuple[int, Sequence[JoblibCall]]:
+    """Return level and calls of a batch. Its large arrays are read-only, wherever they lie."""
     for value in beside:
         if not isinstance(value, bytes | str):
             value.setflags(write=False)
     _here.values = beside
     try:
-        calls: Sequence[JoblibCall] = pickle.loads(batch)
+        level: int
+        calls: Sequence[JoblibCall]
+        level, calls = pickle.loads(batch)
     finally:
         del _here.values
-    return calls
+    return level, calls
 
 
-def run_batch(batch: bytes, level: int, *beside: object) -> bytes:
+def run_batch(batch: bytes, *beside: object) -> bytes:
     """Make the calls of a batch, in a task; return their results, pickled.
 
     Args:
         batch: encoded.
-        level: how deep the calls are nested in other parallel calls, 1 for those of the outermost one.
         beside: its large values.
     """
     from joblib.parallel import SequentialBackend, ThreadingBackend, parallel_config
 
-    calls = open_batch(batch, beside)
+    level, calls = open_batch(batch, beside)
     backend = (ThreadingBackend if level <= 1 else SequentialBackend)(nesting_level=level)
     with parallel_config(backend=backend, n_jobs=None):
         results = [function(*args, **kwargs) for function, args, kwargs in calls]

@@ -17,7 +17,7 @@ def shared(value: object) -> tuple[str, object]:
 
 
 def test_large_texts_are_beside_the_batch_once() -> None:
-    batches = Batches(shared)
+    batches = Batches(shared, 1)
     large, small = b"x" * LARGE_BYTES_MIN, "small"
     calls = [(max, (large, large), {"key": len}), (abs, (-1,), {}), (len, (small,), {})]
     batch, beside = batches.encode(calls)
@@ -25,12 +25,12 @@ def test_large_texts_are_beside_the_batch_once() -> None:
     assert beside == [("shared", large)]
     _, again = batches.encode([(len, (large,), {})])
     assert again[0] is beside[0]
-    opened = open_batch(batch, [large])
+    _, opened = open_batch(batch, [large])
     assert [function(*args, **kwargs) for function, args, kwargs in opened] == [large, 1, 5]
 
 
 def test_of_many_large_texts_the_last_ones_are_kept() -> None:
-    batches = Batches(shared)
+    batches = Batches(shared, 1)
     texts = [str(number % 10) * LARGE_BYTES_MIN for number in range(RECENT_MAX + 1)]
     first = [batches.encode([(len, (text,), {})])[1][0] for text in texts]
     assert batches.encode([(len, (texts[-1],), {})])[1][0] is first[-1]
@@ -39,7 +39,7 @@ def test_of_many_large_texts_the_last_ones_are_kept() -> None:
 
 def test_arrays_are_shared_by_their_memory_while_it_lives() -> None:
     numpy = pytest.importorskip("numpy", reason="numpy is not installed: make bridges")
-    batches = Batches(shared)
+    batches = Batches(shared, 1)
     array = numpy.ones(LARGE_BYTES_MIN // 8 + 1)
     _, beside = batches.encode([(len, ([array], array[:-1]), {"x": array[:5]})])
     assert len(beside) == 2
@@ -56,4 +56,4 @@ def test_what_cannot_be_sent_is_told_with_the_call() -> None:
     with pytest.raises(
         BadValue, match=r"joblib: calls of print cannot be sent: cannot pickle '_thread.lock'"
     ):
-        Batches(shared).encode([(print, (threading.Lock(),), {})])
+        Batches(shared, 1).encode([(print, (threading.Lock(),), {})])
