@@ -119,7 +119,7 @@ API_INTERNAL = {
     "RunningStudy": {"note_in", "view"},
     "RunTimeSystem": {"connect_to_job", "has_outsiders", "join"},
     "Study": {"change_or_end"},
-    "TaskFuture": {"encoded", "fail", "finish", "give_up"},
+    "TaskFuture": {"encoded", "fail", "finish", "give_up", "tell_end"},
 }
 """Class -> methods and attributes that only gspc-trio itself uses."""
 API_GIVEN = {

@@ -63,6 +63,25 @@ def test_all_who_wait_go_on(
     assert future._waker is None
 
 
+@pytest.mark.parametrize(("when", "has_callback"), [("before", False), ("before", True), ("after", False)])
+@pytest.mark.parametrize("end", [end for end, _ in ENDS])
+def test_one_is_told_of_the_end_once(
+    end: Callable[[TaskFuture[Any]], Any], when: str, has_callback: bool
+) -> None:
+    future: TaskFuture[Any] = TaskFuture(Nobody())
+    told: list[TaskFuture[Any]] = []
+    if has_callback:
+        future.add_done_callback(lambda _: None)
+    if when == "before":
+        future.tell_end(told.append)
+    assert told == []
+    end(future)
+    if when == "after":
+        future.tell_end(told.append)
+    future.cancel()
+    assert told == [future]
+
+
 def test_who_waits_no_longer_does_not_keep_the_others_from_it() -> None:
     future: TaskFuture[int] = TaskFuture(Nobody())
     for timeout_s in (-1.0, 0, 0.001):
