@@ -55,7 +55,7 @@ package: $(VENV)/.test-installed
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check hatchling
 	GSPC_PACKAGE=1 $(BIN)/python -m pytest -q -rs tests/package
 
-# gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.
+# gspc-top and, after make site, the search of the site in a real browser: needs the Debian package chromium; without it it says so and skips.
 browser: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q -rs tests/e2e/test_browser.py
 

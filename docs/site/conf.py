@@ -9,7 +9,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = html_title = "gspc-trio"
-extensions = ["myst_parser", "pages"]
+extensions = ["myst_parser", "pages", "names"]
 exclude_patterns = ["site"]
 root_doc = "index"
 
@@ -19,6 +19,7 @@ myst_links_external_new_tab = False
 html_theme = "furo"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_copy_source = html_show_sourcelink = html_show_copyright = False
 html_use_index = False  # an index of Python objects, of which Sphinx knows none: docs/api.md tells them
 html_domain_indices = False

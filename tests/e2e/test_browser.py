@@ -1,4 +1,4 @@
-"""gspc-top --serve in a real browser: the terminal shows a real run, and answers to keys."""
+"""A real browser: gspc-top --serve shows a run and answers to keys; the site of docs/ is searched."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
+from tests.docs.test_site import make_site
 from tests.e2e.support import HANG_S, SLEEPERS, World, wait_until
 
 pytestmark = pytest.mark.process
@@ -181,6 +182,64 @@ def test_a_browser_shows_a_run(world: World) -> None:
     world.stop_rts()
     world.wait_nothing_left()
 
+
+API = """# Python API
+
+## Executor
+
+### Executor
+
+| argument | type | default | meaning |
+|---|---|---|---|
+| `a_long_name_of_an_argument` | `a_long_type_of_an_argument` | `a_long_default_of_it` | what it means |
+
+Methods and properties:
+
+- `share(value)`: Return a future.
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser: chromium is not installed")
+def test_a_browser_searches_the_site_and_fits_it_on_a_phone(world: World, tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="sphinx is not installed: make site")
+    pages = {
+        "index.md": "# First\n\n`Executor.share` shares.\n",
+        "mutants.md": "# Mutants that share\n",
+        "api.md": API,
+    }
+    pages["README.md"] = "# All\n\n## Reference\n\n[API](api.md), [Mutants](mutants.md)\n"
+    made = make_site(tmp_path, {f"docs/{name}": text for name, text in pages.items()})
+    assert made.returncode == 0, made.stderr
+    assert 'href="api.html#Executor.share"' in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    site = (tmp_path / "site").as_uri()
+
+    async def main() -> None:
+        async with browser_page(world) as page:
+            await page("Page.navigate", url=f"{site}/search.html?q=share")
+            while not (found := await page.value(FOUND)):  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.05)
+            assert found[0] == [f"{site}/api.html#Executor.share", "gspc_trio.Executor.share"]
+            assert [title for _, title in found[1:]] == ["First", "Python API", "Mutants that share"]
+            await page(
+                "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
+            )
+            await page("Page.navigate", url=found[0][0])
+            while not await page.value(IS_SHOWN):  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.05)
+            assert await page.value("document.documentElement.scrollWidth") == 390
+
+    with_hang_guard(main)
+    world.wait_nothing_left()
+
+
+FOUND = """
+document.querySelector("#search-results .search-summary")?.textContent.includes("found") &&
+[...document.querySelectorAll("#search-results li > a")].map(
+    one => [one.href.replace(/\\?[^#]*/, ""), one.textContent])
+"""
+"""Addresses and titles, once the search is over."""
+
+IS_SHOWN = "document.readyState == 'complete' && document.title.startsWith('Python API')"
 
 HAS_KEYS = "document.activeElement.classList.contains('xterm-helper-textarea')"
 
