@@ -288,7 +288,7 @@ def methods(definition: ast.ClassDef) -> list[str]:
     """Return an item for each method and property that users call."""
     lines = []
     for node in definition.body:
-        if not isinstance(node, Function) or node.name[0] == "_" or "setter" in decorators(node):
+        if not isinstance(node, Function) or node.name[0] == "_" or {"setter", "overload"} & decorators(node):
             continue
         if node.name in API_INTERNAL.get(definition.name, ()):
             continue
