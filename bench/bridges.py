@@ -10,6 +10,8 @@
 ``dask.rate_map``  the same, of that of the executor's ``map``
 ``dask.chain``     graphs of 10,000 tasks in a chain: rate, of that of a chain of the executor's futures
 ``dask.chain_all`` the same, when each is to be a task of its own
+``seen.loss``      no-op tasks with metrics, spans and records all on, against none of them: the part of their
+                   CPU time that these take
 ``dask.array``     the sum of an array of random numbers, 1 GiB in 64 chunks: rate, of that of Dask's threads
 ``snakemake.cpu``  one more job of Snakemake that does nothing: CPU time, of that of one with ``--gspc-spawn``
 
@@ -27,12 +29,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from figures import Figures, options_parser
+from figures import Figures, descendants, options_parser
 
 PAIRS = 15
 MIB = 1 << 20
@@ -274,6 +277,111 @@ def snakemake_cpu(small: bool) -> float:
     return statistics.median(found)
 
 
+# Seeing it --------------------------------------------------------------------------------------------------
+
+
+def nothing(value: int) -> int:
+    """Return the argument."""
+    return value
+
+
+def used_s(*roots: int) -> float:
+    """Return the CPU time of these processes, and of all below them."""
+    ticks = 0
+    for pid in {pid for root in roots for pid in descendants(root)}:
+        with suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def started(*command: str, until: str) -> Iterator[tuple[int, str]]:
+    """Run a program while a block runs; yield its process id, and the first line with a word in it."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = next(line for line in process.stdout if until in line)
+        yield process.pid, line.strip()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+COLLECTOR = """
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(f"http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def executor_seen(folder: Path, endpoint: str) -> Iterator[tuple[Any, int]]:
+    """Open an executor on a system of its own; yield it and the process of that.
+
+    With an endpoint, its metrics are read each second, and its spans and records are written.
+    """
+    from urllib.request import urlopen
+
+    from gspc_trio import Executor
+
+    file, over = folder / f"rts-{bool(endpoint)}.json", threading.Event()
+    metrics = ("--metrics", "0") if endpoint else ()
+    os.environ.update({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "NO_PROXY": "*"})
+    script = str(Path(sys.executable).with_name("gspc-rts"))
+    until = "http" if endpoint else "connection file"
+    with started(script, "start", "--cores", "2", "--rts", str(file), *metrics, until=until) as (pid, line):
+
+        def scrape() -> None:
+            while endpoint and not over.wait(1.0):
+                with urlopen(line.rpartition(" ")[2]) as page:
+                    page.read()
+
+        thread = threading.Thread(target=scrape)
+        thread.start()
+        try:
+            records = folder / "records.jsonl" if endpoint else None
+            with Executor(connection_file=file, records=records) as executor:
+                yield executor, pid
+        finally:
+            over.set()
+            thread.join()
+
+
+def seen_loss(small: bool) -> float:
+    """Return how much more CPU time tasks that do nothing take when everything about them is written."""
+    tasks, pairs, found = (1_000, 1, []) if small else (10_000, PAIRS, list[float]())
+    with (
+        TemporaryDirectory() as name,
+        started("-c", COLLECTOR, until="http") as (_, endpoint),
+        executor_seen(Path(name), "") as unseen,
+        executor_seen(Path(name), endpoint) as seen,
+    ):
+        for number in range(-2, pairs):
+            seconds = {}
+            for executor, pid in (seen, unseen) if number % 2 else (unseen, seen):
+                before_s = used_s(os.getpid(), pid)
+                for future in [executor.submit(nothing, value) for value in range(tasks)]:
+                    future.result()
+                seconds[pid] = used_s(os.getpid(), pid) - before_s
+            if number >= 0:  # before, it has loaded everything
+                found.append(1 - seconds[unseen[1]] / seconds[seen[1]])
+    print(f"seen.loss from {min(found):.3f} to {max(found):.3f}", file=sys.stderr)
+    return statistics.median(found)
+
+
 FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
@@ -284,6 +392,7 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "dask.chain": (dask_chain, "of submit", ("dask",)),
     "dask.chain_all": (dask_chain_all, "of submit", ("dask",)),
     "dask.array": (dask_array, "of threads", ("dask", "numpy")),
+    "seen.loss": (seen_loss, "of CPU time", ("opentelemetry", "prometheus_client")),
     "snakemake.cpu": (snakemake_cpu, "of spawned", ("snakemake", "snakemake_executor_plugin_gspc")),
 }
 """Name -> what measures it, its unit, modules that it needs."""
