@@ -14,7 +14,11 @@ from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.task import TaskState
 
 
-class StreamOpened(Struct, frozen=True):
+class Fact(Struct, frozen=True, tag_field="record", tag=True):
+    """What all records have: their type is a field of theirs, ``record``, where they are JSON."""
+
+
+class StreamOpened(Fact, frozen=True):
     """First record of a stream; wall-clock time is ``at_s + wall_offset_s``."""
 
     at_s: float
@@ -22,7 +26,7 @@ class StreamOpened(Struct, frozen=True):
     version: str
 
 
-class JobChanged(Struct, frozen=True):
+class JobChanged(Fact, frozen=True):
     """A job is ``running``, ``finished``, ``failed`` or ``stopped``."""
 
     at_s: float
@@ -32,7 +36,7 @@ class JobChanged(Struct, frozen=True):
     detail: str = ""
 
 
-class TaskChanged(Struct, frozen=True):
+class TaskChanged(Fact, frozen=True, omit_defaults=True):
     """A task is now in ``state``.
 
     Attributes:
@@ -62,7 +66,7 @@ class TaskChanged(Struct, frozen=True):
     output: str = ""
 
 
-class TaskFlow(Struct, frozen=True):
+class TaskFlow(Fact, frozen=True, omit_defaults=True):
     """What a task takes, and from which others; in files alone, when the task is extracted.
 
     Attributes:
@@ -81,7 +85,7 @@ class TaskFlow(Struct, frozen=True):
     outputs: tuple[str, ...] = ()
 
 
-class TaskCounts(Struct, frozen=True):
+class TaskCounts(Fact, frozen=True):
     """What a snapshot says of a job's tasks that it does not name; ``at_s`` is that of its last record.
 
     Whatever was known of the job's tasks before is forgotten, unless ``keep``.
@@ -109,7 +113,7 @@ class TaskCounts(Struct, frozen=True):
     moved_bytes: Count = 0
 
 
-class GrantChanged(Struct, frozen=True):
+class GrantChanged(Fact, frozen=True):
     """A job holds (or no longer holds) resources under a grant."""
 
     at_s: float
@@ -119,7 +123,7 @@ class GrantChanged(Struct, frozen=True):
     held: bool
 
 
-class ResourceChanged(Struct, frozen=True):
+class ResourceChanged(Fact, frozen=True):
     """A resource was ``added`` below ``parents``, or ``removed``."""
 
     at_s: float
@@ -130,7 +134,7 @@ class ResourceChanged(Struct, frozen=True):
     parents: tuple[ResourceId, ...] = ()
 
 
-class WorkerChanged(Struct, frozen=True):
+class WorkerChanged(Fact, frozen=True):
     """A worker is ``idle``, ``busy`` (for ``job``), ``lost`` (its compute process died) or ``stopped``."""
 
     at_s: float
@@ -141,7 +145,7 @@ class WorkerChanged(Struct, frozen=True):
     detail: str = ""
 
 
-class RifChanged(Struct, frozen=True):
+class RifChanged(Fact, frozen=True):
     """A RIF is ``starting``, ``up``, ``quarantined``, ``away``, ``lost``, ``failed`` or ``down``.
 
     ``ends_in_s``: so long after this its host ends; None: nobody knows of an end.
@@ -155,7 +159,7 @@ class RifChanged(Struct, frozen=True):
     ends_in_s: float | None = None
 
 
-class HostLoad(Struct, frozen=True):
+class HostLoad(Fact, frozen=True):
     """How busy a host is.
 
     Attributes:
@@ -175,7 +179,7 @@ class HostLoad(Struct, frozen=True):
     memory_total_bytes: Count
 
 
-class SiteChanged(Struct, frozen=True):
+class SiteChanged(Fact, frozen=True):
     """A site is ``open``, ``waiting`` (asks for nothing for a while), ``paused`` or ``removed``.
 
     Attributes:
@@ -192,7 +196,7 @@ class SiteChanged(Struct, frozen=True):
     detail: str = ""
 
 
-class BlockChanged(Struct, frozen=True):
+class BlockChanged(Fact, frozen=True):
     """A block has another state, or something of it has changed.
 
     Its states: ``wanted``, ``submitted``, ``queued``, ``held``, ``running``, ``suspended`` (it gets no new
@@ -221,7 +225,7 @@ class BlockChanged(Struct, frozen=True):
     detail: str = ""
 
 
-class StudyChanged(Struct, frozen=True):
+class StudyChanged(Fact, frozen=True):
     """A launcher has another state or another server, or has heard of it, or has refused a connection.
 
     Attributes:
@@ -251,7 +255,7 @@ class StudyChanged(Struct, frozen=True):
     unnamed: dict[str, Count] = {}
 
 
-class StudyJobChanged(Struct, frozen=True):
+class StudyJobChanged(Fact, frozen=True):
     """A job of a study is ``submitted``, ``queued``, ``held``, ``running``, ``cancelling`` or ``gone``.
 
     Attributes:
@@ -274,7 +278,7 @@ class StudyJobChanged(Struct, frozen=True):
     detail: str = ""
 
 
-class StudyClientChanged(Struct, frozen=True):
+class StudyClientChanged(Fact, frozen=True):
     """A client of a study has another state.
 
     Attributes:

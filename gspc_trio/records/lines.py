@@ -7,6 +7,7 @@ and those that nobody knows are skipped, so that a file can be read by a somewha
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -15,6 +16,7 @@ from gspc_trio.protocol.hooks import NUMBER_MAX
 from gspc_trio.records.facts import RECORD_TYPES, Record, TaskChanged
 
 _TYPES = {kind.__name__: kind for kind in RECORD_TYPES}
+_encoder = msgspec.json.Encoder()
 _FIELDS = {kind: kind.__struct_fields__ for kind in RECORD_TYPES}
 
 
@@ -24,7 +26,16 @@ class BadRecordLine(ValueError):
 
 def encode_record(record: Record) -> str:
     """Return the record as one line of JSON, without the end of the line."""
-    return json.dumps(record_fields(record), separators=(",", ":"))
+    return encode_records([record]).decode().removesuffix("\n")
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """Return lines of JSON, one for each record; fields of tasks that have their default are left out."""
+    try:
+        return _encoder.encode_lines(records)
+    except UnicodeEncodeError:  # bytes that are no text, in what a task has printed or in a name
+        lines = (json.dumps(record_fields(record), separators=(",", ":")) for record in records)
+        return "".join(f"{line}\n" for line in lines).encode()
 
 
 def decode_record(line: str | bytes) -> Record:

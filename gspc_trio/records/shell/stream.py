@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import trio
 
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.records.backlog import Backlog
 from gspc_trio.records.facts import Record, StreamOpened
-from gspc_trio.records.lines import encode_record
+from gspc_trio.records.lines import encode_records
 from gspc_trio.records.messages import RecordBatch
 from gspc_trio.records.progress import Progress
 
@@ -37,6 +37,10 @@ WATCH_INTERVAL_S = 0.1
 
 FLUSH_INTERVAL_S = 0.5
 """Seconds after which records written to a file reach the disk's cache at the latest."""
+
+
+WRITTEN_TOGETHER = 500
+"""So many records are written to a file at a time, or those of half a second."""
 
 
 class Watcher:
@@ -68,7 +72,8 @@ class RecordStream:
         self.progress: Progress = Progress()
         self._on_look = on_look
         self._watchers: dict[Watcher, Peer] = {}
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
+        self._unwritten: list[Record] = []
         self._news: trio.Event | None = None
         now = trio.current_time()
         self.opened: StreamOpened = StreamOpened(now, time.time() - now, version)
@@ -87,7 +92,16 @@ class RecordStream:
     def write(self, record: Record) -> None:
         """Write a record to the file, if there is one; watchers are not told."""
         if self._file is not None:
-            self._try(self._file.write, encode_record(record) + "\n")
+            self._unwritten.append(record)
+            if len(self._unwritten) >= WRITTEN_TOGETHER:
+                self._write_out()
+
+    def _write_out(self) -> bool:
+        """Give the file what waits for it; return False if that fails."""
+        if self._file is None or not self._unwritten:
+            return self._file is not None
+        records, self._unwritten = self._unwritten, []
+        return self._try(self._file.write, encode_records(records))
 
     def open_file(self, path: Path) -> None:
         """Write all records from now on to ``path``, a line of JSON each.
@@ -97,18 +111,18 @@ class RecordStream:
         Raises:
             OSError: the file cannot be opened.
         """
-        self._file = path.open("w", encoding="utf-8")
-        self._try(self._file.write, encode_record(self.opened) + "\n")
+        self._file = path.open("wb")
+        self.write(self.opened)
         self._look()
 
     def close_file(self) -> None:
         """Write what is still buffered and close the file."""
-        if self._file is not None and self._try(self._file.flush):
+        if self._write_out() and self._file is not None and self._try(self._file.flush):
             self._file.close()
             self._file = None
             self._look()
 
-    def _try(self, write: Callable[..., object], *args: str) -> bool:
+    def _try(self, write: Callable[..., object], *args: bytes) -> bool:
         """Write to the file; if that fails, write no more and return False."""
         try:
             write(*args)
@@ -126,7 +140,7 @@ class RecordStream:
         """Keep the file at most :data:`FLUSH_INTERVAL_S` behind, until cancelled."""
         while True:
             await trio.sleep(FLUSH_INTERVAL_S)
-            if self._file is not None:
+            if self._write_out() and self._file is not None:
                 self._try(self._file.flush)
 
     async def feed(self, peer: Peer, watcher: Watcher) -> None:
