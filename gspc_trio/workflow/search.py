@@ -188,6 +188,10 @@ class FilterSearch:
         raise SearchPaused
 
 
+def _always(_: Sequence[Token]) -> bool:
+    return True
+
+
 class JoinSearch:
     """Several arcs of one token each, with a condition or a key: each combination is looked at once.
 
@@ -202,7 +206,7 @@ class JoinSearch:
         keys: Sequence[KeyFunction | None],
         codec: TokenCodec,
     ) -> None:
-        self._condition = condition
+        self._holds: Callable[[Sequence[Token]], bool] = _always if condition is None else condition.holds
         self._codec = codec
         self._keys = tuple(keys) or (None,) * len(bounds)
         self._is_shared = shares_places(bounds)
@@ -257,13 +261,14 @@ class JoinSearch:
 
     def _join(self, arc: int, token: Token) -> None:
         """Join a token with those that were looked at before it, and let later ones be joined with it."""
+        if self._is_plain and (only := self._only(arc, token)) is not None:
+            if only and self._holds(only):
+                self._found = only
+            self._entries[arc][token.serial] = self._all[arc].append(token, None), None
+            return
         key = self._key_of(arc, token)
-        only = self._only(arc, token) if self._is_plain else None
-        if only is None:
-            self._joining = (arc, token, key)
-            self._combinations = self._joined(arc, token, key)
-        elif only and self._holds(only):
-            self._found = only
+        self._joining = (arc, token, key)
+        self._combinations = self._joined(arc, token, key)
         self._admit(arc, token, key)
 
     def _only(self, fixed: int, token: Token) -> Binding | None:
@@ -293,9 +298,6 @@ class JoinSearch:
         if found is None:
             self._combinations = None
         return found
-
-    def _holds(self, chosen: Sequence[Token]) -> bool:
-        return self._condition is None or self._condition.holds(chosen)
 
     def _is_turn_over(self) -> bool:
         self._choices += 1
