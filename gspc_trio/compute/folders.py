@@ -463,13 +463,16 @@ class Folders:
     def _settle(self) -> None:
         while True:
             home = tempfile.mkdtemp(prefix=self._prefix, dir=self._parent)
-            lock = os.open(home, _DIRECTORY)
+            try:
+                lock = os.open(home, _DIRECTORY)
+            except FileNotFoundError:  # somebody has taken it for left
+                continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.lexists(home):
                     self._home, self._lock = home, lock
                     return
-            except OSError:  # somebody takes it for left: so it is
+            except OSError:  # somebody takes it for left
                 pass
             os.close(lock)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 import threading
 from pathlib import Path
 
@@ -87,6 +88,23 @@ def test_only_what_nobody_owns_is_swept(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(living._home), f"{PREFIX}link", "other"])
     living.close()
     sweep(str(tmp_path / "nothing"))
+
+
+def test_one_that_is_swept_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = tempfile.mkdtemp, list[str]()
+
+    def make_and_sweep(prefix: str, dir: str) -> str:
+        made.append(make(prefix=prefix, dir=dir))
+        if len(made) == 1:
+            sweep(dir)  # as somebody else does at this very moment
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_sweep)
+    folders = Folders(str(tmp_path))
+    assert os.path.dirname(folders.make().path) == made[1]
+    folders.close()
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
