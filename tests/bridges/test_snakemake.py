@@ -65,10 +65,10 @@ localrules: quoted
 """
 
 
-def snakemake(world: World, text: str, *options: str) -> tuple[int, str]:
+def snakemake(world: World, text: str, *options: str, **variables: str) -> tuple[int, str]:
     """Run Snakemake on a workflow; return its exit status, and what it says."""
     (world.folder / "Snakefile").write_text(text)
-    done = world.run_program(*command("-j2", *options), anew=True)
+    done = world.run_program(*command("-j2", *options), anew=True, env=variables)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -194,22 +194,24 @@ def test_a_run_time_system_that_runs_and_goes(world: World) -> None:
     rts = world.start_rts("--cores", "2")
     options = ("--gspc-rts", world.connection_file)
     text = f"""
+envvars: "SECRET"
+
 rule all:
     input: "one", "two"
 
 rule one:
     output: "one"
-    shell: "touch {{output}}"
+    shell: "test \\"$SECRET\\" = 'it is' && touch {{output}}"
 
 rule two:
     input: "one"
     output: "two"
     shell: "kill -9 {rts.pid}; sleep 1000"
 """
-    status, said = snakemake(world, text, *options)
+    status, said = snakemake(world, text, *options, SECRET="it is")
     assert (world.folder / "one").exists()
-    assert (status, "--executor gspc: the run-time system has gone: " in said) == (1, True), said
-    status, said = snakemake(world, text, *options)
+    assert (status, "--executor gspc: no job can run any more: " in said) == (1, True), said
+    status, said = snakemake(world, text, *options, SECRET="it is")
     assert (status, "WorkflowError:\n--executor gspc: " in said) == (1, True), said
 
 

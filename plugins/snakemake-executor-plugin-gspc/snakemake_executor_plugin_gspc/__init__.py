@@ -160,7 +160,7 @@ class Executor(RealExecutor):
     def _ended(self, info: SubmittedJobInfo, log: Path, ended: "Ended") -> None:
         """Report that a job has ended."""
         if ended.is_over:
-            error = WorkflowError(f"--executor gspc: the run-time system has gone: {ended.why}")
+            error = WorkflowError(f"--executor gspc: no job can run any more: {ended.why}")
             self.workflow.scheduler.executor_error_callback(error)
         elif ended.why:
             self.logger.error(f"Job {info.job.jobid} ({log.parent.name}) {ended.why}{end_of(log)}")
