@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import secrets
 import socket
 import tempfile
 from array import array
@@ -43,6 +42,7 @@ from gspc_trio.core.uri import (
     parts_of_uri,
     path_of,
     set_of,
+    unfinished,
 )
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class _Order:
         if not name:
             raise BadUri(f"{mask_uri(self._uri)} is a directory, not a file")
         where = self._enter(way, make=True)
-        own_name = f".{name[:100]}.{secrets.token_hex(8)}"
+        own_name = os.path.basename(unfinished(path_of(self._parts[0]), self._temporary))
         try:
             target = self._new_file(where, own_name)
             try:

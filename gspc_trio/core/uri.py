@@ -7,6 +7,7 @@ lies elsewhere.
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from urllib.parse import quote, unquote
 
 from msgspec import Struct
@@ -42,16 +43,15 @@ _REFUSED = frozenset(
 """Schemes that lead to files of the host by ways of their own, or to what no other process sees."""
 
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
-_URI = re.compile(rf"(?:{_SCHEME}::)*{_SCHEME}://")
-_JOINT = re.compile(rf"::(?=(?:{_SCHEME}(?:://[^@]*)?::)*{_SCHEME}://)")
-_PART = re.compile(rf"({_SCHEME})(?:://(.*))?", re.DOTALL)
+# They are compiled when the first URI comes: most jobs have none.
+_URI = rf"(?:{_SCHEME}::)*{_SCHEME}://"
+_JOINT = rf"::(?=(?:{_SCHEME}(?:://[^@]*)?::)*{_SCHEME}://)"
+_PART = rf"(?s:({_SCHEME})(?:://(.*))?)"
 
 # A name, a colon and a password up to the last @ of the authority or, if it has a slash in it, up to the next
 # @; a colon that a port follows is none. Or a lone secret in front of an @.
-_USER = re.compile(
-    r"://(?:([^/?#@:\s]*:)(?!:|\d*(?:[/?#\s]|$))(?:[^\s/?#]*@|[^\s@]*@)|[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
-)
-_QUERY = re.compile(r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]")
+_USER = r"://(?:([^/?#@:\s]*:)(?!:|\d*(?:[/?#\s]|$))(?:[^\s/?#]*@|[^\s@]*@)|[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
+_QUERY = r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]"
 _MASKED = "***"
 
 
@@ -76,7 +76,7 @@ class UriPart(Struct, frozen=True):
 
 def is_uri(text: str) -> bool:
     """Return whether a text is a URI; no path of a file on the host of a job is one."""
-    return _URI.match(text) is not None
+    return "://" in text and re.match(_URI, text) is not None
 
 
 def parts_of_uri(uri: str) -> tuple[UriPart, ...]:
@@ -90,8 +90,8 @@ def parts_of_uri(uri: str) -> tuple[UriPart, ...]:
             f"{mask_uri(uri)[:100]} is no URI: it is longer than {URI_BYTES_MAX} bytes, or has a NUL"
         )
     parts = []
-    for text in _JOINT.split(uri):
-        found = _PART.fullmatch(text)
+    for text in re.split(_JOINT, uri):
+        found = re.fullmatch(_PART, text)
         if found is None or "::" in text:
             raise BadUri(
                 f"{mask_uri(uri)} is no URI: a part of its chain has no scheme, or it has :: elsewhere"
@@ -121,6 +121,18 @@ def path_of(part: UriPart) -> str:
     if not path.startswith("/") or "\0" in path:
         raise BadUri(f"{mask_uri(str(part))}: a file is named by its whole path, file:///DIRECTORY/NAME")
     return path
+
+
+def unfinished(path: str, temporary: str) -> str:
+    """Return what a file of a host is called while it is written, where it cannot be without a name.
+
+    Args:
+        path: of the file.
+        temporary: the directory for what the one transfer keeps meanwhile; no other has it.
+    """
+    way, _, name = path.rpartition("/")
+    mark = blake2b(temporary.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    return f"{way}/.{name[:100]}.{mark}"
 
 
 def set_of(path: str) -> str:
@@ -169,11 +181,11 @@ def name_in_uri(uri: str, name: str) -> str:
 
 def mask_uri(text: str) -> str:
     """Return a URI as it is shown: without password, query and fragment. What is no URI stays as it is."""
-    return "::".join(map(_mask_part, _JOINT.split(text))) if is_uri(text) else text
+    return "::".join(map(_mask_part, re.split(_JOINT, text))) if is_uri(text) else text
 
 
 def _mask_part(part: str) -> str:
-    user = _USER.sub(lambda found: f"://{found[1] or ''}{_MASKED}@", part, count=1)
+    user = re.sub(_USER, lambda found: f"://{found[1] or ''}{_MASKED}@", part, count=1)
     return re.sub(r"([?#]).+", rf"\1{_MASKED}", user, count=1, flags=re.DOTALL) if "://" in user else user
 
 
@@ -188,5 +200,5 @@ def mask_text(text: str, *known: str) -> str:
         return text
     for uri in known:
         text = text.replace(uri, mask_uri(uri))
-    text = _USER.sub(lambda found: f"://{found[1] or ''}{_MASKED}@", text)
-    return _QUERY.sub(rf"\1\2{_MASKED}", text)
+    text = re.sub(_USER, lambda found: f"://{found[1] or ''}{_MASKED}@", text)
+    return re.sub(_QUERY, rf"\1\2{_MASKED}", text)

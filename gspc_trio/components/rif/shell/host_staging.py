@@ -18,8 +18,7 @@ from gspc_trio.components.worker.shell.file_staging import (
     JobStaging,  # here: a fork in the midst of it could never end it
 )
 from gspc_trio.components.worker.shell.file_transfer import FileTransfer, TaskFiles
-from gspc_trio.components.worker.shell.staging import Staging
-from gspc_trio.components.worker.shell.uri_files import TRANSFERS_MAX, UriFiles, UriTransfers
+from gspc_trio.components.worker.shell.staging import Staging, StagingError
 from gspc_trio.components.worker.shell.worker import JobCode
 from gspc_trio.compute.folders import Folders
 from gspc_trio.core.ids import JobId
@@ -34,6 +33,7 @@ from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 if TYPE_CHECKING:
     from gspc_trio.components.provision.staging import StagingSettings
     from gspc_trio.components.worker.shell.site_files import FileTurns, Site
+    from gspc_trio.components.worker.shell.uri_files import UriTransfers
     from gspc_trio.iml.shell.host import HostLayers
 
 
@@ -81,7 +81,7 @@ class HostStaging:
         self._host = host
         self._backend = backend
         self._allowed = files.allow_files if files is not None else ()
-        self._turns_of_uris = trio.CapacityLimiter(TRANSFERS_MAX)
+        self._uri_turns: trio.CapacityLimiter | None = None
         self._transfers: dict[JobId, UriTransfers] = {}
 
     def open_job(self, opening: OpenJob, server: Callable[[], Peer | None]) -> JobCode:
@@ -92,14 +92,14 @@ class HostStaging:
             server: returns the connection to its job server, None if there is none now.
         """
         home = opening.directory if self._is_wrapped else ""
+        with_uris = partial(self._with_uris, opening)
         files: TaskFiles
         files = transfer = FileTransfer(server, self._buffers)
         if self._site is not None:
             files = self._site.files_of(opening.job, transfer)
-        files = UriFiles(files, self._transfers_of(opening))
         if opening.data is None:
             staging = self._staging or JobStaging(
-                None, self._folders, opening.stage, files, home, self._failed
+                None, self._folders, opening.stage, files, home, self._failed, with_uris
             )
             return JobCode(opening, staging=staging)
         from gspc_trio.components.worker.shell.iml_staging import DataStaging
@@ -109,20 +109,24 @@ class HostStaging:
         layers = self._layers
         layers.prepare(opening.data)
         data = DataStaging(opening.data, layers)
-        staging = JobStaging(data, self._folders, opening.stage, files, home, self._failed)
+        staging = JobStaging(data, self._folders, opening.stage, files, home, self._failed, with_uris)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
 
-    def _transfers_of(self, opening: OpenJob) -> UriTransfers | None:
-        if not isinstance(self._backend, ProcessBackend):
-            return None
-        before = self._transfers.get(opening.job)
-        if before is not None:
-            before.close()
-        fork = partial(self._backend.fork_transfers, replace(opening, data=None, initializer=b""))
-        allowed = (opening.directory, *self._allowed)
-        made = UriTransfers(fork, self._folders, self._host, allowed, self._turns_of_uris)
-        self._transfers[opening.job] = made
-        return made
+    def _with_uris(self, opening: OpenJob, files: TaskFiles) -> TaskFiles:
+        """Return what moves the files of a job, and those that URIs name."""
+        from gspc_trio.components.worker.shell.uri_files import TRANSFERS_MAX, UriFiles, UriTransfers
+
+        transfers = self._transfers.get(opening.job)
+        if transfers is None:
+            if not isinstance(self._backend, ProcessBackend):
+                raise StagingError("this host has no processes that could move what URIs name")
+            if self._uri_turns is None:
+                self._uri_turns = trio.CapacityLimiter(TRANSFERS_MAX)
+            fork = partial(self._backend.fork_transfers, replace(opening, data=None, initializer=b""))
+            allowed = (opening.directory, *self._allowed)
+            transfers = UriTransfers(fork, self._folders, self._host, allowed, self._uri_turns)
+            self._transfers[opening.job] = transfers
+        return UriFiles(files, transfers)
 
     def forget_job(self, job: JobCode) -> None:
         """A job is over here."""

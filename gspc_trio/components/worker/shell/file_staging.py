@@ -60,6 +60,7 @@ class JobStaging:
         files: moves its files.
         home: directory of its files, if the processes that run its tasks see it and stage themselves; or "".
         failed: told why, when files could not be staged because of this host, or of its site.
+        with_uris: returns what moves files, and those that URIs name, too.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class JobStaging:
         files: TaskFiles,
         home: str = "",
         failed: Callable[[str], None] = lambda _: None,
+        with_uris: Callable[[TaskFiles], TaskFiles] = lambda files: files,
     ) -> None:
         self._home = home
         self._failed = failed
@@ -77,6 +79,7 @@ class JobStaging:
         self._folders = folders
         self._limits = limits
         self._files = files
+        self._with_uris = with_uris
         self._works: dict[tuple[ResourceId, AttemptKey], _Work] = {}
 
     async def stage_in(self, resource: Resource, job: JobId, submission: Submission) -> StagedInput | None:
@@ -148,6 +151,9 @@ class JobStaging:
         said = wrapper_order(staged.plan, self._home, staged.left, limits.files_max, limits.file_bytes_max)
         return said or ""
 
+    def _files_of(self, plan: FilePlan) -> TaskFiles:
+        return self._with_uris(self._files) if plan.uris else self._files
+
     async def _make_folder(self, staged: _Work) -> Folder:
         plan, limits = staged.plan, self._limits
         for files, what in ((plan.fetch, "fetch"), (plan.store, "store")):
@@ -158,7 +164,7 @@ class JobStaging:
         await self._files.prepare()
         folder = await trio.to_thread.run_sync(self._folders.make)
         try:
-            files_in = FilesIn(plan, staged.values, limits, self._files, self._data)
+            files_in = FilesIn(plan, staged.values, limits, self._files_of(plan), self._data)
             staged.given = await files_in.put(folder)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -174,7 +180,8 @@ class JobStaging:
         files_out = None
         if staged.folder is not None:
             folder, given = staged.folder, staged.given
-            files_out = FilesOut(staged.plan, folder, given, self._limits, self._files, self._data)
+            files = self._files_of(staged.plan)
+            files_out = FilesOut(staged.plan, folder, given, self._limits, files, self._data)
             restored = staged.restored[sum(map(len, values)) :]
             outputs += await files_out.values(len(outputs), restored)
         for output, argument in staged.plan.ranges:

@@ -7,9 +7,11 @@ may pass is tried again.
 
 from __future__ import annotations
 
+import os
 import socket
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
 import trio
 from msgspec import Struct
@@ -30,7 +32,16 @@ from gspc_trio.compute.channel import (
     unpack,
 )
 from gspc_trio.compute.folders import Folder, Folders
-from gspc_trio.core.uri import BadUri, is_uri, mask_text, mask_uri, parts_of_uri
+from gspc_trio.core.uri import (
+    FILE_SCHEMES,
+    BadUri,
+    is_uri,
+    mask_text,
+    mask_uri,
+    parts_of_uri,
+    path_of,
+    unfinished,
+)
 
 PAUSES_S = (0.5, 2.0, 8.0)
 """What may pass is tried again after so long, and then no more."""
@@ -202,8 +213,9 @@ class UriTransfers:
                 self._put_back(process)
                 return found
         finally:
+            left = _left_by(uri, temporary.path) if kind == STORE else ""
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(temporary.remove)
+                await trio.to_thread.run_sync(_clear, temporary, left)
 
     async def _ask(
         self, process: _Process, order: bytes, descriptors: Sequence[int], moved: Callable[[int], None]
@@ -271,6 +283,19 @@ class UriTransfers:
             await process.forked.end(process.forked.exited)
 
 
+def _left_by(uri: str, temporary: str) -> str:
+    """Return what a killed process may have left of a file of this host that it was writing, or ""."""
+    first, *behind = parts_of_uri(uri)
+    return "" if behind or first.scheme not in FILE_SCHEMES else unfinished(path_of(first), temporary)
+
+
+def _clear(temporary: Folder, left: str) -> None:
+    temporary.remove()
+    if left:
+        with suppress(OSError):
+            os.unlink(left)
+
+
 class _Unheard(Exception):
     """A process has ended without an answer."""
 
@@ -284,10 +309,10 @@ class UriFiles:
 
     Args:
         files: moves those of its host.
-        transfers: moves the others; None: nobody can here.
+        transfers: moves the others.
     """
 
-    def __init__(self, files: TaskFiles, transfers: UriTransfers | None) -> None:
+    def __init__(self, files: TaskFiles, transfers: UriTransfers) -> None:
         self._files = files
         self._transfers = transfers
         self.prepare, self.ended = files.prepare, files.ended
@@ -296,7 +321,7 @@ class UriFiles:
         """Return the files that match a pattern, and what there is if there are none, see ``TaskFiles``."""
         if not is_uri(pattern):
             return await self._files.find(pattern, files_max)
-        found = await self._of(pattern).find(pattern, files_max)
+        found = await self._transfers.find(pattern, files_max)
         return found, "" if found else "there is nothing"
 
     async def link(self, folder: Folder, parts: tuple[str, ...], path: str) -> int | None:
@@ -306,18 +331,13 @@ class UriFiles:
     async def fetch(self, target: int, path: str, room: Room) -> None:
         """Write what is in a file to a descriptor, see ``TaskFiles``."""
         if is_uri(path):
-            await self._of(path).fetch(target, path, room)
+            await self._transfers.fetch(target, path, room)
         else:
             await self._files.fetch(target, path, room)
 
     async def send(self, source: int, size_bytes: int, path: str) -> None:
         """Write a file, see ``TaskFiles``."""
         if is_uri(path):
-            await self._of(path).store(source, size_bytes, path)
+            await self._transfers.store(source, size_bytes, path)
         else:
             await self._files.send(source, size_bytes, path)
-
-    def _of(self, uri: str) -> UriTransfers:
-        if self._transfers is None:
-            raise StagingError(f"{mask_uri(uri)}: this host has no processes that could move it")
-        return self._transfers

@@ -17,6 +17,7 @@ from gspc_trio.components.worker.shell.staging import StagingError
 from gspc_trio.components.worker.shell.uri_files import UriTransfers
 from gspc_trio.compute.channel import CONTROL_BYTES_MAX, DONE, FAILED, FOUND, MOVED, pack, unpack
 from gspc_trio.compute.folders import Folders
+from gspc_trio.core.uri import parts_of_uri, path_of, unfinished
 
 URI = "https://u:pw@h/x?q=secret"
 
@@ -41,6 +42,10 @@ class Process:
         return "it was killed by SIGKILL"
 
 
+def _write(path: str) -> None:
+    Path(path).write_text("x")
+
+
 @asynccontextmanager
 async def transfers(
     tmp_path: Path, log: list[str], script: list[list[Any] | None]
@@ -53,7 +58,9 @@ async def transfers(
         with channel, suppress(ConnectionResetError):
             while data := await channel.recv(CONTROL_BYTES_MAX):
                 kind, uri, host, allowed, temporary, amount = unpack(data)
-                assert (uri, host, allowed) == (URI, "h1", ["/job"])
+                assert (host, allowed) == ("h1", ["/job"])
+                if uri != URI:  # a file of this host, on a file system where it has a name from the beginning
+                    _write(unfinished(path_of(parts_of_uri(uri)[0]), temporary))
                 assert os.listdir(temporary) == []
                 log.append(f"order {kind} {amount} at {trio.current_time() - begun:g} of {process.number}")
                 for said in answers:
@@ -144,6 +151,15 @@ async def test_who_is_cancelled_ends_the_process(tmp_path: Path, autojump_clock:
             await made.fetch(0, URI, Room(100))
         await made.fetch(0, URI, Room(100))
     assert log == ["order 0 100 at 0 of 1", "end 1", "order 0 100 at 1 of 2"]
+
+
+async def test_nothing_is_left_of_a_file_that_was_being_written(tmp_path: Path, autojump_clock: Any) -> None:
+    del autojump_clock
+    target = tmp_path / "made"
+    target.mkdir()
+    async with transfers(tmp_path / "made", [], [[]]) as made:
+        with trio.move_on_after(1):
+            await made.store(0, 5, (target / "a b").as_uri())
 
 
 async def test_a_uri_that_cannot_be_used_asks_nobody(tmp_path: Path) -> None:
