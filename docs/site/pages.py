@@ -38,7 +38,7 @@ SCHEME = "site"
 """Of addresses that are made here, from the page on, for which the parser is not to look."""
 
 ADDRESSES = {"http": None, "https": None, SCHEME: {"url": "{{path}}"}}
-LEAST_SHARE = 0.75
+LEAST_SHARE = 0.65
 """Of its size to which a picture is made smaller."""
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def file_body(app: Sphinx, path: Path) -> str:
     name = path.relative_to(Path(app.srcdir).parent)
     if path.suffix == ".md":
         text = with_files(app, text, path, "../" * len(name.parts))
-        options = {"myst_url_schemes": ADDRESSES, "embed_stylesheet": False}
+        options = {"myst_url_schemes": ADDRESSES, "doctitle_xform": False, "initial_header_level": 1}
         return str(
             publish_parts(text, parser=Parser(), writer="html5", settings_overrides=options)["html_body"]
         )
