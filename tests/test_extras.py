@@ -15,21 +15,29 @@ import trio
 from gspc_trio.cli.pictures import _svg
 from gspc_trio.cli.rts import _metrics_served
 from gspc_trio.cli.top import _serve
+from gspc_trio.components.job.shell.settings import JobSettings, is_traced
 from gspc_trio.components.provision.shell.dask_jobs import DaskCluster
 from gspc_trio.components.provision.shell.ray_jobs import RayCluster
+from gspc_trio.compute.uri_transfers import _Order
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.workflow.formats.drawing import drawing_of
 from gspc_trio.workflow.net import Net
 
 PROJECT = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
-OF_THE_PROJECT = {"all", "test", "style", "site"}
-"""Extras that nothing needs at run time: the sum of the others, and what works on the project itself."""
+OF_THE_PROJECT = {"all", "test", "style", "site", "notebook"}
+"""Extras that nothing looks for: the sum of the others, what works on the project, a kernel of Jupyter."""
 
 TOO_LARGE_FOR_ALL = {"ray"}
 
 
 async def serve_metrics() -> None:
     async with _metrics_served(Path("rts.json"), "127.0.0.1", 9100):
+        pass
+
+
+def fetch() -> None:
+    channel: Any = None
+    with _Order(channel, "s3://bucket/key", "h", (), ".", 1)._driver():
         pass
 
 
@@ -46,11 +54,13 @@ NEEDS: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
     ),
     "serve": ("textual_serve", "textual-serve", "--serve", lambda: _serve([], 0, light=False, control=False)),
     "draw": ("networkx", "networkx", ".svg", lambda: _svg(drawing_of(Net("net")))),
-    "metrics": (
-        "prometheus_client",
-        "prometheus-client",
-        "--metrics",
-        lambda: trio.run(serve_metrics),
+    "metrics": ("prometheus_client", "prometheus-client", "--metrics", lambda: trio.run(serve_metrics)),
+    "uri": ("fsspec", "fsspec", "a URI", fetch),
+    "otel": (
+        "opentelemetry",
+        "opentelemetry-exporter-otlp-proto-http",
+        "sending spans",
+        lambda: is_traced(JobSettings(otel=True), {}),
     ),
 }
 """Extra, and a word where it has several uses -> missing module, its package, what needs it, a use of it."""
@@ -88,8 +98,7 @@ def test_each_extra_is_needed_and_all_has_them() -> None:
     offered = set(extras) - OF_THE_PROJECT
     assert offered == {use.split(",")[0] for use in NEEDS}
     (everything,) = extras["all"]
-    assert (
-        set(everything.removeprefix("gspc-trio[").removesuffix("]").split(",")) == offered - TOO_LARGE_FOR_ALL
-    )
+    named = set(everything.removeprefix("gspc-trio[").removesuffix("]").split(","))
+    assert named - OF_THE_PROJECT == offered - TOO_LARGE_FOR_ALL
     page = Path(__file__).parents[1].joinpath("docs/install.md").read_text()
     assert [extra for extra in extras if f"| `{extra}` |" not in page] == []

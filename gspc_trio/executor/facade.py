@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -19,13 +19,14 @@ from msgspec.structs import replace
 
 from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.code import Variants
+from gspc_trio.core.html import facts_table
 from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.calls import CallsTogether, ManyCalls, VariantCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Call, Deadline, TaskFuture
-from gspc_trio.executor.results import flat, results, results_as_read
+from gspc_trio.executor.results import flat, results, results_as_read, within
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, checked_count, with_stated
 from gspc_trio.workflow.settings import checked_needs
@@ -36,31 +37,11 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.system import SitesGiven
-    from gspc_trio.executor.loop import Loop, RtsOptions
+    from gspc_trio.executor.loop import RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
 
 T = TypeVar("T")
-
-
-def _flush_after_cells(loop: Loop) -> None:
-    """In a notebook, have what tasks print shown by the end of the cell that waits for them.
-
-    What comes between two cells belongs to neither: programs that run notebooks drop it.
-    """
-    interactive = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if interactive is None:
-        return
-    reference = weakref.ref(loop)
-
-    def flush(_result: object) -> None:
-        there = reference()
-        if there is None or there.broken:
-            interactive.events.unregister("post_run_cell", flush)
-        else:
-            there.flush_output()
-
-    interactive.events.register("post_run_cell", flush)
 
 
 class Executor(ExecutorInterface):
@@ -151,6 +132,7 @@ class Executor(ExecutorInterface):
             # Not at the top: each compute process imports the program, which imports this module.
             from gspc_trio.executor.call_table import call_settings, output_mode
             from gspc_trio.executor.loop import Loop
+            from gspc_trio.executor.notebook import follow_cells
             from gspc_trio.policies.scheduling import find_policy
 
             settings = replace(
@@ -175,8 +157,7 @@ class Executor(ExecutorInterface):
             system, file = opening if rts is None else rts, None if records is None else Path(records)
             self._loop = Loop(system, settings, self._codes, tune_gc, mode, template, file)
         self._loop.start()
-        if mode == "show":
-            _flush_after_cells(self._loop)
+        follow_cells(self._loop, mode == "show")
         has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
         self._encode = self._loop.encode if has_layer else dumps
         self._origin: Executor | None = None
@@ -195,6 +176,23 @@ class Executor(ExecutorInterface):
     def resources(self) -> dict[str, int]:
         """Return how many resources of each class there were when the executor was made."""
         return dict(self._loop.resources)
+
+    def _repr_html_(self) -> str:
+        return facts_table("Executor", **self._loop.facts())
+
+    def progress(self, title: str = "") -> AbstractContextManager[None]:
+        """Return a block that shows, while it runs, how far the executor's tasks are.
+
+        Counted are all tasks that have not ended when this is called, and all that are submitted later. The
+        bar is below the cell of a notebook, or on standard error if that is a terminal; where nobody would
+        see it there is none. How far they are is looked at ten times a second: a task costs no more.
+
+        Args:
+            title: before the bar.
+        """
+        from gspc_trio.executor.progress import show_progress  # what draws takes a moment to load
+
+        return show_progress(self._loop, title)
 
     def cache_counts(self) -> CacheCounts:
         """Return what the cache was good for so far: results found and kept, and tasks that it cannot know.
@@ -281,6 +279,7 @@ class Executor(ExecutorInterface):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
+        show_progress: bool = False,
     ) -> Iterator[T]:
         """Run ``fn`` on each item, all at once, and return an iterator over the results in order.
 
@@ -291,6 +290,8 @@ class Executor(ExecutorInterface):
             chunksize: items that one task computes; of Variants, a task computes one.
             buffersize: so many tasks are submitted whose results have not been asked for; the iterables are
                 read no further, and may be without end. None: all are read at once.
+            show_progress: show how far the executor's tasks are, as :meth:`progress` does, until the last
+                result was asked for.
 
         Raises:
             TypeError, ValueError: the size of chunks or buffer is no whole number, or not positive.
@@ -298,7 +299,12 @@ class Executor(ExecutorInterface):
             Exception: as submit; (from the iterator) what the function raised.
         """
         return self.starmap(
-            fn, zip(*iterables, strict=False), timeout=timeout, chunksize=chunksize, buffersize=buffersize
+            fn,
+            zip(*iterables, strict=False),
+            timeout=timeout,
+            chunksize=chunksize,
+            buffersize=buffersize,
+            show_progress=show_progress,
         )
 
     def starmap(
@@ -309,17 +315,21 @@ class Executor(ExecutorInterface):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
+        show_progress: bool = False,
     ) -> Iterator[T]:
         """Run ``fn`` on the arguments in each item, ``fn(*item)``; the rest as :meth:`map`."""
         chunksize = checked_count("chunksize", chunksize)
         buffersize = None if buffersize is None else checked_count("buffersize", buffersize)
         deadline = Deadline(timeout)
         items = map(tuple, iterable)
+        bar = self.progress(name_of(fn)) if show_progress else None
         if chunksize == 1 or isinstance(fn, Variants):
-            return self._results(fn, items, deadline, buffersize)
-        chunks = iter(lambda: list(islice(items, chunksize)), [])
-        calls = ((fn, chunk) for chunk in chunks)
-        return flat(self._results(call_each, calls, deadline, buffersize))
+            found = self._results(fn, items, deadline, buffersize)
+        else:
+            chunks = iter(lambda: list(islice(items, chunksize)), [])
+            calls = ((fn, chunk) for chunk in chunks)
+            found = flat(self._results(call_each, calls, deadline, buffersize))
+        return found if bar is None else within(bar, found)
 
     def _results(
         self,

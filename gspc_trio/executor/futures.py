@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gspc_trio.core.current import current_place
+from gspc_trio.core.html import facts_table, short
 from gspc_trio.core.task import Shape, TaskOptions, TaskVariants
 from gspc_trio.protocol.values import RAW, TrackedReference, dumps, gather, loads, refuse_future
 from gspc_trio.workflow.failures import TaskFailed
@@ -80,6 +81,8 @@ class TaskFuture(Future[T]):
     _has_condition = False
     _waker: Any = None
     _tell: Callable[[TaskFuture[T]], object] | None = None
+    cell: int = 0
+    """Number of the notebook's cell that has submitted it; 0: none has."""
 
     __reduce__ = refuse_future
 
@@ -93,6 +96,12 @@ class TaskFuture(Future[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x} state={self._describe()}>"
+
+    def _repr_html_(self) -> str:
+        state, failure = self._describe(), self._exception
+        result = "" if self._decoded is _UNDECODED else short(self._decoded)
+        error = "" if failure is None else str(failure)
+        return facts_table("Future", state=state, task=str(self._task_id or ""), error=error, result=result)
 
     def _describe(self) -> str:
         if self._state is PENDING:

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -22,7 +22,7 @@ from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
-from gspc_trio.core.task import Shape
+from gspc_trio.core.task import Shape, TaskState
 from gspc_trio.executor.call_table import CallTable, capacity, count_resources
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
@@ -33,6 +33,7 @@ from gspc_trio.executor.futures import (
     TaskFuture,
     value_of,
 )
+from gspc_trio.executor.notebook import Cells
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
@@ -78,6 +79,8 @@ class Loop:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
         interpreter_ends: whether it was closed because the interpreter ends.
         is_elsewhere: whether it has joined a run-time system that runs.
+        cells: of the notebook in which it is, if it is in one.
+        is_watched: whether its progress is shown.
     """
 
     def __init__(
@@ -113,6 +116,8 @@ class Loop:
         self._why = ""
         self.resources: dict[str, int] = {}
         self.job: Job | None = None
+        self.cells: Cells | None = None
+        self.is_watched = False
         self._flush: Flush | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
@@ -171,7 +176,7 @@ class Loop:
         except trio.RunFinishedError:
             self._end(_CLOSED)
 
-    def put(self, calls: Iterable[Call]) -> None:
+    def put(self, calls: Sequence[Call]) -> None:
         """Take these.
 
         Raises:
@@ -185,6 +190,8 @@ class Loop:
                 raise RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
             if self._broken is not None:
                 raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
+            if self.cells is not None:
+                self.cells.note(calls)
             self._calls.extend(calls)
             self._wake()
 
@@ -228,6 +235,19 @@ class Loop:
     def broken(self) -> str | bool:
         """Why it can take no more calls, False if it can."""
         return False if self._broken is None else str(self._broken)
+
+    def facts(self) -> dict[str, str]:
+        """Return how it is, for people; not in the loop's thread."""
+        state = "takes no more tasks" if self._closed else "takes tasks"
+        cache = None if self.job is None else self.job.cache_counts()
+        counts = self.counts() or {}
+        return {
+            "state": state if self._broken is None else f"can run no more tasks: {self._broken}",
+            "job": "" if self.job is None else self.job.job_id,
+            "resources": ", ".join(f"{number:,} {name}" for name, number in self.resources.items()),
+            "tasks": ", ".join(f"{number:,} {state.value}" for state, number in counts.items() if number),
+            "cache": "" if cache is None else str(cache),
+        }
 
     def close(self, cancel_waiting: bool = False) -> None:
         """Take no more calls, and end when those taken have ended.
@@ -283,6 +303,21 @@ class Loop:
         if token is not None and flush is not None and not self.forked:
             with suppress(trio.RunFinishedError, trio.Cancelled):
                 trio.from_thread.run(flush, trio_token=token)
+
+    def cancel_cell(self, cell: int) -> None:
+        """Cancel what a cell of a notebook has submitted and has not ended; not in the loop's thread."""
+        token = self._token
+        if token is not None and not self.forked:
+            with suppress(trio.RunFinishedError, trio.Cancelled):
+                trio.from_thread.run_sync(self._cancel_cell, cell, trio_token=token)
+
+    def counts(self) -> Mapping[TaskState, int] | None:
+        """Return the number of tasks in each state, None if it has ended; not in the loop's thread."""
+        token = self._token
+        if token is not None and not self.forked and not trio.lowlevel.in_trio_run():
+            with suppress(trio.RunFinishedError, trio.Cancelled):
+                return trio.from_thread.run_sync(self._count, trio_token=token)
+        return None
 
     def check_may_wait(self) -> None:
         """Raise RuntimeError in the thread that all results come through: it would wait for ever."""
@@ -455,10 +490,24 @@ class Loop:
         if cancel_waiting:
             running = self.job.machine.scheduler.is_running
             waiting = [future for task_id, future in self._futures.items() if not running(task_id)]
-            for future in (*waiting, *(call.future for call in self._parked)):
-                future.give_up()
-            self._table.cancel([future._task_id for future in waiting])
+            self._cancel_all([*waiting, *(call.future for call in self._parked)])
         self._finish_closing()
+
+    def _cancel_all(self, futures: Sequence[SomeTaskFuture]) -> None:
+        for future in futures:
+            future.give_up()
+        self._table.cancel([future._task_id for future in futures])
+
+    def _cancel_cell(self, cell: int) -> None:
+        futures = [*self._futures.values(), *(call.future for call in (*self._calls, *self._parked))]
+        self._cancel_all([future for future in futures if future.cell == cell])
+
+    def _count(self) -> Mapping[TaskState, int]:
+        """Return the number of tasks in each state; those that were not taken yet are ready."""
+        assert self.job is not None
+        counts = dict(self.job.machine.counts())
+        counts[TaskState.READY] = counts.get(TaskState.READY, 0) + len(self._calls) + len(self._parked)
+        return counts
 
     def _finish_closing(self) -> None:
         """Let the job end with its tasks, unless one may still come out of a call that waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from gspc_trio.executor.futures import Deadline, TaskFuture
@@ -49,6 +50,12 @@ def flat(parts: Iterator[list[T]]) -> Iterator[T]:
         part.reverse()
         while part:
             yield part.pop()
+
+
+def within(block: AbstractContextManager[object], found: Iterator[T]) -> Iterator[T]:
+    """Yield the same in a block, which begins when the first one is asked for."""
+    with block:
+        yield from found
 
 
 def _result_or_cancel(future: TaskFuture[T], deadline: Deadline) -> T:

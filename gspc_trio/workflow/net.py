@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
+from gspc_trio.core.html import facts_table
 from gspc_trio.core.similar import did_you_mean, most_similar
 from gspc_trio.core.staging import Stage
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions, TaskVariants
@@ -170,6 +171,9 @@ class Net:
 
     def __repr__(self) -> str:
         return f"<Net {self.name}: {len(self.places)} places, {len(self.transitions)} transitions>"
+
+    def _repr_html_(self) -> str:
+        return facts_table(repr(self), inputs=self.inputs, outputs=self.outputs, transitions=self.transitions)
 
     @property
     def all_transitions(self) -> Iterator[Transition]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import sys
 
 import pytest
 import trio
 
-from gspc_trio.cli.progress import describe_troubles, show_progress
+from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.shell.handle import JobFailed
 from gspc_trio.components.job.shell.settings import JobSettings
-from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.patterns.farm import farm
 from tests.e2e.support import HANG_S
+from tests.executor.support import Terminal
 
 
-class Terminal(io.StringIO):
-    """A text that passes for a terminal.
+class Failing(Terminal):
+    """A terminal.
 
     Attributes:
         failed: something was said of a failure.
@@ -33,23 +32,13 @@ class Terminal(io.StringIO):
             self.failed.set()
         return super().write(text)
 
-    def isatty(self) -> bool:
-        return True
-
 
 def divide(number: int) -> float:
     return 1 / number
 
 
-def test_troubles_are_those_that_did_not_finish() -> None:
-    assert describe_troubles({}) == ""
-    assert describe_troubles({TaskState.FINISHED: 3, TaskState.FAILED: 0}) == ""
-    counts = {TaskState.FINISHED: 3, TaskState.FAILED: 2, TaskState.CANCELLED: 1}
-    assert describe_troubles(counts) == "2 failed, 1 cancelled"
-
-
 async def test_the_bar_shows_how_many_tasks_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
+    terminal = Failing()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     settings = JobSettings(keep_going=True, threads=True)

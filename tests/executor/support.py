@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -122,3 +123,10 @@ def set_for_tasks(word: str) -> threading.Lock:
 
 def seen_by_tasks() -> str:
     return _set_for_tasks
+
+
+class Terminal(io.StringIO):
+    """A text that passes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True

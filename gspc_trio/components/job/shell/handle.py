@@ -33,6 +33,7 @@ from gspc_trio.components.job.shell.streams import (
     open_token,
     results_of,
 )
+from gspc_trio.core.html import facts_table, short
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.similar import did_you_mean
@@ -78,6 +79,25 @@ class JobResult(Struct, frozen=True):
     detail: str = ""
     cache: CacheCounts | None = None
 
+    def _repr_html_(self) -> str:
+        failures = [
+            f"{failure.name}: {failure.outcome.error.message}" if failure.outcome.error else failure.name
+            for failure in self.failures[:FAILURES_SHOWN_MAX]
+        ]
+        return facts_table(
+            "Job",
+            state=self.state,
+            why=self.detail,
+            tasks=", ".join(f"{number:,} {state}" for state, number in self.tasks.items() if number),
+            time=f"{self.elapsed_s:.1f} s",
+            failed="\n".join(failures),
+            cache="" if self.cache is None else str(self.cache),
+            **{f"output {port}": f"{len(found):,}: {short(found)}" for port, found in self.outputs.items()},
+        )
+
+
+FAILURES_SHOWN_MAX = 3
+"""Failures that a notebook shows; the result has more."""
 
 RESULTS_INTERVAL_S = 0.1
 """Whoever reads results looks again after so many seconds, whatever is told."""
