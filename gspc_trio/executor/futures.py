@@ -388,7 +388,7 @@ class VariantCall(Call):
     ) -> None:
         first = variants.ways[0]
         super().__init__(future, first.code_id, name, arguments, first.shape, options)
-        self.variants = variants
+        self.variants: TaskVariants = variants
 
 
 class Deadline:

@@ -47,7 +47,7 @@ class Cells:
     """
 
     def __init__(self) -> None:
-        self.number = 1
+        self.number: int = 1
         self._thread_id = threading.main_thread().ident
 
     def begin(self) -> None:

@@ -67,7 +67,7 @@ class SpanQueue:
         self._waiting: deque[Span] = deque()
         self._max = spans_max
         self._usual = spans_max - kept
-        self.dropped = 0
+        self.dropped: int = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -110,7 +110,7 @@ class JobTracer:
         host_of: Callable[[ResourceId], str],
     ) -> None:
         self.context = context
-        self.queue = SpanQueue()
+        self.queue: SpanQueue = SpanQueue()
         self._parent, self._job, self._name, self._begun_s = parent, job, name, begun_s
         self._host_of = host_of
         self._before: dict[TaskId, int] = {}  # spans of the last attempts of tasks that are tried again

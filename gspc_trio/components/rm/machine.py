@@ -463,7 +463,7 @@ class GrantsAheadOf:
 
     def __init__(self, epoch: int) -> None:
         self.newest: GrantId = (epoch, LEAD_MIN)
-        self.due_from = LEAD_MIN - LEAD_MIN // 2
+        self.due_from: int = LEAD_MIN - LEAD_MIN // 2
         self._lead = LEAD_MIN
         self._told_at = 0
         self._told_s: float | None = None

@@ -20,7 +20,7 @@ from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.network import address_towards
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """With one of these a job sends spans, if it does not say otherwise."""

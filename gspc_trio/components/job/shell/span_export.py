@@ -27,7 +27,7 @@ from gspc_trio.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 BATCH_SPANS_MAX = 512
 """So many spans are sent at a time."""

@@ -44,7 +44,7 @@ class Room:
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self.left_bytes = bytes_max
+        self.left_bytes: int = bytes_max
 
     def take(self, size_bytes: int) -> None:
         """Take room for a file.

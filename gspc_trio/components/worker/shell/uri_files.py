@@ -315,7 +315,14 @@ class UriFiles:
     def __init__(self, files: TaskFiles, transfers: UriTransfers) -> None:
         self._files = files
         self._transfers = transfers
-        self.prepare, self.ended = files.prepare, files.ended
+
+    async def prepare(self) -> None:
+        """See ``TaskFiles``."""
+        await self._files.prepare()
+
+    async def ended(self, attempt: str, problem: str = "") -> None:
+        """See ``TaskFiles``."""
+        await self._files.ended(attempt, problem)
 
     async def find(self, pattern: str, files_max: int) -> tuple[list[str], str]:
         """Return the files that match a pattern, and what there is if there are none, see ``TaskFiles``."""
