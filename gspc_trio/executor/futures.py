@@ -81,7 +81,7 @@ class TaskFuture(Future[T]):
     _has_condition = False
     _waker: Any = None
     _tell: Callable[[TaskFuture[T]], object] | None = None
-    cell: int = 0
+    _cell = 0
     """Number of the notebook's cell that has submitted it; 0: none has."""
 
     __reduce__ = refuse_future

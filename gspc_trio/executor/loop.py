@@ -500,7 +500,7 @@ class Loop:
 
     def _cancel_cell(self, cell: int) -> None:
         futures = [*self._futures.values(), *(call.future for call in (*self._calls, *self._parked))]
-        self._cancel_all([future for future in futures if future.cell == cell])
+        self._cancel_all([future for future in futures if future._cell == cell])
 
     def _count(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state; those that were not taken yet are ready."""

@@ -59,7 +59,7 @@ class Cells:
         if threading.get_ident() == self._thread_id:
             number = self.number
             for call in calls:
-                call.future.cell = number
+                call.future._cell = number
 
 
 class InCells(Protocol):
