@@ -60,8 +60,9 @@ def look(state: SchedulerState) -> None:
     if not any(work.tasks for work in state.variant_work.values()):
         state.look_s = None
         return
-    changed = False
+    more = False
     for queue in list(state.queues.values()):
+        changed = 0
         for entry in list(islice(queue.waiting, LOOKED_AT_MAX)) if queue.waiting.size else ():
             choice = state.choices.get(entry.task.task_id)
             if choice is None or choice.way is None:
@@ -72,8 +73,9 @@ def look(state: SchedulerState) -> None:
                 continue
             if state.variants.moves(costs, choice.way, best, in_order):
                 _change(state, entry, choice, costs, best)
-                changed = True
-    pause_s = state.work_ahead.settle_s if changed else 2 * state.look_pause_s
+                changed += 1
+        more = more or changed == LOOKED_AT_MAX
+    pause_s = state.work_ahead.settle_s if more else 2 * state.look_pause_s
     state.look_pause_s = min(pause_s, LOOK_MAX_S)
     state.look_s = state.now + state.look_pause_s
 

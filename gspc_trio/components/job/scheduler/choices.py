@@ -110,7 +110,7 @@ def note_failure(state: SchedulerState, entry: TaskEntry) -> None:
     if choice is None or choice.way is None:
         return
     choice.failed |= {choice.way}
-    if choice.failed >= set(range(len(variants_of(choice).ways))) - choice.refused.keys():
+    if choice.failed >= _there(state, choice):
         choice.failed = frozenset({choice.way})
 
 
@@ -139,11 +139,19 @@ def costs_of(state: SchedulerState, choice: Choice) -> tuple[VariantCost | None,
 
     If that is true of all, those that have failed or whose class is not there may be taken.
     """
+    there = _there(state, choice)
+    left = there - choice.failed or there
+    ways = enumerate(variants_of(choice).ways)
+    return tuple(_cost(state, choice, way) if number in left else None for number, way in ways)
+
+
+def _there(state: SchedulerState, choice: Choice) -> set[int]:
+    """Return the variants that were not refused and whose class is there; if there is none, all that were
+    not refused.
+    """
     ways = variants_of(choice).ways
-    not_refused = [number for number in range(len(ways)) if number not in choice.refused]
-    there = [number for number in not_refused if _resources(state, ways[number].shape)] or not_refused
-    left = [number for number in there if number not in choice.failed] or there
-    return tuple(_cost(state, choice, way) if number in left else None for number, way in enumerate(ways))
+    not_refused = {number for number in range(len(ways)) if number not in choice.refused}
+    return {number for number in not_refused if _resources(state, ways[number].shape)} or not_refused
 
 
 def _best(state: SchedulerState, choice: Choice, costs: tuple[VariantCost | None, ...]) -> int | None:
