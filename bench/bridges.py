@@ -6,6 +6,7 @@
 ``joblib.grid``    a ``GridSearchCV`` of 200 fits on 64 MiB: rate, of that of loky
 ``joblib.copies``  copies of these 64 MiB on a host while it runs
 ``each.rate``      2,000 commands that do nothing by ``gspc-jobserver each``: rate, of that of ``xargs -P``
+``programs.vs_xargs``  2,000 ``Program`` tasks that do nothing: rate, of that of ``xargs -P``
 ``dask.rate``      graphs of 3,000 tasks that need no other: rate, of that of the executor's own ``submit``
 ``dask.rate_map``  the same, of that of the executor's ``map``
 ``dask.chain``     graphs of 10,000 tasks in a chain: rate, of that of a chain of the executor's futures
@@ -151,6 +152,37 @@ def each_rate(small: bool) -> float:
 
     ours, theirs = run(command, "each", "true"), run("xargs", f"-P{cores}", "-n1", "true")
     return ratio(ours, theirs, 1 if small else PAIRS)
+
+
+def programs_vs_xargs(small: bool) -> float:
+    """Return the rate of programs that are tasks of a job, of that of xargs on as many cores."""
+    import trio
+
+    from gspc_trio import Program, farm, open_job, open_rts
+    from gspc_trio.components.rts.shell.client import RunTimeSystem
+
+    cores = os.cpu_count() or 1
+    numbers = range(100 if small else 2_000)
+    items = "".join(f"{number}\n" for number in numbers).encode()
+
+    async def run(rts: RunTimeSystem) -> None:
+        net = farm(Program(["true", "{item}"]))
+        async with open_job(net, rts=rts, values={"items": numbers}):
+            pass
+
+    def theirs() -> None:
+        subprocess.run(("xargs", f"-P{cores}", "-n1", "true"), input=items, check=True)
+
+    async def measure() -> float:
+        async with open_rts() as rts:
+            token = trio.lowlevel.current_trio_token()
+
+            def ours() -> None:
+                trio.from_thread.run(run, rts, trio_token=token)
+
+            return await trio.to_thread.run_sync(ratio, ours, theirs, 1 if small else PAIRS)
+
+    return trio.run(measure)
 
 
 # Dask -------------------------------------------------------------------------------------------------------
@@ -387,6 +419,7 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
     "joblib.copies": (joblib_copies, "copies", ("sklearn",)),
     "each.rate": (each_rate, "of xargs", ()),
+    "programs.vs_xargs": (programs_vs_xargs, "of xargs", ()),
     "dask.rate": (dask_rate, "of submit", ("dask",)),
     "dask.rate_map": (dask_rate_map, "of map", ("dask",)),
     "dask.chain": (dask_chain, "of submit", ("dask",)),
