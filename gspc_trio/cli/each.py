@@ -226,7 +226,7 @@ class _Run:
         """
         with collector_paused():
             from gspc_trio.components.embed import open_prepared_rts, open_rts
-            from gspc_trio.compute.commands import run_command
+            from gspc_trio.compute.commands import Ended, run_command_plainly
             from gspc_trio.executor.trio_pool import open_pool
             from gspc_trio.workflow.failures import ExecutorBroken
 
@@ -239,12 +239,16 @@ class _Run:
             async with system as opened, open_pool(opened, output="keep", policy=policy) as pool:
                 at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
                 limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
-                outcomes = pool.outcomes(run_command, self._calls(), ordered=keep_order, in_flight=limit)
+                outcomes = pool.outcomes(
+                    run_command_plainly, self._calls(), ordered=keep_order, in_flight=limit
+                )
                 async with aclosing(outcomes):
                     async for (number, command, *_), ended in outcomes:
                         if isinstance(ended, ExecutorBroken):
                             raise ended
-                        await self._note(number, command, ended)
+                        await self._note(
+                            number, command, ended if isinstance(ended, BaseException) else Ended(*ended)
+                        )
                         if self._halt.when == "now" and self._halt.is_due(self._failed):
                             break
         except ExecutorBroken as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
@@ -38,6 +37,12 @@ CommandLine: TypeAlias = tuple[int, bytes, tuple[bytes, ...] | None, float | Non
 it may take, or None; how often it is tried until its exit status is 0."""
 
 
+def run_command_plainly(command: CommandLine) -> tuple[int | None, str, bytes, bytes, float]:
+    """Run a command line as :func:`run_command` does; return the fields alone, which need no pickle."""
+    ended = run_command(command)
+    return ended.status, ended.how, ended.stdout, ended.stderr, ended.seconds
+
+
 def run_command(command: CommandLine) -> Ended:
     """Run a command line; return how it has ended, the last time that it was tried."""
     _, line, words, timeout_s, attempts = command
@@ -51,8 +56,7 @@ def run_command(command: CommandLine) -> Ended:
 
 def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | None) -> Ended:
     begun_s = monotonic()
-    with ExitStack() as pipes:
-        stdout, stderr = (pipes.enter_context(Pipe()) for _ in range(2))
+    with Pipe() as stdout, Pipe() as stderr:
         program = _start_command(line, words, stdout.writing, stderr.writing)
         running = Running(program, stdout, stderr, COMMAND_STDOUT_BYTES_MAX)
         try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # few tasks have one
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
 
-GATHER_S = 0.005
+GATHER_S = 0.01
 """Results wait at most about so long for those of tasks that send them while they only wait themselves."""
 
 IDLE_S = 1
@@ -53,6 +53,7 @@ IDLE_S = 1
 
 _IDLE, _FOR_EVER = pack_struct("ll", IDLE_S, 0), pack_struct("ll", 0, 0)
 _DESCRIPTOR_BYTES = socket.CMSG_SPACE(4)
+_AT_ONCE, _LATER = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CMSG_CLOEXEC)
 
 UNSENT_BYTES_MAX = 1 << 20
 """Results are sent when they are more than this."""
@@ -172,18 +173,18 @@ class Loop:
         if not self._poll.poll(0):  # to ask costs a fifth of what it costs to find nothing
             return None
         try:
-            return self._receive_packet(socket.MSG_DONTWAIT)
+            return self._receive_packet(_AT_ONCE)
         except BlockingIOError:  # the RIF has just taken it back
             return None
 
     def _receive_later(self) -> Received:
         self.send()
         try:
-            return self._receive_packet(0)
+            return self._receive_packet(_LATER)
         except BlockingIOError:  # nothing has come within IDLE_S
             system.give_back_memory()
             self._note_growth(False)
-        return self._receive_packet(0)
+        return self._receive_packet(_LATER)
 
     def _note_growth(self, grown: bool) -> None:
         """Freed memory may have been kept from now on, or has been given back."""
@@ -191,9 +192,7 @@ class Loop:
         self._tasks.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _IDLE if grown else _FOR_EVER)
 
     def _receive_packet(self, flags: int) -> Received:
-        size, ancillary, _, _ = self._tasks.recvmsg_into(
-            [self._packet], _DESCRIPTOR_BYTES, flags | socket.MSG_CMSG_CLOEXEC
-        )
+        size, ancillary, _, _ = self._tasks.recvmsg_into([self._packet], _DESCRIPTOR_BYTES, flags)
         return size, ancillary
 
     def define(self, code_id: int, data: bytes) -> None:

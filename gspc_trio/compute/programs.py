@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
@@ -81,8 +81,8 @@ def run(
         more.update(watch.environment)
     directory = fill(call.working_directory, named) or None
     reap_orphans()
-    with ExitStack() as pipes:
-        stdout, stderr = (pipes.enter_context(Pipe(descriptor)) for descriptor in echo or (-1, -1))
+    stdout_echo, stderr_echo = echo or (-1, -1)
+    with Pipe(stdout_echo) as stdout, Pipe(stderr_echo) as stderr:
         program = start(arguments, more, directory, stdout.writing, stderr.writing)
         running = Running(program, stdout, stderr)
         try:
