@@ -55,7 +55,7 @@ async def transfers(
     count = 0
 
     async def serve(process: Process, channel: trio.socket.SocketType) -> None:
-        with channel, suppress(ConnectionResetError):
+        with channel, suppress(ConnectionResetError, BrokenPipeError):
             while data := await channel.recv(CONTROL_BYTES_MAX):
                 kind, uri, host, allowed, temporary, amount = unpack(data)
                 assert (host, allowed) == ("h1", ["/job"])
