@@ -39,7 +39,7 @@ def facts_table(title: str, /, **facts: str | Collection[str]) -> str:
         for about, fact in facts.items()
         if fact
     )
-    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    return f'<table style="color: inherit"><thead>{head}</thead><tbody>{body}</tbody></table>'
 
 
 def _text(fact: str | Collection[str]) -> str:
