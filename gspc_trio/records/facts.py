@@ -36,7 +36,7 @@ class JobChanged(Fact, frozen=True):
     detail: str = ""
 
 
-class TaskChanged(Fact, frozen=True, omit_defaults=True):
+class TaskChanged(Fact, frozen=True):
     """A task is now in ``state``.
 
     Attributes:
@@ -66,7 +66,7 @@ class TaskChanged(Fact, frozen=True, omit_defaults=True):
     output: str = ""
 
 
-class TaskFlow(Fact, frozen=True, omit_defaults=True):
+class TaskFlow(Fact, frozen=True):
     """What a task takes, and from which others; in files alone, when the task is extracted.
 
     Attributes:

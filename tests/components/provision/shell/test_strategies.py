@@ -69,7 +69,9 @@ async def test_an_embedded_rif_needs_an_rts_in_memory():
 
 async def test_an_option_that_nobody_knows_is_refused() -> None:
     strange = evolve(order(), options={"color": "red"})
-    with pytest.raises(StrategyError, match="no option 'color'; there are: directory, file_operations"):
+    with pytest.raises(
+        StrategyError, match="no option 'color'; there are: allow_files, directory, file_operations"
+    ):
         await LocalStrategy(("/nonexistent",)).run(strange)
 
 
