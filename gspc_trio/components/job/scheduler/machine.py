@@ -141,7 +141,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         due, patrol_s = tasks.next_timer(state), state.patrol_s
         if state.demand is not None and state.demand.due_at is not None:
             due = state.demand.due_at if due is None else min(due, state.demand.due_at)
-        if state.choices and state.look_s is not None:
+        if state.choices and state.look_s is not None and state.stopping is None:
             due = state.look_s if due is None else min(due, state.look_s)
         if due is None or patrol_s is None:
             return patrol_s if due is None else due
