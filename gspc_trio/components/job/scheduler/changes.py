@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
-from gspc_trio.components.job.scheduler.choices import by_way, costs_of, take, variants_of
+from gspc_trio.components.job.scheduler.choices import (
+    Sums,
+    by_way,
+    costs_of,
+    count_waiting,
+    take,
+    variants_of,
+)
 from gspc_trio.components.job.scheduler.interface import VariantCost
 from gspc_trio.components.job.scheduler.state import Choice, SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.components.job.scheduler.tasks import fail, move, withdraw
@@ -61,18 +68,21 @@ def look(state: SchedulerState) -> None:
         state.look_s = None
         return
     more = False
+    sums: Sums = {}
     for queue in list(state.queues.values()):
         changed = 0
         for entry in list(islice(queue.waiting, LOOKED_AT_MAX)) if queue.waiting.size else ():
             choice = state.choices.get(entry.task.task_id)
             if choice is None or choice.way is None:
                 continue
-            costs, in_order = costs_of(state, choice), variants_of(choice).in_order
+            costs, in_order = costs_of(state, choice, sums), variants_of(choice).in_order
             best = state.variants.choose(costs, in_order)
             if best is None or best == choice.way:
                 continue
             if state.variants.moves(costs, choice.way, best, in_order):
+                count_waiting(sums, entry.task, -1)
                 _change(state, entry, choice, costs, best)
+                count_waiting(sums, entry.task, 1)
                 changed += 1
         more = more or changed == LOOKED_AT_MAX
     pause_s = state.work_ahead.settle_s if more else 2 * state.look_pause_s

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import VariantCost
@@ -24,11 +26,42 @@ LOOK_S = 0.1
 """After a task has chosen a variant, it is looked again so soon whether tasks had better take another one."""
 
 
-def choose_first(state: SchedulerState, task: Task) -> Task:
-    """Return a task that has become ready as it is by the variant that it takes."""
+class ClassSum(Struct):
+    """Of all queues of a resource class: what is in them, what is held for them and asked for.
+
+    Attributes:
+        tasks, waiting: live tasks, and those of them that a further grant would run.
+        grants, idle: that are held, and that run nothing.
+        told: how many were asked for, and have not come.
+        changed_s: when the last one of these was asked for, or came.
+    """
+
+    tasks: int = 0
+    waiting: int = 0
+    grants: int = 0
+    idle: int = 0
+    told: int = 0
+    changed_s: float = -inf
+
+
+Sums: TypeAlias = dict[str, ClassSum]
+"""Sums of the classes that were asked for: there may be thousands of queues, and as many tasks that ask."""
+
+
+def choose_first(state: SchedulerState, task: Task, sums: Sums) -> Task:
+    """Return a task that has become ready, and waits from now on, as it is by the variant that it takes."""
     choice = state.choices[task.task_id] = Choice(task)
-    costs = costs_of(state, choice)
-    return take(state, choice, costs, _best(state, choice, costs) or 0)
+    costs = costs_of(state, choice, sums)
+    taken = take(state, choice, costs, _best(state, choice, costs) or 0)
+    count_waiting(sums, taken, 1)
+    return taken
+
+
+def count_waiting(sums: Sums, task: Task, count: int) -> None:
+    """Note that so many more tasks wait for the class of this one."""
+    if (known := sums.get(task.shape.requirements[0].resource_class)) is not None:
+        known.tasks += count
+        known.waiting += count
 
 
 def choose_again(state: SchedulerState, entry: TaskEntry) -> None:
@@ -134,15 +167,23 @@ def class_came(state: SchedulerState, resource_class: str) -> None:
 # Costs
 
 
-def costs_of(state: SchedulerState, choice: Choice) -> tuple[VariantCost | None, ...]:
+def costs_of(
+    state: SchedulerState, choice: Choice, sums: Sums | None = None
+) -> tuple[VariantCost | None, ...]:
     """Return what each variant of a task costs now; None: it was refused, its class is not there, it failed.
 
     If that is true of all, those that have failed or whose class is not there may be taken.
+
+    Args:
+        state: of the scheduler.
+        choice: of the task.
+        sums: as they are now; those that are missing are added. None: nobody else needs them.
     """
+    sums = {} if sums is None else sums
     there = _there(state, choice)
     left = there - choice.failed or there
     ways = enumerate(variants_of(choice).ways)
-    return tuple(_cost(state, choice, way) if number in left else None for number, way in ways)
+    return tuple(_cost(state, choice, way, sums) if number in left else None for number, way in ways)
 
 
 def _there(state: SchedulerState, choice: Choice) -> set[int]:
@@ -158,49 +199,56 @@ def _best(state: SchedulerState, choice: Choice, costs: tuple[VariantCost | None
     return state.variants.choose(costs, variants_of(choice).in_order)
 
 
-def _cost(state: SchedulerState, choice: Choice, way: TaskVariant) -> VariantCost:
+def _cost(state: SchedulerState, choice: Choice, way: TaskVariant, sums: Sums) -> VariantCost:
     resource_class = _class_of(way)
     time = state.times.get((resource_class, way.code_id))
     samples, average_s = (0, 0.0) if time is None else (time.samples, time.average_s)
     run_s = state.variants.run_s(way.estimate_s, samples, average_s)
     is_here = choice.way is not None and _class_of(variants_of(choice).ways[choice.way]) == resource_class
-    wait_s = _wait_s(state, way.shape, int(is_here), choice.work_s if is_here else 0.0)
+    known = sums.get(resource_class)
+    if known is None:
+        known = sums[resource_class] = _sum_of(state, resource_class)
+    wait_s = _wait_s(state, way.shape, known, int(is_here), choice.work_s if is_here else 0.0)
     return VariantCost(wait_s, way.transfer_s, run_s)
 
 
-def _wait_s(state: SchedulerState, shape: Shape, own: int, own_s: float) -> float:
+def _sum_of(state: SchedulerState, resource_class: str) -> ClassSum:
+    found = ClassSum()
+    for queue in state.queues.values():
+        if queue.resource_class == resource_class:
+            found.tasks += queue.tasks
+            found.waiting += queue.unserved
+            found.idle += len(queue.levels.by_count.get(0, ()))
+            found.grants += len(queue.grants)
+            if queue.told:
+                found.told += queue.told
+                found.changed_s = max(found.changed_s, queue.changed_s)
+    return found
+
+
+def _wait_s(state: SchedulerState, shape: Shape, known: ClassSum, own: int, own_s: float) -> float:
     """Return how long a task waits for a resource.
 
     Args:
         state: of the scheduler.
         shape: what it needs.
+        known: of its class.
         own: 1 if it is among the tasks that go there already, else 0.
         own_s: what it is taken for there.
     """
     resource_class = shape.requirements[0].resource_class
     there = _resources(state, shape)
-    tasks = waiting = idle = grants = told = 0
-    changed_s = -inf
-    for queue in state.queues.values():
-        if queue.resource_class == resource_class:
-            tasks += queue.tasks
-            waiting += queue.unserved
-            idle += len(queue.levels.by_count.get(0, ()))
-            grants += len(queue.grants)
-            if queue.told:
-                told += queue.told
-                changed_s = max(changed_s, queue.changed_s)
-    if idle > waiting - own:
+    if known.idle > known.waiting - own:
         return 0.0
-    late_s = state.now - changed_s if told and grants < there else 0.0
+    late_s = state.now - known.changed_s if known.told and known.grants < there else 0.0
     is_late = late_s > state.work_ahead.settle_s
-    if tasks - own < there and not is_late:
+    if known.tasks - own < there and not is_late:
         return 0.0
     work = state.variant_work.get(resource_class) or ClassWork()
-    others = tasks - work.tasks
+    others = known.tasks - work.tasks
     seconds = max(0.0, work.seconds - own_s) + (others * _mean_s(state, resource_class) if others else 0.0)
     if is_late:
-        return max(seconds / max(1, grants), late_s)
+        return max(seconds / max(1, known.grants), late_s)
     return seconds / max(1, there)
 
 

@@ -10,7 +10,13 @@ from collections import Counter
 from typing import TypeAlias
 
 from gspc_trio.components.job.scheduler.changes import refuse_way
-from gspc_trio.components.job.scheduler.state import DEMAND_S, DemandTeller, RunsUntil, SchedulerState
+from gspc_trio.components.job.scheduler.state import (
+    DEMAND_S,
+    DemandTeller,
+    RunsUntil,
+    SchedulerState,
+    TaskPlace,
+)
 from gspc_trio.components.job.scheduler.tasks import fail, withdraw
 from gspc_trio.core.demand import (
     WALLTIME_MAX_S,
@@ -76,10 +82,11 @@ def refused(state: SchedulerState, event: GroupRefused) -> None:
     """Tasks of a group can never run: those that wait have failed."""
     error, group = TaskError("refused", event.reason), event.group
     step_s = state.demand.step_s if state.demand is not None else 0.0
+    refused_need = group.walltime_s, group.cores, group.nodes
     for entry in [entry for entry in state.tasks.values() if entry.held is None]:
-        if _rounded(_need(entry.task), step_s) == (group.walltime_s, group.cores, group.nodes):
+        while entry.place is not TaskPlace.FAILED and _rounded(_need(entry.task), step_s) == refused_need:
             if entry.task.variants is not None:
-                refuse_way(state, entry, event.reason)
+                refuse_way(state, entry, event.reason)  # the next one may need the same
                 continue
             withdraw(state, entry)
             fail(state, entry, Outcome(entry.task.task_id, entry.attempt, Reason.FAILED, error=error), "")

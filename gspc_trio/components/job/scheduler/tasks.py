@@ -7,7 +7,13 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.scheduler.choices import choose_again, choose_first, forget_failures, leave
+from gspc_trio.components.job.scheduler.choices import (
+    Sums,
+    choose_again,
+    choose_first,
+    forget_failures,
+    leave,
+)
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     EndedUnsent,
@@ -51,6 +57,7 @@ def add(state: SchedulerState, event: TasksReady) -> None:
     shape = options = distance = None
     queue: ShapeQueue | None = None
     row: Row = OrderedDict()
+    sums: Sums = {}
     before = 0
     for task in event.tasks:
         if (
@@ -63,7 +70,9 @@ def add(state: SchedulerState, event: TasksReady) -> None:
             if queue is not None:
                 queue.waiting.size += len(row) - before
             if task.variants is not None:
-                task = choose_first(state, task)
+                task = choose_first(state, task, sums)
+            else:
+                sums.clear()
             shape, options, distance = task.shape, task.options, task.distance
             queue = state.queue_for(state.look_ahead.shape_of(task))
             state.turned[queue] = None

@@ -11,11 +11,13 @@ from gspc_trio.components.job.scheduler.interface import (
     ResourcesLost,
     ResourcesUp,
     RetryTask,
+    Stop,
     TaskDone,
     TasksReady,
 )
 from gspc_trio.components.rm.messages import Demand, Grant, Recall, Refuse
 from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import (
@@ -270,3 +272,72 @@ def test_an_error_of_a_task_is_told_as_ever() -> None:
     (end,) = [one for one in cluster.finished("r1.gpu0", bad(1)) if isinstance(one, TaskDone)]
     assert (end.name, end.state, end.outcome.error) == ("solve[gpu]", TaskState.FAILED, BOOM)
     assert end.outcome.error != TaskError("refused", "")
+
+
+def test_while_a_job_drains_nobody_is_woken_to_look_again() -> None:
+    cluster = Cluster(gpu=1, core=1)
+    cluster.ready(1, 2)
+    cluster.grant("r1.gpu0")
+    cluster.world.do(Stop("enough", drain=True), 1.0)
+    cluster.world.do(ResourcesLost(("r1.core0",), "host lost"))
+    cluster.world.do(Tick(), 5.0)
+    assert cluster.world.scheduler.deadline() is None
+
+
+def test_a_group_of_tasks_that_no_host_can_run_is_refused_whichever_variants_need_the_same() -> None:
+    cluster = Cluster()
+    cluster.world.do(DemandWanted(True))
+    cluster.ready(1)
+    (told,) = [one for one in cluster.world.do(Tick(), 1.0) if isinstance(one, TaskDemand)]
+    actions = cluster.world.do(GroupRefused(told.groups[0], "no host"))
+    assert failed(actions) == ["none of its variants can run: gpu: no host; cpu: no host"]
+
+
+class Counted(dict[Any, Any]):
+    """Counts how often all of it is looked at."""
+
+    looks = 0
+
+    def values(self) -> Any:
+        """Return them, and count that."""
+        self.looks += 1
+        return super().values()
+
+
+def on_hosts(number: int) -> TasksReady:
+    """Tasks that would each rather be on a host of their own, every third one without variants."""
+    tasks = []
+    for task_id in range(1, number + 1):
+        shapes = [Shape((Requirement(name, (f"h{task_id}",)),)) for name in ("gpu", "core")]
+        ways = TaskVariants((TaskVariant("gpu", 1, shapes[0], 1.0), TaskVariant("cpu", 2, shapes[1], 4.0)))
+        variants = ways if task_id % 3 else None
+        tasks.append(Task(task_id, "solve", 1, (b"x",), shapes[0], DEFAULT_OPTIONS, 0, variants))
+    return TasksReady(tuple(tasks))
+
+
+def test_tasks_that_come_together_choose_as_they_do_one_after_the_other() -> None:
+    together, apart = Cluster(gpu=2, core=1), Cluster(gpu=2, core=1)
+    for cluster in (together, apart):
+        cluster.ready(1001)
+        cluster.grant("r1.gpu0")
+    event = on_hosts(30)
+    together.world.do(event)
+    for one in event.tasks:
+        apart.world.do(TasksReady((one,)))
+    costs = [
+        [choice.costs for choice in one.world.scheduler._state.choices.values()] for one in (together, apart)
+    ]
+    assert costs[0] == costs[1]
+
+
+def test_what_it_costs_to_choose_does_not_grow_with_what_others_wait_for() -> None:
+    cluster = Cluster(gpu=2, core=2)
+    state = cluster.world.scheduler._state
+    state.queues = queues = Counted()
+    few = TasksReady(tuple(one for one in on_hosts(100).tasks if one.variants is not None))
+    cluster.world.scheduler.handle(few, 0.0)
+    assert queues.looks < 10
+    cluster.world.do(Tick(), 1.0)
+    queues.looks = 0
+    cluster.world.scheduler.handle(Tick(), 10.0)
+    assert queues.looks < 10
