@@ -34,6 +34,7 @@ from gspc_trio.core.imports import missing_extra
 from gspc_trio.core.uri import (
     FILE_SCHEMES,
     HTTP_SCHEMES,
+    URI_BYTES_MAX,
     BadUri,
     UriPart,
     mask_text,
@@ -327,7 +328,10 @@ class _Order:
         packet: list[str] = []
         size_bytes = 0
         for uri in found:
-            size_bytes += len(uri.encode("utf-8", "surrogateescape"))
+            uri_bytes = len(uri.encode("utf-8", "surrogateescape"))
+            if uri_bytes > URI_BYTES_MAX:  # whoever is told could neither read that nor fetch it
+                raise TooLarge(f"a file there has a name with which its URI is too long ({uri_bytes} bytes)")
+            size_bytes += uri_bytes
             if packet and size_bytes > FOUND_BYTES:
                 self._channel.sendall(pack([FOUND, True, packet]))
                 packet, size_bytes = [], 0
