@@ -208,7 +208,8 @@ class Loop:
         directory = item.pop() if len(item) > 8 else b""
         held = item.pop() if len(item) > 7 else ()
         _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
-        if self._unsent and not (may_rerun and self._may_wait(code_id)):
+        is_staged = directory[:1] == b"\0"  # here, which may take as long as files do
+        if self._unsent and (is_staged or not (may_rerun and self._may_wait(code_id))):
             self.send()
         place = self._place
         place.task_id, place.attempt = task_id, attempt

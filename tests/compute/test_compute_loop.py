@@ -177,6 +177,18 @@ def test_results_do_not_wait_for_the_last_task_that_there_is(
     assert world.waiting() == 1
 
 
+def test_results_do_not_wait_for_files_of_a_task_that_are_fetched_here(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gspc_trio.compute.loop.perf_counter", lambda: 1.0)
+    loop = world.loop()
+    for item in (define(1, identity), task(1, 1, 0), task(2, 1, 0)):
+        loop.handle(item)
+    assert world.waiting() == 0
+    loop.handle([*task(3, 1, 0), (), b"\0no order"])
+    assert world.waiting() == 2
+
+
 def test_many_bytes_of_results_do_not_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gspc_trio.compute.loop.UNSENT_BYTES_MAX", 1000)
     world.hand(define(1, identity), define(2, sent_before), task(1, 1, 0), task(2, 2), task(3, 1, "x" * 1001))
