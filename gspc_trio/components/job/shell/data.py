@@ -562,9 +562,11 @@ class DataHosts:
     def note_lost(self, resource_ids: Iterable[ResourceId]) -> None:
         """These resources are not there any more."""
         lost, tops = set(resource_ids), self._policy.tops
-        for resources in self._policy.classes.values():
+        for host, resources in list(self._policy.classes.items()):
             for resource_id in lost & resources.keys():
                 del resources[resource_id]
+            if not resources:
+                del self._policy.classes[host]
         for host in list(tops):
             tops[host] = [top for top in tops[host] if top not in lost]
             if not tops[host]:

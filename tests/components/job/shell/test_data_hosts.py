@@ -45,4 +45,6 @@ async def test_a_server_that_comes_after_its_job_is_known_by_its_size(
         assert policy.memory_bytes == {"here": MEMORY_BYTES, "there": 1 << 20}
         hosts.note_lost(["r1.node", "r9.node"])
         assert policy.tops == {"there": ["r2.node"]}
+        hosts.note_lost(["r1.core0"])
+        assert policy.classes == {"there": {"r2.node": "node"}}
         nursery.cancel_scope.cancel()
