@@ -5,6 +5,7 @@
 
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -166,7 +167,8 @@ class Executor(RealExecutor):
             self.logger.error(f"Job {info.job.jobid} ({log.parent.name}) {ended.why}{end_of(log)}")
             self.report_job_error(info, ended.why, aux_logs=[str(log)] if log.exists() else [])
         else:
-            log.unlink(missing_ok=True)
+            with suppress(OSError):  # whoever reports must go on
+                log.unlink(missing_ok=True)
             self.report_job_success(info)
 
     def shutdown(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from queue import SimpleQueue
-from signal import Signals
 from typing import NamedTuple, TypeAlias
 
 from gspc_trio import Executor, ExecutorBroken, Requirement, Shape, TaskFailed, TaskOptions
+from gspc_trio.compute.programs import signal_name
 from snakemake_executor_plugin_gspc.jobs import JobCommand, import_snakemake, run_job
 from snakemake_executor_plugin_gspc.needs import JobNeeds
 
@@ -118,5 +118,5 @@ def how(future: Future[int]) -> Ended:
     except Exception as error:
         return Ended(f"{type(error).__name__}: {error}")
     if status < 0:
-        return Ended(f"ended by signal {Signals(-status).name}")
+        return Ended(f"ended by signal {signal_name(-status)}")
     return Ended(f"ended with exit status {status}" if status else "")
