@@ -185,7 +185,8 @@ def mask_uri(text: str) -> str:
 
 
 def _mask_part(part: str) -> str:
-    user = re.sub(_USER, lambda found: f"://{found[1] or ''}{_MASKED}@", part, count=1)
+    pattern = _USER.replace(r"\s", "")  # nothing else is there, so spaces are the password's
+    user = re.sub(pattern, lambda found: f"://{found[1] or ''}{_MASKED}@", part, count=1)
     return re.sub(r"([?#]).+", rf"\1{_MASKED}", user, count=1, flags=re.DOTALL) if "://" in user else user
 
 

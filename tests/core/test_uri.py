@@ -45,6 +45,13 @@ def test_a_uri_is_shown_without_password_and_query(uri: str, shown: str) -> None
     assert mask_text(f"it says <{uri}>", uri) == f"it says <{shown}>"
 
 
+@pytest.mark.parametrize("uri", ["sftp://u:p w@h/x", "sftp://u:p /w@h/x", "sftp://to ken@h/x"])
+def test_a_password_with_spaces_is_not_shown_where_the_uri_is_known(uri: str) -> None:
+    shown = "sftp://***@h/x" if "to" in uri else "sftp://u:***@h/x"
+    assert mask_uri(uri) == mask_uri(shown) == shown
+    assert mask_text(f"it says {uri}", uri) == f"it says {shown}"
+
+
 secrets = st.text("abcXYZ019-_.~!$&'()*+,;=%:@", min_size=6).map(lambda text: f"Q{text}Q")
 
 
