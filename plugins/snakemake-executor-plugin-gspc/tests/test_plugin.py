@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ tests = pytest.importorskip("snakemake.common.tests", reason=WHY)
 plugin = pytest.importorskip("snakemake_executor_plugin_gspc", reason=WHY)
 jobs = pytest.importorskip("snakemake_executor_plugin_gspc.jobs", reason=WHY)
 needs = pytest.importorskip("snakemake_executor_plugin_gspc.needs", reason=WHY)
+running = pytest.importorskip("snakemake_executor_plugin_gspc.running", reason=WHY)
 
 
 @pytest.mark.process
@@ -66,3 +68,13 @@ def test_commands_that_need_a_shell_are_run_by_one() -> None:
     ]
     assert plugin.arguments_of(f"module load x && {start} --force") is None
     assert plugin.arguments_of(f"{start} 'not closed") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(0, ""), (3, "ended with exit status 3"), (-9, "ended by signal SIGKILL"), (-35, "35")],
+)
+def test_how_a_job_has_ended(status: int, why: str) -> None:
+    future: Future[int] = Future()
+    future.set_result(status)
+    assert running.how(future).why.endswith(why)
