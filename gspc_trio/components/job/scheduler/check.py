@@ -83,7 +83,7 @@ def _check_queue(state: SchedulerState, queue: ShapeQueue) -> None:
     assert queue.awaited == awaited, "tasks asked back are miscounted"
     wanted = state.look_ahead.credit(queue.wanted) if queue.live and state.stopping is None else 0
     assert not state.look_ahead.worth_telling(queue.told, wanted), "the RM was not told"
-    if wanted and queue.unserved:
+    if wanted and queue.unserved and len(state.queues) > 1:
         assert queue.told_priority == priority_of(state, queue), "the RM was not told of a priority"
     queue.waiting.check()
     assert queue.live != (state.dormant.get(queue.shape) is queue), "a dormant queue is live"

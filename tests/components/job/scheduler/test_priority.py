@@ -159,3 +159,13 @@ def test_what_was_sent_ahead_is_not_sent_again_for_a_higher_priority() -> None:
     assert [action for action in world.do(Tick()) if not isinstance(action, Submit)] == []
     assert world.scheduler.explain(5).endswith(f"in the queue of {core(1)}")
     assert task(1).distance == 0
+
+
+def test_a_queue_that_is_left_alone_keeps_the_priority_that_was_told() -> None:
+    """With no other one beside it that matters to nobody."""
+    world = World()
+    world(ready(1, shape=LARGE))
+    assert world.do(ready(2, options=URGENT))[-1] == Demand(JOB, CORE, 1, (0, 0), 10)
+    assert [one for one in world.do(CancelTasks((1,))) if isinstance(one, Demand)] == [
+        Demand(JOB, LARGE, 0, (0, 0))
+    ]
