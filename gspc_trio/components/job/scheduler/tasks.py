@@ -272,7 +272,11 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
 def flush(state: SchedulerState) -> None:
     """Put what is to be tried again at the front of the queues, in the order in which it came."""
     for entry in reversed(state.again):
-        task_id, queue = entry.task.task_id, entry.queue
+        task_id = entry.task.task_id
+        if state.ends or entry.queue.shape.wait:  # which hosts stay long enough may be others by now
+            state.turned[entry.queue] = None
+            entry.queue = state.queue_for(state.look_ahead.shape_of(entry.task))
+        queue = entry.queue
         if entry.avoid and has_alternative(state, entry):
             entry.move(TaskPlace.ELSEWHERE)
             queue.elsewhere[task_id] = entry

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gspc_trio.components.job.scheduler.ending import LOOKED_AT_MAX, fitting_share
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
-from gspc_trio.components.rm.messages import Demand
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed
+from gspc_trio.components.worker.messages import Finished
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
 from tests.components.job.scheduler.support import (
     JOB,
     World,
+    bad,
     core,
     demand,
     finished,
@@ -70,6 +75,25 @@ def test_it_goes_to_another_host_when_there_is_one() -> None:
     # It has tried the grant that it has, which does not fit, and asks for the new host.
     queues = {queue.shape: len(queue.waiting) for queue in world.scheduler._state.queues.values()}
     assert queues[only("r2.node")] == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_task_that_comes_back_waits_for_the_hosts_that_stay_by_then(attempts: int) -> None:
+    """It was lost on the one host that stayed long enough, and another one does so now."""
+    world = ending(10.0)
+    options = TaskOptions(timeout_s=60.0, attempts=attempts)
+    world.do(ready(1, options=options))
+    world.do(grant(1))
+    world.do(ResourcesUp((Resource("r2.node", "node"), Resource("r2.core1", "core", ("r2.node",)))))
+    world.do(Grant(JOB, only("r2.node"), (1, 2), ("r2.core1",)))
+    if attempts > 1:
+        world.do(Finished(JOB, "r2.core1", (bad(1),)))
+    here = (Resource("r1.core1", "core"),)
+    world.do(ResourcesUp(here, 1000.0))
+    world.do(ResourcesLost(("r2.node", "r2.core1"), "host lost"))
+    world.do(Lapsed(JOB, ((1, 2),), "host lost"))
+    actions = world.do(Tick(), 20.0)
+    assert world.scheduler.explain(1).startswith("task 1 (work) runs on r1.core1"), actions
 
 
 def test_what_fits_goes_ahead_of_what_does_not() -> None:
