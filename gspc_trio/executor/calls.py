@@ -304,9 +304,9 @@ def arguments_with_holes(
 
 
 def name_of(fn: Callable[..., object] | Variants) -> str:
-    """Return the name of what is called, for people."""
+    """Return the name of what is called, for people; of Variants, the shortest name of their code."""
     if isinstance(fn, Variants):
-        return name_of(next(iter(fn.ways.values())).run)
+        return min((name_of(way.run) for way in fn.ways.values()), key=len)
     try:
         return fn.__name__
     except Exception:  # a callable object may have none, and say so in its own way

@@ -38,13 +38,13 @@ class FunctionCall(Struct, frozen=True):
 
 
 def function_name(run: object) -> str:
-    """Return what to call ``run`` before people."""
+    """Return what to call ``run`` before people; of Variants, the shortest name of their code."""
     if isinstance(run, Program):
         return run.arguments[0]
     if isinstance(run, SourceFile):
         return run.function
     if isinstance(run, Variants):
-        return function_name(next(iter(run.ways.values())).run)
+        return min(map(function_name, runs_of(run)), key=len)
     name = getattr(run, "__name__", None) or getattr(getattr(run, "func", None), "__name__", None)
     return name or type(run).__name__
 

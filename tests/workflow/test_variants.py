@@ -9,7 +9,9 @@ import pytest
 
 from gspc_trio.core.code import Program, Variant, Variants
 from gspc_trio.core.task import CORE, Requirement, Shape, Task, TaskVariant, TaskVariants
+from gspc_trio.executor.calls import name_of
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.calls import function_name
 from gspc_trio.workflow.graph import Ref, TaskGraph
 from gspc_trio.workflow.net import Net, Subnet, Transition
 from gspc_trio.workflow.patterns.farm import farm
@@ -118,3 +120,14 @@ def test_a_graph_keeps_the_variants_of_its_tasks() -> None:
     loaded.inject(1, ((b"A",),))
     found = loaded.extract(loaded.next() or 0)
     assert found == Task(2, "second", 3, (b"A",), GPU, found.options, -1, variants)
+
+
+def test_before_people_variants_have_the_shortest_name_of_their_code() -> None:
+    def solve(item: int) -> int:
+        return item
+
+    def solve_gpu(item: int) -> int:
+        return item
+
+    both = Variants(gpu=Variant(solve_gpu, requires="gpu"), cpu=solve)
+    assert (function_name(both), name_of(both)) == ("solve", "solve")
