@@ -146,6 +146,8 @@ def describe(error: BaseException, uri: str) -> str:
         why = "it has more bytes than the files of a task may have (StageLimits.file_bytes_max)"
     elif isinstance(error, BadUri | TooLarge | _NoDriver | _NotAllowed):
         why = str(error)
+    elif isinstance(error, ValueError) and "range requests" in str(error):
+        why = "the server sends no parts of files: put simplecache:: before http"
     elif isinstance(error, OSError) and error.strerror:
         why = error.strerror
     else:
