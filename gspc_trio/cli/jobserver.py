@@ -234,7 +234,8 @@ def _job_settings(
     otel: bool | None = None,
 ) -> JobSettings:
     try:
-        is_traced(JobSettings(otel=otel))
+        if otel:
+            is_traced(JobSettings(otel=True))
     except OtelMissing as error:
         raise UsageError(missing_extra("--otel", "opentelemetry-exporter-otlp-proto-http", "otel")) from error
     return JobSettings(

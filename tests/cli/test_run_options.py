@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from gspc_trio.cli.common import UsageError
 from gspc_trio.cli.jobserver import _job_settings
 from gspc_trio.cli.journaled import RunOptions, changed_settings, new_journal
 from gspc_trio.components.job.shell.settings import JobSettings
@@ -45,3 +48,17 @@ def test_several_settings_of_one_name_stay_when_a_run_is_resumed() -> None:
     before = ["a=1", "b=1", "a=2"]
     assert changed_settings(before, []) == before
     assert changed_settings(before, ["a=3", "c=1", "a=4"]) == ["b=1", "a=3", "c=1", "a=4"]
+
+
+def test_what_is_to_be_said_of_missing_packages_is_left_to_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setattr("gspc_trio.components.job.shell.settings.find_spec", lambda _: None)
+    flow = tmp_path / "flow_with_spans.py"
+    flow.write_text(FLOW)
+    loaded = load_workflow_file(flow, [])
+    assert _job_settings(OPTIONS, loaded, None, None).otel is None
+    assert not caplog.records, "the job would say it again"
+    with pytest.raises(UsageError, match="--otel needs the package"):
+        _job_settings(OPTIONS, loaded, None, None, otel=True)

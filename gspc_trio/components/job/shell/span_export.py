@@ -123,7 +123,7 @@ class SpanSender:
         def hear(record: logging.LogRecord) -> bool:
             if record.thread != ours:
                 return True
-            self._why = f": {record.getMessage():.200}"
+            self._why = f": {record.getMessage():.500}"
             self._over.set()
             return False
 
