@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from inspect import Parameter as FunctionParameter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -209,6 +210,30 @@ SitesOption = Annotated[
         "cores."
     ),
 ]
+AllowFiles = Annotated[list[str] | None, Parameter(consume_multiple=False, negative=())]
+RunCores = Annotated[
+    Cores, Parameter(help="How many cores of this machine to use; 0 for all. Not with --rts.")
+]
+RunAllowFiles = Annotated[
+    AllowFiles,
+    Parameter(
+        help="Directory in which file:// URIs may name files, beside that of the job; repeat it for several. "
+        "Not with --rts."
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OwnSystem:
+    """The options of the run-time system that a run starts, unless it joins one."""
+
+    cores: RunCores = 0
+    sites: SitesOption = None
+    allow_files: RunAllowFiles = None
+
+
+Own = Annotated[OwnSystem | None, Parameter(name="*")]
 ImlFile = Annotated[
     Path | None,
     Parameter(

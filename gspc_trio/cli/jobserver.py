@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from gspc_trio.cli.arguments import (
     FILE_NAMES,
-    Cores,
     Detach,
     DetachedFrom,
     Directory,
@@ -22,11 +21,12 @@ from gspc_trio.cli.arguments import (
     ImlFile,
     LogJson,
     MaybeDirectory,
+    Own,
+    OwnSystem,
     PolicyName,
     Priority,
     ResultsFile,
     Settings,
-    SitesOption,
     Size,
     Verbose,
     Weight,
@@ -106,9 +106,6 @@ File = Annotated[
         help="Connection file of a running run-time system; by default, one is started for this run.",
     ),
 ]
-RunCores = Annotated[
-    Cores, Parameter(help="How many cores of this machine to use; 0 for all. Not with --rts.")
-]
 LargeValues = Annotated[
     Size, Parameter(help="Size from which a value is kept in the memory layer, e.g. 1MiB. By default 64KiB.")
 ]
@@ -144,13 +141,12 @@ async def run(
     rts: File = None,
     iml: ImlFile = None,
     large_values: LargeValues = "",
-    sites: SitesOption = None,
+    own: Own = None,
     records: RecordsFile = None,
     journal: MaybeDirectory = None,
     from_dump: FromDump = None,
     caching: Caching = None,
     keep_going: Annotated[bool, Flag] = False,
-    cores: RunCores = 0,
     weight: RunWeight = 1.0,
     priority: Priority = 0,
     policy: PolicyName = DEFAULT,
@@ -191,8 +187,9 @@ async def run(
         Show what tasks print on standard error as it comes, keep it for gspc-jobserver log, or write it to
         files in the directory gspc-output. By default show; with --json and --top keep.
     """
+    own = own or OwnSystem()
     if detach and detached_from < 0:
-        return await start_detached(rts, json=json, top=top, cores=cores)
+        return await start_detached(rts, json=json, top=top, cores=own.cores)
     detached = Detached(detached_from) if detach else None
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
@@ -203,7 +200,7 @@ async def run(
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             job = _job_settings(options, loaded, caching, iml, otel)
             return await _run_loaded(
-                loaded, job, kept, rts, cores, records, to, output, top, task_output, detached, sites
+                loaded, job, kept, rts, own, records, to, output, top, task_output, detached
             )
 
 
@@ -253,22 +250,27 @@ def _job_settings(
     )
 
 
-def _running(rts: Path | None, cores: int, sites: str | None) -> Path | None:
+def _running(rts: Path | None, own: OwnSystem) -> Path | None:
     """Return the connection file of the run-time system that runs already, None if one is to be started."""
-    if rts is not None and cores:
+    if rts is not None and own.cores:
         raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
-    if rts is not None and sites is not None:
+    if rts is not None and own.sites is not None:
         raise UsageError("--sites cannot be used with --rts: add them there with gspc-rts site add")
+    if rts is not None and own.allow_files:
+        raise UsageError("--allow-files cannot be used with --rts: give it to gspc-rts start")
     return running_connection(rts) if rts is not None else None
 
 
-def _sites_option(sites: str | None) -> RtsOptions:
-    if sites is None:
-        return {}
+def _options(own: OwnSystem) -> RtsOptions:
+    options = RtsOptions()
     try:
-        return {"sites": RtsSettings(sites=sites).checked().sites}
+        if own.sites is not None:
+            options["sites"] = RtsSettings(sites=own.sites).checked().sites
+        if own.allow_files:
+            options["allow_files"] = RtsSettings(allow_files=tuple(own.allow_files)).checked().allow_files
     except BadSetting as error:
         raise setting_error(error) from error
+    return options
 
 
 @app.command
@@ -286,7 +288,7 @@ async def resume(
     output: ResultsFile = None,
     caching: Caching = None,
     otel: Otel = None,
-    cores: RunCores = 0,
+    own: Own = None,
     detach: Detach = False,
     detached_from: DetachedFrom = -1,
     verbose: Verbose = False,
@@ -317,8 +319,9 @@ async def resume(
     records
         Write everything that happens from now on to this file, one line of JSON each.
     """
+    own = own or OwnSystem()
     if detach and detached_from < 0:
-        return await start_detached(rts, json=json, top=False, cores=cores)
+        return await start_detached(rts, json=json, top=False, cores=own.cores)
     detached = Detached(detached_from) if detach else None
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
@@ -338,7 +341,7 @@ async def resume(
         if keep_going:
             options = replace(options, keep_going=True)
         job = _job_settings(options, loaded, caching, iml, otel)
-        return await _run_loaded(loaded, job, durable, rts, cores, records, to, output, detached=detached)
+        return await _run_loaded(loaded, job, durable, rts, own, records, to, output, detached=detached)
 
 
 async def _run_loaded(
@@ -346,20 +349,19 @@ async def _run_loaded(
     settings: JobSettings,
     journal: Journal | None,
     rts: Path | None,
-    cores: int,
+    own: OwnSystem,
     records: Path | None,
     json_file: TextIO | None,
     kept: Path | None,
     top: bool = False,
     output: OutputMode | None = None,
     detached: Detached | None = None,
-    sites: str | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:
         check_results_file(kept)
     _prepare(loaded, is_alone=rts is None and not top)
-    rts_file = _running(rts, cores, sites)
+    rts_file = _running(rts, own)
     failure = None
     quiet = json_file is not None or detached is not None
     if output is None or (output == "show" and detached is not None):
@@ -380,7 +382,7 @@ async def _run_loaded(
                     loaded.workflow,
                     settings,
                     rts_file,
-                    cores,
+                    own,
                     records,
                     journal,
                     publish,
@@ -388,7 +390,6 @@ async def _run_loaded(
                     output,
                     wait_for,
                     quiet=quiet,
-                    sites=sites,
                 )
 
             async def is_back() -> bool:
@@ -444,7 +445,7 @@ async def _run(
     workflow: Workflow,
     settings: JobSettings,
     rts_file: Path | None,
-    cores: int,
+    own: OwnSystem,
     records: Path | None,
     journal: Journal | None,
     publish: Path | None,
@@ -453,12 +454,11 @@ async def _run(
     wait_for: Callable[[Job], Awaitable[JobResult]],
     *,
     quiet: bool,
-    sites: str | None,
 ) -> JobResult:
     async with AsyncExitStack() as stack:
         stack.enter_context(tuned_collector())
         rts = await stack.enter_async_context(
-            open_rts(cores=cores, connection_file=rts_file, publish=publish, **_sites_option(sites))
+            open_rts(cores=own.cores, connection_file=rts_file, publish=publish, **_options(own))
         )
         job = await stack.enter_async_context(
             open_job(

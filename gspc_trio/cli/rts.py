@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gspc_trio.cli import completion
 from gspc_trio.cli.arguments import (
+    AllowFiles,
     Cores,
     HostOptions,
     Hosts,
@@ -81,7 +82,6 @@ RunningFile = Annotated[
         name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
     ),
 ]
-AllowFiles = Annotated[list[str] | None, Parameter(consume_multiple=False, negative=())]
 RifName = Annotated[str, Parameter(completer=completion.rifs)]
 JobName = Annotated[str, Parameter(completer=completion.jobs)]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]

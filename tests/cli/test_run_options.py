@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.cli.common import UsageError
-from gspc_trio.cli.jobserver import _job_settings
+from gspc_trio.cli.arguments import OwnSystem
+from gspc_trio.cli.common import CommandError, UsageError
+from gspc_trio.cli.jobserver import _job_settings, _options, _running
 from gspc_trio.cli.journaled import RunOptions, changed_settings, new_journal
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.job.shell.workflow_file import load_workflow_file
@@ -62,3 +63,22 @@ def test_what_is_to_be_said_of_missing_packages_is_left_to_the_job(
     assert not caplog.records, "the job would say it again"
     with pytest.raises(UsageError, match="--otel needs the package"):
         _job_settings(OPTIONS, loaded, None, None, otel=True)
+
+
+def test_options_of_a_system_of_its_own_are_refused_with_a_running_one(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    own = OwnSystem(2, None, [str(other)])
+    assert _running(None, own) is None
+    assert _options(own) == {"allow_files": (str(other),)}
+    assert _options(OwnSystem()) == {}
+    given = {
+        "--cores": OwnSystem(2),
+        "--sites": OwnSystem(sites="x.toml"),
+        "--allow-files": OwnSystem(0, None, ["."]),
+    }
+    for name, refused in given.items():
+        with pytest.raises(UsageError, match=f"{name} cannot be used with --rts"):
+            _running(tmp_path / "rts.json", refused)
+    with pytest.raises(CommandError, match="--allow-files /nonexistent: there is no such directory"):
+        _options(OwnSystem(allow_files=["/nonexistent"]))
