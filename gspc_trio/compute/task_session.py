@@ -406,6 +406,8 @@ class TaskSession:
                     else:
                         assert isinstance(word, NestedBroken)
                         self._break(word.reason)
+        except ConnectionResetError:  # it is over as well: what was said last had not been read there
+            pass
         except (OSError, ValueError) as error:
             why = f"{why}: {error}"
         if not self._broken:

@@ -134,7 +134,8 @@ def test_the_commands_take_the_address_of_a_cluster_in_place_of_a_file() -> None
     address = "dask://host:1"
     for app, words in ((commands.app, ["start"]), (jobserver.app, ["run", __file__])):
         _, bound, _ = app.parse_args([*words, "--sites", address])
-        wanted = RtsSettings(sites=bound.arguments["sites"]).checked().sites
+        given = bound.arguments["own"].sites if "own" in bound.arguments else bound.arguments["sites"]
+        wanted = RtsSettings(sites=given).checked().sites
         assert wanted == sites_of({"dask": {"provider": "dask", "address": address}})
 
 
