@@ -75,9 +75,8 @@ def test_a_schedule_shrinks_to_what_is_needed(monkeypatch):
     assert shrink(report).schedule == (Fault("kill", "rts", 180),)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_hunt_reports_every_seed_in_order(workers, capsys):
-    assert [report.seed for report in hunt(range(3), Options(tasks=4), workers)] == [0, 1, 2]
+def test_a_hunt_reports_every_seed_in_order(capsys):
+    assert [report.seed for report in hunt(range(3), Options(tasks=4), 2)] == [0, 1, 2]
     assert main(["--seeds", "2", "--tasks", "4", "--workers", "1"]) == 0
     assert "2 seeds, 0 broken" in capsys.readouterr().out
 
