@@ -7,8 +7,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-from gspc_trio.core.ids import ResourceId
-from gspc_trio.core.task import Requirement
+from gspc_trio.core.ids import ResourceId, host_name
+from gspc_trio.core.task import Requirement, Shape
 
 
 class Target(Enum):
@@ -77,3 +77,25 @@ def location(
         return Requirement(resource_class, host.node, hard, patience_s)
     preferences = (host.worker,) if hard else (host.worker, *host.node)
     return Requirement(resource_class, preferences, hard, patience_s)
+
+
+def steal_order(shape: Shape, thief: ResourceId) -> int | None:
+    """Return how soon an idle worker steals a task, the lowest first, or None: it must not.
+
+    Tasks without a place come first (0), then those whose soft place is on the host of the thief (1), then
+    those of other hosts (2): a task keeps its place as long as there is anything else to steal. A hard place
+    is never left. What needs several resources is not stolen either: it has one grant for all of them.
+
+    Args:
+        shape: what the task needs.
+        thief: the resource of the idle worker.
+    """
+    if len(shape.requirements) > 1:
+        return None
+    place = shape.requirements[0]
+    if place.hard:
+        return None
+    if not place.preferences:
+        return 0
+    here = host_name(thief)
+    return 1 if any(host_name(preferred) == here for preferred in place.preferences) else 2
