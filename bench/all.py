@@ -2,9 +2,9 @@
 
     python bench/all.py [--small] [--output FOLDER] [NAME...]
 
-``NAME`` is that of a script of this folder, without ``.py``; by default all are run. With ``--small`` it only
-sees that each of them works. ``FOLDER`` gets ``figures.json``, ``figures.md``, ``rates.svg`` and
-``hosts.svg``; the figures of scripts that were not run stay as they are there.
+``NAME`` is that of a script of this folder, without ``.py``, or of a package; by default all are run. With
+``--small`` it only sees that each of them works. ``FOLDER`` gets ``figures.json``, ``figures.md``,
+``rates.svg`` and ``hosts.svg``; the figures of scripts that were not run stay as they are there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
 NOT_BENCHMARKS = {"all", "figures", "peers_adapter"}
-NAMES = sorted({path.stem for path in HERE.glob("*.py")} - NOT_BENCHMARKS)
+PACKAGES = {path.parent.name for path in HERE.glob("*/__main__.py")}
+NAMES = sorted({path.stem for path in HERE.glob("*.py")} - NOT_BENCHMARKS | PACKAGES)
 BY_HOSTS = "scale.cpu_us_per_task_"
 TIMEOUT_S = 1800
 ROW, LEFT, WIDTH = 18, 260, 420
@@ -35,11 +36,14 @@ def run(name: str, small: bool) -> list[dict[str, object]]:
     Raises:
         SystemExit: it failed; its errors have been printed.
     """
-    command = [sys.executable, str(HERE / f"{name}.py"), "--json", *(["--small"] if small else [])]
+    script = ["-m", f"{HERE.name}.{name}"] if name in PACKAGES else [str(HERE / f"{name}.py")]
+    command = [sys.executable, *script, "--json", *(["--small"] if small else [])]
     begun = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, cwd=HERE.parent, check=False
+    )
     if done.returncode:
-        sys.exit(f"{name}.py failed with status {done.returncode}")
+        sys.exit(f"{name} failed with status {done.returncode}")
     day = {"script": name, "day": time.strftime("%Y-%m-%d")}
     figures = [json.loads(line) | day for line in done.stdout.splitlines()]
     print(f"{name:<20}{len(figures):>3} figures{time.perf_counter() - begun:>8.1f} s", flush=True)
