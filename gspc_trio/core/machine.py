@@ -8,7 +8,7 @@ clock, does no I/O, and an unknown or illegal event raises :class:`IllegalEvent`
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
@@ -242,3 +242,7 @@ class Performer(Generic[ActionT]):
     def perform(self, action: ActionT) -> None:
         """Carry out one action."""
         self._performers[type(action)](self, action)
+
+    def performers(self) -> dict[type[object], Callable[[Any], None]]:
+        """Return kind of action -> what carries it out: for a loop that saves a call of :meth:`perform`."""
+        return {kind: MethodType(method, self) for kind, method in self._performers.items()}

@@ -61,7 +61,7 @@ class CoordinatorService(Performer[events.LayerAction]):
         """Serve until cancelled."""
         async with trio.open_nursery() as self._nursery:
             nursery = self._nursery
-            nursery.start_soon(drive, self.machine, self._inbox, self.perform)
+            nursery.start_soon(drive, self.machine, self._inbox, self)
             self.address = await nursery.start(self._listen, listen)
             task_status.started()
 

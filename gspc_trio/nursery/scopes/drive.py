@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from msgspec import Struct
 
-from gspc_trio.core.machine import IllegalEvent, Machine, Tick
+from gspc_trio.core.machine import IllegalEvent, Machine, Performer, Tick
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.observe import observed
 
@@ -150,7 +150,7 @@ class Inbox(Generic[E]):
 async def drive(
     machine: Machine[E | Tick, A],
     inbox: Inbox[E],
-    perform: Callable[[A], None],
+    perform: Performer[A] | Callable[[A], None],
     *,
     check: bool | None = None,
     refused: Callable[[E | Tick, IllegalEvent], None] | None = None,
@@ -165,8 +165,8 @@ async def drive(
         machine: gets every event in the order of the inbox, and a :class:`~gspc_trio.core.machine.Tick` at
             its deadline.
         inbox: of events; put to from ``perform`` too.
-        perform: carries out one action at once, in the task of whoever put the event; what takes time it
-            starts in a nursery, and puts its end into the inbox.
+        perform: a shell or a function; it carries out one action at once, in the task of whoever put the
+            event; what takes time it starts in a nursery, and puts its end into the inbox.
         check: call ``machine.check()`` after each event; None: as the environment variable GSPC_CHECK says.
         refused: told of an event of this program's own that the machine refused as illegal; without it the
             error is raised.
@@ -183,13 +183,15 @@ class _Driver(Generic[E, A]):
         self,
         machine: Machine[E | Tick, A],
         inbox: Inbox[E],
-        perform: Callable[[A], None],
+        perform: Performer[A] | Callable[[A], None],
         check: bool,
         refused: Callable[[E | Tick, IllegalEvent], None] | None,
     ) -> None:
         self._machine = machine
         self._inbox = inbox
-        self._perform = perform
+        shell = perform if isinstance(perform, Performer) else None
+        self._performers = None if shell is None else shell.performers()
+        self._perform = perform.perform if isinstance(perform, Performer) else perform
         self._check = check
         self._refused = refused
         self._feeding = False
@@ -240,7 +242,8 @@ class _Driver(Generic[E, A]):
 
     def _feed_all(self, events: Sequence[Any]) -> None:
         """Feed these; what they have put is left."""
-        machine, perform, now = self._machine, self._perform, trio.current_time()
+        machine, performers, perform = self._machine, self._performers, self._perform
+        now = trio.current_time()
         by: Peer | None = None
         self._feeding = True
         try:
@@ -260,7 +263,11 @@ class _Driver(Generic[E, A]):
                     continue
                 if self._check:
                     machine.check()
-                for action in actions:
-                    perform(action)
+                if performers is None:
+                    for action in actions:
+                        perform(action)
+                else:
+                    for action in actions:
+                        performers[type(action)](action)
         finally:
             self._feeding = False

@@ -142,7 +142,7 @@ class NestedHub(Performer[NestedAction]):
             self._inbox.put(TaskSaid(session, word))
 
     async def _drive(self) -> None:
-        await drive(self._machine, self._inbox, self.perform)
+        await drive(self._machine, self._inbox, self)
 
     def forget(self, peer: Peer) -> None:
         """A RIF cannot be heard any more."""

@@ -346,7 +346,7 @@ class BatchStrategy(Performer[SiteAction]):
                 for block in self._fresh:
                     nursery.start_soon(self._keep, block)
                 self._fresh.clear()
-                await drive(self._site, self._inbox, self.perform)
+                await drive(self._site, self._inbox, self)
 
     def _start(self, task: Callable[..., Awaitable[object]], *args: object) -> None:
         assert self._nursery is not None, "nobody drives the site"

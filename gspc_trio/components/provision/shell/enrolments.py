@@ -81,7 +81,7 @@ class EnrolmentService(Performer[EnrolmentAction]):
         nursery.start_soon(self._drive)
 
     async def _drive(self) -> None:
-        await drive(self._machine, self._inbox, self.perform)
+        await drive(self._machine, self._inbox, self)
 
     async def serve(self, peer: Peer) -> None:
         """Serve one process that wants an order, until it is gone."""

@@ -213,7 +213,7 @@ class RifService(Performer[HostAction]):
                     nursery.start_soon(self._send_records)
                     nursery.start_soon(self._end_in_time)
                     task_status.started(self)
-                    await drive(self.machine, self._inbox, self.perform)
+                    await drive(self.machine, self._inbox, self)
                     self._post_records()
                 nursery.cancel_scope.cancel()
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import trio
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ class RmShell(Performer[RmAction | ToRts]):
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Drive the machine until cancelled."""
         task_status.started()
-        await drive(self._answering, self.inbox, self.perform, refused=self._refused)
+        await drive(self._answering, self.inbox, self, refused=self._refused)
 
     def tell(self, event: RmEvent) -> None:
         """Take what the RTS says."""
@@ -152,7 +152,8 @@ class AnsweringManager:
         self._machine = machine
         self.deadline: Callable[[], float | None] = machine.deadline
         self.check: Callable[[], None] = machine.check
-        self._handle = machine.handle
+        # Nobody else keeps the list that it returns: what the RTS hears is added there.
+        self._handle = cast("Callable[[RmEvent, float], list[RmAction | ToRts]]", machine.handle)
 
     @property
     def aside(self) -> Aside | None:
@@ -161,8 +162,8 @@ class AnsweringManager:
 
     def handle(self, event: RmEvent, now: float) -> list[RmAction | ToRts]:
         """Take one event; see :class:`gspc_trio.core.machine.Machine`."""
-        actions: list[RmAction | ToRts] = [*self._handle(event, now)]
-        left = []
+        actions = self._handle(event, now)
+        left: list[ResourceId] = []
         for action in actions:
             if type(action) is ResourceChanged and action.state == "removed":
                 left.append(action.resource_id)

@@ -321,7 +321,7 @@ class RtsService(Performer[actions.RtsAction]):
 
     async def _drive(self) -> None:
         try:
-            await drive(self.machine, self.inbox, self.perform)
+            await drive(self.machine, self.inbox, self)
         finally:
             self._over.set()
 

@@ -194,7 +194,7 @@ class SiteRuns(Performer[SitesAction]):
             peer.post(DemandWanted(True))
 
     async def _drive(self) -> None:
-        await drive(self.machine, self._inbox, self.perform)
+        await drive(self.machine, self._inbox, self)
 
     def stop(self) -> None:
         """Ask for nothing any more."""
