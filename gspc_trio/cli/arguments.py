@@ -23,7 +23,7 @@ from cyclopts.argument import Argument
 
 from gspc_trio.components.rts.messages import CORES_MAX
 from gspc_trio.iml.quota import parse_size
-from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.policies.placement import bad_placement
 
 FILE_NAMES = ["--rts", "--connection-file"]
 Flag: Parameter = Parameter(negative=())
@@ -100,8 +100,8 @@ def _hosts(_: object, hosts: Sequence[str] | None) -> None:
 
 
 def _placement(_: object, name: str) -> None:
-    if name not in PLACEMENTS:
-        raise ValueError(f"there is no such placement; there are: {', '.join(PLACEMENTS)}")
+    if name and (wrong := bad_placement(name)):
+        raise ValueError(wrong)
 
 
 def _policy(_: object, name: str) -> None:
@@ -138,7 +138,13 @@ Weight = Annotated[float, Parameter(validator=_more_than_0)]
 MaybeSeconds = Annotated[float | None, Parameter(validator=_maybe_seconds)]
 Tries = Annotated[Whole, Parameter(validator=_tries)]
 Speed = Annotated[float, Parameter(validator=_more_than_0)]
-Priority = Annotated[Whole, Parameter(validator=_priority)]
+Priority = Annotated[
+    Whole,
+    Parameter(
+        validator=_priority,
+        help="Jobs of higher priority get free resources first; running tasks are not interrupted.",
+    ),
+]
 Task = Annotated[MaybeWhole, Parameter(validator=_task)]
 LineCount = Annotated[Whole, Parameter(validator=_lines)]
 Size = Annotated[str, Parameter(validator=_size)]
@@ -151,6 +157,18 @@ HostOptions = Annotated[
     list[str] | None, Parameter(name="--host", consume_multiple=False, negative=(), validator=_hosts)
 ]
 PlacementName = Annotated[str, Parameter(validator=_placement)]
+JobPlacement = Annotated[
+    str,
+    Parameter(
+        validator=_placement,
+        help="Which free resource the job gets next: fifo (free for longest), compact (fill one host after "
+        "the other), fair (spread over hosts) or progressive (spread while there is room, then fill up); by "
+        "default as the run-time system does.",
+    ),
+]
+RunWeight = Annotated[
+    Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
+]
 PolicyName = Annotated[str, Parameter(validator=_policy)]
 RemovePolicy = Literal["lose", "wait", "refuse"]
 

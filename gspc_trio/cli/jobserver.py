@@ -19,6 +19,7 @@ from gspc_trio.cli.arguments import (
     Directory,
     Flag,
     ImlFile,
+    JobPlacement,
     LogJson,
     MaybeDirectory,
     Own,
@@ -26,10 +27,10 @@ from gspc_trio.cli.arguments import (
     PolicyName,
     Priority,
     ResultsFile,
+    RunWeight,
     Settings,
     Size,
     Verbose,
-    Weight,
 )
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.cache import CacheOptions, Caching, cache_app, cache_option
@@ -109,9 +110,6 @@ File = Annotated[
 LargeValues = Annotated[
     Size, Parameter(help="Size from which a value is kept in the memory layer, e.g. 1MiB. By default 64KiB.")
 ]
-RunWeight = Annotated[
-    Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
-]
 FromDump = Annotated[
     Path | None,
     Parameter(
@@ -150,6 +148,7 @@ async def run(
     weight: RunWeight = 1.0,
     priority: Priority = 0,
     policy: PolicyName = DEFAULT,
+    placement: JobPlacement = "",
     threads: Annotated[bool, Flag] = False,
     otel: Otel = None,
     top: Annotated[bool, Flag] = False,
@@ -175,8 +174,6 @@ async def run(
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     keep_going
         After a failure, run everything that does not depend on the failed task.
-    priority
-        Jobs of higher priority get free resources first; running tasks are not interrupted.
     policy
         Scheduling policy: default, or one that an installed package offers.
     threads
@@ -194,7 +191,7 @@ async def run(
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
     large, how = parse_size(large_values) if large_values else None, reading_of(reading)
-    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how)
+    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how, placement)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
@@ -242,6 +239,7 @@ def _job_settings(
         weight=options.weight,
         priority=options.priority,
         policy=options.policy,
+        placement=options.placement,
         large_bytes_min=options.large_bytes_min,
         modules=loaded.modules,
         cache=cache_option(caching),

@@ -38,6 +38,7 @@ class RunOptions(Struct, frozen=True):
     policy: str = DEFAULT
     large_bytes_min: int | None = None
     reading: Reading = FROM_ITSELF
+    placement: str = ""
 
 
 @contextmanager

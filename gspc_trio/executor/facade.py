@@ -71,6 +71,8 @@ class Executor(ExecutorInterface):
         cache: directory, or settings, of a cache: results are kept there for later runs, and what was
             computed before with the same code, arguments and files is not computed again.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
+        placement: which free resource is used next: ``fifo``, ``compact``, ``fair`` or ``progressive`` (see
+            ``JobSettings``); "": as the run-time system does.
         large_bytes_min: arguments and results of so many bytes or more go into the memory layer, smaller ones
             travel with their tasks; None: 65,536.
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
@@ -113,6 +115,7 @@ class Executor(ExecutorInterface):
         output: OutputMode | None = None,
         cache: CacheSettings | Path | str | None = None,
         priority: int = 0,
+        placement: str = "",
         policy: SchedulingPolicy | str = "default",
         large_bytes_min: SupportsIndex | None = None,
         sites: SitesGiven | None = None,
@@ -140,22 +143,20 @@ class Executor(ExecutorInterface):
                 threads=threads,
                 data=_layer(iml),
                 priority=priority,
+                placement=placement,
                 policy=find_policy(policy),
                 large_bytes_min=_size(large_bytes_min),
                 initializer=_initializer_code(initializer, initargs),
                 process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
                 cache=_cache(cache),
             )
-            opening: RtsOptions = {
-                "cores": cores,
-                "connection_file": connection_file,
-                "data_bytes": data_bytes,
-            }
+            file = connection_file
+            opening: RtsOptions = {"cores": cores, "connection_file": file, "data_bytes": data_bytes}
             if sites is not None:
                 opening["sites"] = _checked_sites(sites, is_running)
             mode = output_mode(output)
-            system, file = opening if rts is None else rts, None if records is None else Path(records)
-            self._loop = Loop(system, settings, self._codes, tune_gc, mode, template, file)
+            system, noted = opening if rts is None else rts, None if records is None else Path(records)
+            self._loop = Loop(system, settings, self._codes, tune_gc, mode, template, noted)
         self._loop.start()
         follow_cells(self._loop, mode == "show")
         has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)

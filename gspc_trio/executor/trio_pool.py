@@ -69,6 +69,7 @@ async def open_pool(
     output: OutputMode | None = None,
     data_bytes: int = 0,
     priority: int = 0,
+    placement: str = "",
     policy: SchedulingPolicy | str = "default",
     records: Path | str | None = None,
 ) -> AsyncIterator[TaskPool]:
@@ -87,6 +88,7 @@ async def open_pool(
         output: what becomes of what tasks print; as with ``Executor``.
         data_bytes: shared memory for large arguments and results; 0: none.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
+        placement: which free resource is used next; as with ``Executor``.
         policy: how tasks are scheduled, or the name of a way; as with ``Executor``.
         records: file to which all that happens is written, a line of JSON each.
 
@@ -103,7 +105,8 @@ async def open_pool(
     refuse_in_imports_of_tasks()
     needs = checked_needs(shape, options)
     mode = output_mode(output)
-    settings = replace(call_settings("pool"), threads=threads, priority=priority, policy=find_policy(policy))
+    settings = replace(call_settings("pool"), threads=threads, priority=priority, placement=placement)
+    settings = replace(settings, policy=find_policy(policy))
     file = None if records is None else Path(records)
     async with _opened(rts, cores, data_bytes) as system:
         pool = TaskPool(*needs)

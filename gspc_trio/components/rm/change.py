@@ -23,7 +23,7 @@ class Changer:
     """Adds to a pool and removes from it; keeps equal summaries of subtrees as one object."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+        self.pool: Pool = pool
         self._kinds: dict[tuple[int, tuple[tuple[ClassQueue, int], ...]], Kinds] = {(1, ()): LEAF}
 
     # Add ----------------------------------------------------------------------------------------------------

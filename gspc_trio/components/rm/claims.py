@@ -126,6 +126,7 @@ def _hold(state: ManagerState, job: Job, grant: Grant) -> bool:
         if new[0].resource_id == grant.resources[0] and not holding.pieces:
             sizes = holding.want.form.sizes
             holding.pieces = allocate_all(list(new[0].host.memories.values()), sizes) or ()
+            pool.memory_moved([memory for memory, _ in holding.pieces])
     return True
 
 

@@ -61,5 +61,9 @@ class ResourceHeld(RmError):
     """A resource to be removed is in use, and the policy says refuse."""
 
 
+class BadPlacement(RmError):
+    """No placement of this name."""
+
+
 class BadPolicy(RmError):
     """No remove policy of this name."""

@@ -99,19 +99,24 @@ class JobJoined(Struct, frozen=True):
         job: its id.
         weight: its share relative to the other jobs of its priority, more than 0.
         priority: jobs of a higher one get what comes free first, and back what others hold.
+        placement: from which host its resources come (``policies.placement``); "": as the resource
+            manager does.
     """
 
     job: JobId
     weight: float = 1.0
     priority: int = 0
+    placement: str = ""
 
 
 class JobWeighed(Struct, frozen=True):
-    """A job's share is another from now on, and its priority, unless that is None; see JobJoined."""
+    """A job's share is another from now on, and its priority and placement, unless these are None; see
+    JobJoined."""
 
     job: JobId
     weight: float
     priority: int | None = None
+    placement: str | None = None
 
 
 class JobGone(Struct, frozen=True):

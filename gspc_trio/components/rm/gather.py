@@ -24,13 +24,16 @@ def gather(state: ManagerState, want: Want) -> Holding | None:
     pool = state.pool
     holding = Holding(want, state.now)
     if form.plain:
-        vertex = pool.take(form.queue)
+        vertex = pool.take(form.queue, want)
     elif form.preferring:
         need = form.needs[0]
         vertex = open_preferred(pool, need, None)
         if vertex is None and not need.hard and not want.patient:
-            vertex = pool.take(need.queue)
+            vertex = pool.take(need.queue, want)
     elif _assemble(pool, holding, want.strict or form):
+        pool.given(want)
+        if holding.pieces:
+            pool.memory_moved([memory for memory, _ in holding.pieces])
         return holding
     else:
         vertex = None
@@ -91,7 +94,7 @@ def _assemble(pool: Pool, holding: Holding, form: Form) -> bool:
     # search, which finds a combination wherever there is one, costs far more.
     if not form.shape.same_host and not form.sizes:
         return _pick_all(pool, holding, form, None) or _search(pool, holding, form, None)
-    for host in _hosts(pool, form):
+    for host in _hosts(pool, holding.want, form):
         if form.sizes and not host_has_room(host, form.sizes, empty=False):
             continue
         if not (_pick_all(pool, holding, form, host) or _search(pool, holding, form, host)):
@@ -104,12 +107,12 @@ def _assemble(pool: Pool, holding: Holding, form: Form) -> bool:
     return False
 
 
-def _hosts(pool: Pool, form: Form) -> list[Host]:
+def _hosts(pool: Pool, want: Want, form: Form) -> list[Host]:
     """Return hosts worth a try, preferred ones first, each once."""
     first = form.needs[0]
     hosts = dict.fromkeys(vertex.host for vertex in preferred(pool, first))
     if not first.hard:
-        hosts.update(dict.fromkeys(pool.hosts_in_turn(HOSTS_TRIED)))
+        hosts.update(dict.fromkeys(pool.hosts_for(want, HOSTS_TRIED)))
     needed = form.counts.items() if form.shape.same_host else ((first.queue, 1),)
     return [host for host in hosts if all(_offers(host, queue, count) for queue, count in needed)]
 
@@ -143,7 +146,7 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
         vertex = None
         if near is not None and bound is None and not need.preferences:
             vertex = _below(pool, need, near)
-        vertex = vertex or _pick(pool, need, bound)
+        vertex = vertex or _pick(pool, need, bound, holding.want)
         if vertex is None:
             form.lacked = len(form.needs) - len(taken)
             _release_all(pool, taken)
@@ -156,14 +159,14 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
     return True
 
 
-def _pick(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
+def _pick(pool: Pool, need: Need, host: Host | None, want: Want) -> Vertex | None:
     if need.preferences:
         vertex = open_preferred(pool, need, host)
         if vertex is not None:
             return vertex
     if need.hard:
         return None
-    return pool.take(need.queue) if host is None else _below(pool, need, host)
+    return pool.take(need.queue, want) if host is None else _below(pool, need, host)
 
 
 def _below(pool: Pool, need: Need, host: Host) -> Vertex | None:
@@ -242,6 +245,7 @@ def _all_of_it(pool: Pool, reservation: Reservation, holding: Holding) -> bool:
         if pieces is None:
             return False
         holding.pieces = pieces
+        pool.memory_moved([memory for memory, _ in pieces])
     for vertex in targets:
         pool.hold(vertex, holding)
     holding.vertices = tuple(targets)

@@ -8,6 +8,7 @@ from gspc_trio.components.rm import claims, explain, lapse, recall, reserve
 from gspc_trio.components.rm.check import check_state
 from gspc_trio.components.rm.errors import (
     BadDemand,
+    BadPlacement,
     BadWeight,
     DoubleRelease,
     DuplicateJob,
@@ -32,7 +33,6 @@ from gspc_trio.components.rm.events import (
 )
 from gspc_trio.components.rm.messages import Demand, Interrupt, Refuse, Release, Revoked
 from gspc_trio.components.rm.parts import Form, Holding, Job, Vertex, Want
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.search import impossible
 from gspc_trio.components.rm.serve import (
     give_at_once,
@@ -47,6 +47,7 @@ from gspc_trio.components.rm.state import Limits, ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import ComposedMachine, Tick, handles
 from gspc_trio.core.task import Shape
+from gspc_trio.policies.placement import FIFO, bad_placement
 from gspc_trio.records.facts import ResourceChanged
 
 LEAD_MIN = 1 << 16
@@ -79,15 +80,19 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
 
     noun = "the resource manager"
 
-    def __init__(self, epoch: int, limits: Limits | None = None, placement: Placement | None = None) -> None:
+    def __init__(self, epoch: int, limits: Limits | None = None, placement: str = FIFO) -> None:
         """Start empty.
 
         Args:
             epoch: first part of its grant ids; higher than that of every resource manager before it.
             limits: times and numbers; the defaults suit people's machines.
-            placement: rates hosts (see ``policies.placement``); without it the queues are served in their
-                order.
+            placement: of the jobs that ask for none, a name in ``policies.placement``.
+
+        Raises:
+            BadPlacement: there is none of this name.
         """
+        if wrong := bad_placement(placement):
+            raise BadPlacement(f"{placement!r:.60}: {wrong}")
         self._state = ManagerState(epoch, limits or Limits(), placement)
         super().__init__(self._state)
         self._judged_at = -1
@@ -149,19 +154,30 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     def _job_joined(self, event: JobJoined) -> None:
         if event.job in self._state.jobs:
             raise DuplicateJob(f"job {event.job} has joined already")
-        self._state.jobs[event.job] = Job(event.job, _checked_weight(event), event.priority)
+        weight, placement = _checked_weight(event), self._checked_placement(event)
+        job = self._state.jobs[event.job] = Job(event.job, weight, event.priority)
+        self._state.place(job, placement)
 
     @handles(JobWeighed)
     def _job_weighed(self, event: JobWeighed) -> None:
         job, weight = self._state.job(event.job), _checked_weight(event)
+        if event.placement is not None:
+            self._state.place(job, self._checked_placement(event))
         job.weight = weight
         job.priority = job.priority if event.priority is None else event.priority
         self._after()
+
+    def _checked_placement(self, event: JobJoined | JobWeighed) -> str:
+        placement = event.placement or self._state.placement
+        if wrong := bad_placement(placement):
+            raise BadPlacement(f"job {event.job} asks for the placement {placement!r:.60}: {wrong}")
+        return placement
 
     @handles(JobGone)
     def _job_gone(self, event: JobGone) -> None:
         lapse.job_gone(self._state, self._state.job(event.job), event.fenced)
         claims.drop(self._state, event.job)
+        self._state.count_places()
         self._after()
 
     @handles(Interrupt)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, Count, GrantId, JobId, ResourceId
 from gspc_trio.core.task import Requirement, Shape
+from gspc_trio.policies.placement import FIFO
 
 NEVER = float("inf")
 
@@ -316,11 +317,15 @@ class Job:
         units: leaves of the hierarchy that it holds: a node counts as the cores below it.
         seen: the newest grant that it is known to have received.
         lapsed: grants taken from it, of which a late release is no error.
+        placement: from which host its resources come, a name in ``policies.placement``.
+        compact_due: the share of a grant by ``compact`` that is due (see ``policies.placement``).
     """
 
-    __slots__ = ("job", "lapsed", "latest", "priority", "seen", "units", "wants", "weight")
+    __slots__ = (
+        "compact_due", "job", "lapsed", "latest", "placement", "priority", "seen", "units", "wants", "weight",
+    )  # fmt: skip
 
-    def __init__(self, job: JobId, weight: float, priority: int = 0) -> None:
+    def __init__(self, job: JobId, weight: float, priority: int = 0, placement: str = FIFO) -> None:
         self.job: JobId = job
         self.weight: float = weight
         self.priority: int = priority
@@ -329,6 +334,8 @@ class Job:
         self.units: int = 0
         self.seen: GrantId = NO_GRANT
         self.lapsed: dict[GrantId, None] = {}
+        self.placement: str = placement
+        self.compact_due: float = 0.0
 
     @property
     def ratio(self) -> float:

@@ -33,13 +33,14 @@ class Patience:
         idle: queue -> since when it has had free resources, of those for which somebody waits like this.
         declined: those for whom something else lies idle -> since when; not those of whom the class says it.
         ends_at: when somebody loses patience if nothing else happens, or None.
+        pool: the resources.
     """
 
     def __init__(self, pool: Pool, patience_s: float) -> None:
         self.idle: dict[ClassQueue, float] = {}
         self.declined: dict[Want, float] = {}
         self.ends_at: float | None = None
-        self._pool = pool
+        self.pool: Pool = pool
         self._patience_s = patience_s
         self._timed: list[tuple[float, int, Want]] = []
         """Heap of those that came while others were free, or that are in doubt: when to decide anew."""
@@ -83,7 +84,7 @@ class Patience:
             return
         start, patience_s = self._start(want), self._patience_of(need)
         until = start + patience_s
-        want.patient = patience_s > 0 and now < until and bool(preferred(self._pool, need))
+        want.patient = patience_s > 0 and now < until and bool(preferred(self.pool, need))
         if want.patient and want.since > self.idle.get(queue, NEVER):
             self.doubt(want, until)
         elif want.patient:
@@ -110,19 +111,19 @@ class Patience:
         One that is not there, or does not go together with those before, is not insisted on; None if that
         leaves nothing.
         """
-        if form.strict_at != self._pool.changed:
-            form.strict_at = self._pool.changed
+        if form.strict_at != self.pool.changed:
+            form.strict_at = self.pool.changed
             form.strict.clear()
         if positions not in form.strict:
             found: Form | None = None
             requirements = list(form.shape.requirements)
             for position in positions:
-                if not preferred(self._pool, form.needs[position]):
+                if not preferred(self.pool, form.needs[position]):
                     continue
                 before = requirements[position]
                 requirements[position] = Requirement(before.resource_class, before.preferences, hard=True)
-                strict = Form(replace(form.shape, requirements=tuple(requirements)), self._pool.queue)
-                if impossible(self._pool, strict) is None:
+                strict = Form(replace(form.shape, requirements=tuple(requirements)), self.pool.queue)
+                if impossible(self.pool, strict) is None:
                     found = strict
                 else:
                     requirements[position] = before
@@ -186,8 +187,8 @@ class Patience:
                     found += together
         if self._ends:
             found += [want for want, end in self._ends.items() if end <= now]
-        if self._judged_at != self._pool.changed:
-            self._judged_at = self._pool.changed
+        if self._judged_at != self.pool.changed:
+            self._judged_at = self.pool.changed
             found += self._strict
         return found
 
@@ -197,7 +198,7 @@ class Patience:
         if ends_at == NEVER and not self._together:
             self.idle.clear()
         else:
-            for queue in self._pool.queues.values():
+            for queue in self.pool.queues.values():
                 if not queue.free:
                     self.idle.pop(queue, None)
                 elif queue in self._together:

@@ -15,7 +15,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gspc_trio.components.rm.parts import GONE, LEAF, ClassQueue, Entry, Holding, Host, QueueChunk, Vertex
+from gspc_trio.components.rm.parts import (
+    GONE,
+    LEAF,
+    ClassQueue,
+    Entry,
+    Holding,
+    Host,
+    QueueChunk,
+    Vertex,
+    Want,
+)
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import ResourceId
 
@@ -95,8 +105,11 @@ class Pool:
         """Whether it is free and not closed."""
         return self.is_free(vertex) and not (self.closed and self.is_closed(vertex))
 
-    def take(self, queue: ClassQueue) -> Vertex | None:
-        """Return the first free resource of the queue, taken out of it, or None; the caller holds it next."""
+    def take(self, queue: ClassQueue, _want: Want, /) -> Vertex | None:
+        """Return a free resource of the queue for a want, taken out of it, or None; the caller holds it next.
+
+        It is the first one, unless the want's job asks for another placement.
+        """
         if not queue.free:
             return None
         if self.closed:
@@ -331,7 +344,17 @@ class Pool:
                     seen.add(child)
                     waiting.append(child)
 
-    # What a placement policy needs to know ------------------------------------------------------------------
+    # What placement needs to know, and says -----------------------------------------------------------------
+
+    def hosts_for(self, _want: Want, limit: int, /) -> list[Host]:
+        """Return hosts to be looked through for a want, at most ``limit``, in this order."""
+        return self.hosts_in_turn(limit)
+
+    def given(self, want: Want) -> None:
+        """The want has got several resources, or one with memory."""
+
+    def memory_moved(self, memories: Iterable[Allocator]) -> None:
+        """Pieces of these memories were taken, or given back."""
 
     def host_changed(self, host: Host) -> None:
         """Resources of a host were added or removed."""

@@ -116,7 +116,8 @@ class ReplayLog:
         elif isinstance(event, JobWeighed) and event.job in self._jobs:
             job = self._jobs[event.job]
             priority = job.joined.priority if event.priority is None else event.priority
-            job.joined = replace(job.joined, weight=event.weight, priority=priority)
+            placement = job.joined.placement if event.placement is None else event.placement
+            job.joined = JobJoined(event.job, event.weight, priority, placement)
         elif isinstance(event, Interrupt) and event.job in self._jobs:
             self._jobs[event.job].wants.clear()
         elif isinstance(event, Claimed) and event.job in self._jobs:

@@ -15,12 +15,13 @@ from gspc_trio.components.rm.events import RmAction
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.patience import Patience
-from gspc_trio.components.rm.placing import PlacedPool, Placement, Placer
+from gspc_trio.components.rm.placing import PlacedPool, continued
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import host_has_room, impossible, preferred
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import Turn
 from gspc_trio.core.resources import Resource
+from gspc_trio.policies.placement import FIFO
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 Memories: TypeAlias = tuple[tuple[ResourceId, int], ...]
@@ -206,6 +207,7 @@ class ManagerState(Turn[RmAction]):
         epoch: first part of its grant ids.
         last: id of the newest grant.
         limits: times and numbers.
+        placement: of the jobs that ask for none.
         pool, changer: the resources.
         jobs: by id.
         grants: live ones by id, those being revoked among them.
@@ -227,12 +229,13 @@ class ManagerState(Turn[RmAction]):
         wants_made: number of wants so far.
     """
 
-    def __init__(self, epoch: int, limits: Limits, placement: Placement | None = None) -> None:
+    def __init__(self, epoch: int, limits: Limits, placement: str = FIFO) -> None:
         super().__init__()
         self.epoch = epoch
         self.last: GrantId = (epoch, 0)
         self.limits = limits
-        self.pool: Pool | PlacedPool = Pool() if placement is None else PlacedPool(Placer(placement))
+        self.placement = placement
+        self.pool: Pool = Pool()
         self.changer: Changer = Changer(self.pool)
         self.jobs: dict[JobId, Job] = {}
         self.grants: dict[GrantId, Holding] = {}
@@ -267,6 +270,20 @@ class ManagerState(Turn[RmAction]):
         if found is None:
             raise UnknownJob(f"job {job} has not joined, or has gone")
         return found
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    def place(self, job: Job, placement: str) -> None:
+        """The job's resources come from the hosts that this placement says, from now on."""
+        job.placement = placement
+        self.count_places()
+
+    def count_places(self) -> None:
+        """Count how much of each host is in use while a job asks for that, and only then."""
+        asked = any(job.placement != FIFO for job in self.jobs.values())
+        if asked != isinstance(self.pool, PlacedPool):
+            pool = PlacedPool(self.pool) if asked else continued(self.pool)
+            self.pool = self.changer.pool = self.patience.pool = pool
 
     # Wants --------------------------------------------------------------------------------------------------
 
@@ -358,7 +375,7 @@ class ManagerState(Turn[RmAction]):
 
     def give_one(self, want: Want) -> bool:
         """Give a want the first free resource of its class; return whether there is one."""
-        vertex = self.pool.take(want.form.queue)
+        vertex = self.pool.take(want.form.queue, want)
         if vertex is None:
             return False
         vertex.newest = self.last = grant_id = (self.epoch, self.last[1] + 1)
@@ -449,6 +466,7 @@ class ManagerState(Turn[RmAction]):
         if holding.pieces:
             for memory, offset in holding.pieces:
                 memory.free(offset)
+            self.pool.memory_moved([memory for memory, _ in holding.pieces])
         if holding.lease_until is not None:
             self.lapsing.pop(grant_id, None)
         if self.claims:

@@ -26,6 +26,7 @@ from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import TaskState
+from gspc_trio.policies.placement import bad_placement
 from gspc_trio.records.facts import JobChanged, TaskCounts
 
 ENDED = "its job server ended while there was no run-time system"
@@ -60,8 +61,8 @@ class Jobs:
         refusal = ""
         if self._lives.stopping:
             refusal = "the run-time system is stopping"
-        elif bad_weight := _bad_weight(wish.weight):
-            refusal = bad_weight
+        elif wrong := _bad_weight(wish.weight) or _bad_placement(wish.placement):
+            refusal = wrong
         elif len(jobs) >= self._lives.limits.jobs_max:
             refusal = f"there may be {self._lives.limits.jobs_max} jobs at one time, and there are"
         if refusal:
@@ -85,7 +86,7 @@ class Jobs:
             for rif in self._lives.rifs.values()
             if rif.state is RifState.UP
         )
-        self._lives.actions.append(TellRm(JobJoined(job, wish.weight, wish.priority)))
+        self._lives.actions.append(TellRm(JobJoined(job, wish.weight, wish.priority, wish.placement)))
 
     def _adopt(self, successor: JobId, wish: RegisterJob) -> JobId:
         """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
@@ -98,13 +99,13 @@ class Jobs:
         if entry is None and orphan in self.names and any(map(_may_bring_work, lives.rifs.values())):
             entry = ManagedJob(
                 orphan, 0, orphan, 0, "", "", wish.weight, lives.limits.grace_s,
-                priority=wish.priority, registered_s=lives.now,
+                priority=wish.priority, registered_s=lives.now, placement=wish.placement,
             )  # fmt: skip
             lives.actions.append(JobChanged(lives.now, orphan, "running", orphan))
-            lives.actions.append(TellRm(JobJoined(orphan, wish.weight, wish.priority)))
+            lives.actions.append(TellRm(JobJoined(orphan, wish.weight, wish.priority, wish.placement)))
         elif entry is not None and not (entry.pid or entry.successor):  # only a RIF has spoken of it
-            entry = replace(entry, weight=wish.weight, priority=wish.priority)
-            lives.actions.append(TellRm(JobWeighed(orphan, wish.weight, wish.priority)))
+            entry = replace(entry, weight=wish.weight, priority=wish.priority, placement=wish.placement)
+            lives.actions.append(TellRm(JobWeighed(orphan, wish.weight, wish.priority, wish.placement)))
         if entry is None or orphan == successor or not entry.grace_s:
             return ""
         if entry.successor not in ("", successor):
@@ -126,6 +127,7 @@ class Jobs:
             refusal = "this run-time system was started without --state: it takes no job back"
         elif entry is not None and entry.successor:
             refusal = f"job {entry.successor} has gone on for it"
+        refusal = refusal or _bad_placement(wish.placement)
         if refusal:
             self._lives.actions.append(RefuseJob(event.link, refusal))
             return
@@ -144,8 +146,8 @@ class Jobs:
         self._lives.actions.extend(
             announcement(rif, (job,), lives.now) for rif in lives.rifs.values() if rif.state is RifState.UP
         )
-        known = entry is not None
-        self._lives.actions.append(TellRm((JobWeighed if known else JobJoined)(job, weight, wish.priority)))
+        said = (JobJoined if entry is None else JobWeighed)(job, weight, wish.priority, wish.placement)
+        self._lives.actions.append(TellRm(said))
         if weight != wish.weight:
             self._lives.actions.append(TellJobs((job,), NewWeight(weight)))
         self._lives.actions.append(TellRm(Claimed(job, wish.grants, whole=True)))
@@ -297,6 +299,7 @@ def _managed(job: JobId, link: int, wish: RegisterJob, weight: float, registered
         wish.grace_s,
         priority=wish.priority,
         registered_s=registered_s,
+        placement=wish.placement,
     )
 
 
@@ -305,6 +308,12 @@ def _bad_weight(weight: float) -> str:
     if weight > 0 and math.isfinite(weight):
         return ""
     return f"a job's weight is a number more than 0, not {weight}"
+
+
+def _bad_placement(placement: str) -> str:
+    """Return what is wrong with the placement that a job asks for, or ""."""
+    wrong = bad_placement(placement) if placement else ""
+    return wrong and f"placement {placement!r:.60}: {wrong}"
 
 
 def _may_bring_work(rif: ManagedRif) -> bool:

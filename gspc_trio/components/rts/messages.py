@@ -122,6 +122,8 @@ class RegisterJob(Question[JobRegistered], frozen=True):
         grace_s: how long to keep what it holds when its job server is gone.
         adopts: the job whose work it takes over, or "".
         priority: jobs of a higher one get resources first.
+        placement: from which host its resources come (``policies.placement``); "": as the run-time
+            system does.
         job: which job it is, if it has connected again; "": a new one.
         grants: all that it holds then.
     """
@@ -136,6 +138,7 @@ class RegisterJob(Question[JobRegistered], frozen=True):
     priority: int = 0
     job: JobId = ""
     grants: tuple[Grant, ...] = ()
+    placement: str = ""
 
 
 class LeaveJob(Question[Done], frozen=True):
@@ -360,6 +363,7 @@ class RegisteredJob(JobEntry, frozen=True):
         waiting: shape -> number of grants that it waits for.
         holds: class -> number of resources that it holds.
         priority: jobs of a higher one get resources first.
+        placement: from which host its resources come; "": as the run-time system does.
     """
 
     demand: Count
@@ -368,6 +372,7 @@ class RegisteredJob(JobEntry, frozen=True):
     waiting: dict[str, Count]
     holds: dict[str, Count]
     priority: int = 0
+    placement: str = ""
 
 
 class RtsStatus(Struct, frozen=True):

@@ -353,6 +353,7 @@ class ManagedJob(Struct, frozen=True):
         away_until: when it is given up; None while its job server is there.
         successor: the job that has adopted it, with which it ends at the latest.
         registered_s: when it was first heard of.
+        placement: from which host its resources come; "": as the run-time system does.
     """
 
     job: JobId
@@ -367,6 +368,7 @@ class ManagedJob(Struct, frozen=True):
     successor: JobId = ""
     priority: int = 0
     registered_s: float = 0.0
+    placement: str = ""
 
 
 def checked_dag(rif: ManagedRif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:

@@ -128,4 +128,5 @@ def _registered(job: ManagedJob, share: JobShare) -> RegisteredJob:
         waiting=share.demand,
         holds=share.held,
         priority=job.priority,
+        placement=job.placement,
     )

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Grant
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.resources import Resource
@@ -81,7 +80,7 @@ class Model:
 
     limits = Limits(recall_after_s=0.05, reserve_after_s=0.5, patience_s=0.1, lease_s=6.0)
 
-    def begin(self, placement: Placement | None) -> None:
+    def begin(self, placement: str) -> None:
         self.rm = ResourceManager(3, self.limits, placement)
         self.now = 1.0
         self.pool = Pool()

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gspc_trio.components.rm.errors import AddClashes, ResourceHeld
 from gspc_trio.components.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
 from gspc_trio.components.rm.messages import Demand, Interrupt, Release, Revoke, Revoked
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -73,11 +72,11 @@ def shapes(draw: st.DrawFn, names: list[str]) -> Shape:
 class AgainstTheModel(Judge, RuleBasedStateMachine):
     """Every operation, any DAG, removals, deaths; what the machine does is judged by recomputing all."""
 
-    @initialize(placement=st.sampled_from([None, *PLACEMENTS.values()]), data=st.data())
-    def start(self, placement: Placement | None, data: st.DataObject) -> None:
+    @initialize(placement=st.sampled_from(list(PLACEMENTS)), data=st.data())
+    def start(self, placement: str, data: st.DataObject) -> None:
         self.begin(placement)
         for job in JOBS:
-            self.join(job)
+            self.join(job, data.draw(st.sampled_from(["", "", *PLACEMENTS])))
         for name in HOSTS:
             self.add(data, name)
 
@@ -166,9 +165,9 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
     def join_again(self, data: st.DataObject) -> None:
         self.join(data.draw(st.sampled_from(sorted(set(JOBS) - self.jobs))))
 
-    def join(self, job: str) -> None:
+    def join(self, job: str, placement: str = "") -> None:
         self.jobs.add(job)
-        self.send(JobJoined(job, JOBS[job]))
+        self.send(JobJoined(job, JOBS[job], placement=placement))
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), kind=st.sampled_from(CLASSES), credit=st.integers(1, 4))

@@ -13,7 +13,6 @@ from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
-from gspc_trio.policies.placement import compact
 from tests.components.rm.support import NODE, SOCKET, Driver, cores, host, several
 
 TWO = several("core", "core")
@@ -190,7 +189,7 @@ def test_naive_queues_spread_cores_over_all_sockets() -> None:
 
 
 def test_what_hangs_below_two_that_are_held_counts_once() -> None:
-    rm = ResourceManager(1, placement=compact)
+    rm = ResourceManager(1, placement="compact")
     for name in ("r1", "r2"):
         gpu = Resource(f"{name}.gpu", "gpu", (f"{name}.core0", f"{name}.core1"))
         rm.handle(Added((*cores(4, name), gpu)), 0.0)
@@ -202,7 +201,7 @@ def test_what_hangs_below_two_that_are_held_counts_once() -> None:
 
 
 def test_compact_placement_keeps_sockets_and_nodes_whole() -> None:
-    rm = ResourceManager(1, placement=compact)
+    rm = ResourceManager(1, placement="compact")
     resources = scattered()
     rm.handle(Added(resources), 0.0)
     for job in ("a", "b"):

@@ -107,6 +107,6 @@ def test_a_job_that_comes_back_keeps_the_weight_that_it_was_given() -> None:
     rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0)
     rts.handle(events.JobServerGone("j1", "nothing heard", silent=True, link=1), 1.0)
     back = rts.handle(back_as(replace(first, link=2), "j1"), 2.0)
-    assert actions.TellRm(JobWeighed("j1", 2.5, 0)) in back
+    assert actions.TellRm(JobWeighed("j1", 2.5, 0, "")) in back
     assert TellJobs(("j1",), NewWeight(2.5)) in back
     assert rts.jobs[0].weight == 2.5

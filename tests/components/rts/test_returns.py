@@ -188,7 +188,7 @@ def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
         JobChanged(6.0, "j1", "running", "count"),
         actions.AcceptJob(19, "j1", back=True),
         THERE,
-        actions.TellRm(JobWeighed("j1", 2.0, 0)),
+        actions.TellRm(JobWeighed("j1", 2.0, 0, "")),
         actions.TellRm(Claimed("j1", (HELD,), whole=True)),
     ]
     machine.check()
@@ -198,7 +198,7 @@ def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
 def test_a_job_of_which_a_rif_spoke_first_gets_its_priority_when_it_is_back_itself() -> None:
     machine, _ = run((0.0, RESTORED), (5.0, BACK))
     back = machine.handle(replace(JOB_BACK, wish=replace(JOB_BACK.wish, priority=3)), 6.0)
-    assert actions.TellRm(JobWeighed("j1", 2.0, 3)) in back
+    assert actions.TellRm(JobWeighed("j1", 2.0, 3, "")) in back
     assert machine.jobs[0].priority == 3
 
 
@@ -206,7 +206,7 @@ def test_what_goes_on_for_a_job_of_which_a_rif_spoke_first_gives_it_its_priority
     machine, _ = run((0.0, RESTORED), (5.0, BACK))
     machine.skip_names(1, 1)
     after = events.JobConnected(20, RegisterJob("count", 9, "h", weight=2.0, adopts="j1", priority=3))
-    assert actions.TellRm(JobWeighed("j1", 2.0, 3)) in machine.handle(after, 6.0)
+    assert actions.TellRm(JobWeighed("j1", 2.0, 3, "")) in machine.handle(after, 6.0)
     machine.check()
 
 

@@ -176,7 +176,9 @@ def _registration(
     grace_s, adopts = 0.0, ""
     if journal is not None and not has_layer:  # results that lie in a layer go with the job server
         grace_s, adopts = RESUME_GRACE_S, journal.earlier_job(rts.instance)
-    return RegisterJob(name, here.pid, here.host, address, weight, grace_s, adopts, priority)
+    return RegisterJob(
+        name, here.pid, here.host, address, weight, grace_s, adopts, priority, placement=settings.placement
+    )
 
 
 class _JobServer:

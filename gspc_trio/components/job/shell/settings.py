@@ -18,6 +18,7 @@ from gspc_trio.core.imports import missing_extra
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.network import address_towards
+from gspc_trio.policies.placement import bad_placement
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ _CHECKED = {
     "cache": (CacheSettings | None, "CacheSettings(directory), or None"),
     "otel": (bool | None, "True, False or None"),
     "traceparent": (str, "the text of a trace context"),
+    "placement": (str, 'one of fifo, compact, fair and progressive, or ""'),
 }
 """Settings that people give, and what they are: where they are used, no error would say whose they are."""
 
@@ -71,6 +73,12 @@ class JobSettings(Struct, frozen=True):
         otel: whether spans of the job go to a collector by OpenTelemetry; None: if the variable
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set.
         traceparent: the span that the job is part of, in W3C's form; "": what ``TRACEPARENT`` says.
+        placement: which free resource it gets next: ``fifo`` (free for longest), ``compact`` (fill one host
+            after the other), ``fair`` (spread over hosts), ``progressive`` (spread while there is room, then
+            fill up); "": as the run-time system does.
+
+    Raises:
+        TypeError, ValueError: a setting cannot be used.
     """
 
     name: str = "job"
@@ -95,11 +103,14 @@ class JobSettings(Struct, frozen=True):
     cache: CacheSettings | None = None
     otel: bool | None = None
     traceparent: str = ""
+    placement: str = ""
 
     def __post_init__(self) -> None:
         for name, (kind, words) in _CHECKED.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} of a job is {words}, not {getattr(self, name)!r:.60}")
+        if self.placement and (wrong := bad_placement(self.placement)):
+            raise ValueError(f"placement of a job: {wrong}")
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.

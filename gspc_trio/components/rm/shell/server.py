@@ -13,7 +13,6 @@ from gspc_trio.components.rm.events import Added, Awaited, Removed, RmAction, Rm
 from gspc_trio.components.rm.explain import Explained, ExplainJob, GetManagerStatus
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import GrantsAhead, ManagerReady, Offence, Revoked, ServeRts
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.service import FROM_JOBS, AnsweringManager, ToRts
 from gspc_trio.components.rts.events import RmAnswered
 from gspc_trio.components.rts.messages import StopRts
@@ -23,6 +22,7 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.placement import FIFO
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 from gspc_trio.records.messages import RecordBatch
 
@@ -37,14 +37,14 @@ class ManagerServer:
 
     Args:
         clock: wall-clock time in seconds: epochs grow with it.
-        placement: which host a resource comes from.
+        placement: of jobs that ask for none.
 
     Attributes:
         address: where it listens.
         stopped: set when a client has asked it to stop.
     """
 
-    def __init__(self, clock: Callable[[], float], placement: Placement | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], placement: str = FIFO) -> None:
         self.address = ""
         self.stopped: trio.Event = trio.Event()
         self.epoch: int = 0
@@ -160,7 +160,7 @@ class _Manager:
 
 @asynccontextmanager
 async def open_manager(
-    network: Network, listen: str, clock: Callable[[], float], placement: Placement | None = None
+    network: Network, listen: str, clock: Callable[[], float], placement: str = FIFO
 ) -> AsyncIterator[ManagerServer]:
     """A resource manager for a run-time system elsewhere, for as long as the block runs.
 
@@ -168,7 +168,7 @@ async def open_manager(
         network: in which it listens.
         listen: address.
         clock: wall-clock time in seconds.
-        placement: which host a resource comes from (``policies.placement``); None: all in turn.
+        placement: of jobs that ask for none, a name in ``policies.placement``.
 
     Raises:
         OSError: it cannot listen there.

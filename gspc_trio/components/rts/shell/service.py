@@ -20,7 +20,6 @@ from gspc_trio.components.provision.strategy import (
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.remote import Connect, RemoteManager
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts import actions, events
@@ -46,6 +45,7 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.placement import FIFO
 from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
@@ -76,7 +76,7 @@ class RtsService(Performer[actions.RtsAction]):
         limits: Limits,
         epoch: int,
         issue: Callable[[RifId], str],
-        placement: Placement | None = None,
+        placement: str = FIFO,
         manager: Connect | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
@@ -455,7 +455,7 @@ async def open_rts_service(
     limits: Limits | None = None,
     epoch: int | None = None,
     issue: Callable[[RifId], str] = lambda _: "",
-    placement: Placement | None = None,
+    placement: str = FIFO,
     manager: Connect | None = None,
     prepare: Callable[[RtsService], None] = lambda _: None,
 ) -> AsyncIterator[RtsService]:
@@ -470,7 +470,7 @@ async def open_rts_service(
         limits: times and sizes.
         epoch: first part of all grant ids, higher than that of any RM before; None for the time in seconds.
         issue: returns credentials for the TLS of a RIF, "" for none.
-        placement: which host a resource comes from (``policies.placement``); None: all in turn.
+        placement: of jobs that ask for none, a name in ``policies.placement``.
         manager: opens a connection to a resource manager that runs elsewhere (RTS-4); None: one begins here.
         prepare: tells the service what it is to know before it listens.
 

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.remote import Connect
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
@@ -39,7 +38,7 @@ from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_c
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.policies.placement import FIFO, bad_placement
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.listening import BadSetting, check_bytes, listen_address
 from gspc_trio.version import VERSION
@@ -87,7 +86,8 @@ class RtsSettings(Struct, frozen=True):
         listen: address of this host on which it listens.
         tls: encrypt all connections.
         state: directory for what the next run-time system is to know if this one crashes; None: none.
-        placement: which free resource is used next: fifo, compact, fair or progressive.
+        placement: which free resource is used next by jobs that do not say: fifo, compact, fair or
+            progressive.
         directory: for tasks with files; "" for that of the system for temporary files.
         allow_files: directories of which ``file://`` URIs may name files, beside the directory of each job.
         memory_bytes: shared memory that each memory server may use; 0: a quarter of the memory of its host.
@@ -107,7 +107,7 @@ class RtsSettings(Struct, frozen=True):
     listen: str = "127.0.0.1"
     tls: bool = False
     state: Path | str | None = None
-    placement: str = "fifo"
+    placement: str = FIFO
     directory: str = ""
     allow_files: Sequence[str] = ()
     memory_bytes: int = 0
@@ -123,9 +123,8 @@ class RtsSettings(Struct, frozen=True):
             BadSetting: one cannot be used.
         """
         checked_cores(self.cores)
-        if self.placement not in PLACEMENTS:
-            there = ", ".join(PLACEMENTS)
-            raise BadSetting("placement", self.placement, f"there is no such placement; there are: {there}")
+        if wrong := bad_placement(self.placement):
+            raise BadSetting("placement", self.placement, wrong)
         for name, path in (("directory", self.directory), ("spill_directory", self.spill_directory)):
             if path and not os.path.isdir(path):
                 raise BadSetting(name, path, "there is no such directory")
@@ -135,15 +134,11 @@ class RtsSettings(Struct, frozen=True):
                 raise BadSetting("allow_files", path, why)
         for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
             check_bytes(name, number)
-        if self.rm is not None and self.placement != "fifo":
+        if self.rm is not None and self.placement != FIFO:
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)
         listen_address(self.listen, self.port, self.tls)
         return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
-
-    def rating(self) -> Placement | None:
-        """Return the policy that rates hosts; None: all in turn."""
-        return None if self.placement == "fifo" else PLACEMENTS[self.placement]
 
     def host_options(self) -> dict[str, str]:
         """Return the options of the first hosts' strategy, with what the settings say of their RIFs."""
@@ -228,7 +223,7 @@ async def open_system(
             strategies=offered,
             epoch=keeper.state.epoch if keeper is not None else None,
             issue=issue,
-            placement=settings.rating(),
+            placement=settings.placement,
             manager=None if settings.rm is None else published_manager(Path(settings.rm), before.instance),
             limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
             prepare=prepare,
@@ -349,7 +344,7 @@ async def open_rm(settings: RtsSettings, *, tls_folder: Path) -> AsyncIterator[S
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
         issue = _issuer(state or tls_folder) if tls else lambda _: ""
         network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rm"))
-        async with open_manager(network, where, time.time, settings.rating()) as server:
+        async with open_manager(network, where, time.time, settings.placement) as server:
             at = parse_address(server.address)
             if keeper is not None and isinstance(at, WebSocketAddress):
                 keeper.note_port(at.port)

@@ -427,10 +427,10 @@ async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock)
 
 async def test_a_placement_fills_hosts_up_or_takes_them_in_turn(autojump_clock):
     found = {}
-    for name, rating in PLACEMENTS.items():
+    for name in PLACEMENTS:
         network = Network(wire_codec)
         service = open_rts_service(
-            network, listen=(RTS,), strategies={"fake": FakeRifs(network)}, epoch=3, placement=rating
+            network, listen=(RTS,), strategies={"fake": FakeRifs(network)}, epoch=3, placement=name
         )
         async with service as rts:
             await rts.bootstrap(("anna", "bert"), "fake")

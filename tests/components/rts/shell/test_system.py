@@ -57,7 +57,7 @@ def test_the_command_has_the_same_defaults() -> None:
     [
         (
             {"placement": "compcat"},
-            "placement='compcat': there is no such placement; there are: fifo",
+            "placement='compcat': there is no such placement (did you mean 'compact'?); there are: fifo",
         ),
         ({"directory": "/no/such"}, "directory='/no/such': there is no such directory"),
         ({"listen": "0.0.0.0"}, "listen='0.0.0.0': this stands for many addresses"),
