@@ -101,6 +101,7 @@ class Loop:
         self._packet = memoryview(bytearray(PACKET_BYTES_MAX))
         self.codes: dict[int, bytes] = {}
         self._runners: dict[int, Runner] = {}
+        self._has_opened: bool = False  # a code, for the task that runs
         self._wrapped: Wrapped | None = None
         self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
         self._sending: set[int] = set()  # codes that have sent results themselves, if they were due
@@ -251,10 +252,13 @@ class Loop:
         self._learn(code_id, duration_s)
         printed, complained = self._output.take()
         result = [task_id, attempt, values, started_s, duration_s]
-        if printed or complained or stdout or stderr or error:
+        if printed or complained or stdout or stderr or error or self._has_opened:
             result += [printed + stdout, complained + stderr]
-            if error:
+            if error or self._has_opened:
                 result.append(error)
+            if self._has_opened:
+                result.append(True)
+                self._has_opened = False
         packed = pack(result)
         if not self._unsent:
             self._oldest_unsent = ended
@@ -287,6 +291,7 @@ class Loop:
         if data is None:
             raise TaskFailure(UNDEFINED, "its code was taken back before it")
         runner = self._runners[code_id] = self._open_code(data)
+        self._has_opened = True
         self._keep_changes()
         return runner
 

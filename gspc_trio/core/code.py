@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from attrs import field, frozen
@@ -22,6 +24,7 @@ __all__ = [
     "Variant",
     "Variants",
     "WithItem",
+    "checked_size",
     "fill",
     "placeholders",
     "split_outputs",
@@ -92,6 +95,10 @@ class SourceFile:
     function: str = "main"
 
 
+_VARIANT_NAME = re.compile(r"[\w.-]{1,64}")
+_SIZE_MAX = 2**63
+
+
 @frozen
 class Variant:
     """One way to run a task: code for a class of resources.
@@ -131,20 +138,23 @@ class Variants:
     there drop out, and an attempt after a failure takes another way.
 
     Args:
+        size: function that returns the size of a task's input, a number, from the task's arguments; in nets
+            from those that it names. None: the bytes of the arguments. Run times are learned for each size.
         variants: name -> :class:`Variant`, or the code of one that states nothing else.
 
     Raises:
-        ValueError: there are none.
+        TypeError: ``size`` is no function.
+        ValueError: there are no variants, or a name has other characters than letters, digits, ``_``, ``-``
+            and ``.``.
     """
 
     in_order = False
 
-    def __init__(self, **variants: object) -> None:
-        if not variants:
-            raise ValueError("Variants needs at least one: Variants(gpu=Variant(f, requires='gpu'), cpu=g)")
-        self.ways: dict[str, Variant] = {
-            name: one if isinstance(one, Variant) else Variant(one) for name, one in variants.items()
-        }
+    def __init__(self, *, size: Callable[..., float] | None = None, **variants: object) -> None:
+        if size is not None and not callable(size):
+            raise TypeError(f"size is a function of the arguments, not {size!r:.60}; no variant is named so")
+        self.size: Callable[..., float] | None = size
+        self.ways: dict[str, Variant] = _named_ways(variants)
 
     @classmethod
     def by_order(cls, **variants: object) -> Variants:
@@ -154,12 +164,37 @@ class Variants:
         Args:
             variants: as for the class.
         """
-        made = cls(**variants)
+        made = cls(_=len)  # which is replaced: here one may be named size
+        made.ways = _named_ways(variants)
         made.in_order = True
         return made
 
     def __repr__(self) -> str:
         return f"<Variants {', '.join(self.ways)}>"
+
+
+def _named_ways(variants: Mapping[str, object]) -> dict[str, Variant]:
+    if not variants:
+        raise ValueError("Variants needs at least one: Variants(gpu=Variant(f, requires='gpu'), cpu=g)")
+    for name in variants:
+        if not _VARIANT_NAME.fullmatch(name):
+            allowed = "up to 64 letters, digits, '_', '-' and '.'"
+            raise ValueError(f"{name!r:.60} is no name for a variant: it has {allowed}")
+    return {name: one if isinstance(one, Variant) else Variant(one) for name, one in variants.items()}
+
+
+def checked_size(size: object) -> int:
+    """Return a size as a whole number.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is negative or too large.
+    """
+    if not isinstance(size, Real) or isinstance(size, bool):
+        raise TypeError(f"size of Variants returned {size!r:.60}; it returns a number, 0 or more")
+    if not 0 <= float(size) < _SIZE_MAX:
+        raise ValueError(f"size of Variants returned {size!r}; it returns a number, 0 or more, below 2**63")
+    return math.ceil(float(size))
 
 
 class CodeEntry(Struct, frozen=True, eq=False):

@@ -48,6 +48,7 @@ class Resource(Struct, frozen=True):
         cpus: numbers of the CPUs it stands for; empty means no pinning.
         memory_bytes: memory it offers; 0 means unknown.
         gpus: indices of the GPUs that its worker may see.
+        processor: of a node: model of its processor, or "".
     """
 
     resource_id: ResourceId
@@ -56,6 +57,7 @@ class Resource(Struct, frozen=True):
     cpus: tuple[Count, ...] = ()
     memory_bytes: Count = 0
     gpus: tuple[Count, ...] = ()
+    processor: str = ""
 
 
 def lender_of(resource_id: ResourceId) -> ResourceId:

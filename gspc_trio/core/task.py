@@ -179,10 +179,12 @@ class TaskVariants(Struct, frozen=True):
         ways: at least one.
         in_order: the first one of whose class a resource is free is taken, however long it runs. Otherwise
             the one is taken that is expected to end first.
+        size: of the input; None: the bytes of the arguments.
     """
 
     ways: Annotated[tuple[TaskVariant, ...], Meta(min_length=1)]
     in_order: bool = False
+    size: Count | None = None
 
 
 class Task(Struct, frozen=True):
@@ -262,6 +264,7 @@ class Outcome(Struct, frozen=True):
         staged_s: begin and end of stage-in, begin and end of stage-out, in seconds since 1970; 0 where there
             was none. Empty if nothing was staged.
         moved: (host, bytes, seconds) for data that was fetched from another host.
+        first_run: its compute process had not run its code before.
     """
 
     task_id: TaskId
@@ -275,3 +278,4 @@ class Outcome(Struct, frozen=True):
     duration_s: float = 0.0
     staged_s: tuple[float, ...] = ()
     moved: tuple[tuple[str, int, float], ...] = ()
+    first_run: bool = False

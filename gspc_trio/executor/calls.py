@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from gspc_trio.core.code import Variants
+from gspc_trio.core.code import Variants, checked_size
 from gspc_trio.core.task import Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Argument, Call, TaskFuture, VariantCall
@@ -152,6 +152,8 @@ class VariantCalls:
         except Exception as error:
             arguments = arguments_with_holes(encode, args, kwargs, error)
             variants = with_holes(variants, self._codes, self._fn)
+        else:
+            variants = sized(variants, self._fn, args, kwargs)
         return VariantCall(future, self._name, arguments, self._options, variants)
 
 
@@ -245,6 +247,20 @@ def variants_of(
         before = tuple(item for item in leading if isinstance(item, bytes))
         ways.append(TaskVariant(name, code_id, its_shape, its_options.estimate_s, before))
     return TaskVariants(tuple(ways), variants.in_order)
+
+
+def sized(
+    variants: TaskVariants, named: Variants, args: Sequence[object], kwargs: Mapping[str, object]
+) -> TaskVariants:
+    """Return the variants of a call with the size of its arguments, if they say one and these are all known.
+
+    Raises:
+        TypeError, ValueError: what they say is no size.
+        Exception: their function raised it.
+    """
+    if named.size is None or any(isinstance(value, Future) for value in (*args, *kwargs.values())):
+        return variants
+    return replace(variants, size=checked_size(named.size(*args, **kwargs)))
 
 
 def with_holes(variants: TaskVariants, codes: CodeTable, named: Variants) -> TaskVariants:

@@ -33,7 +33,7 @@ from gspc_trio.core.code import Variants
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions, TaskVariants
 from gspc_trio.executor.call_table import CallTable, call_settings, capacity, count_resources, output_mode
-from gspc_trio.executor.calls import name_of, variants_of
+from gspc_trio.executor.calls import name_of, sized, variants_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.flight import Flight, PoolCall
 from gspc_trio.executor.futures import Argument
@@ -326,7 +326,7 @@ class TaskPool:
         self._check_open()
         variants: TaskVariants | None = None
         if isinstance(sync_fn, Variants):
-            variants = variants_of(self._codes, sync_fn, *needs)
+            variants = sized(variants_of(self._codes, sync_fn, *needs), sync_fn, args, {})
             code_id, leading = variants.ways[0].code_id, list[Argument]()
             needs = variants.ways[0].shape, needs[1]
         else:

@@ -6,7 +6,7 @@ arguments that returns a :class:`SchedulingPolicy`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from numbers import Real
 from random import Random
@@ -27,6 +27,7 @@ from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.task import Shape
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
+from gspc_trio.policies.performance_model import PerformanceModel
 from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.variants import LeastTime
 
@@ -91,7 +92,6 @@ VALID: Mapping[str, tuple[Holds, str]] = {
     "shape_of": (lambda value: isinstance(value, Shape), "a Shape"),
     "credit": (_is_count, "a whole number, 0 or more"),
     "worth_telling": ANSWER,
-    "run_s": DELAY,
     "choose": (lambda value: value is None or _is_count(value), "the index of a variant, or None"),
     "moves": ANSWER,
 }
@@ -125,6 +125,8 @@ class _Blamed:
                     f"{self._names(name)} raised "
                     f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
                 ) from error
+            if name == "choose":
+                self._check_choice(answer, cast("Sequence[object]", args[0]))
             return self._usable(name, answer)
 
         setattr(self, name, called)
@@ -135,6 +137,13 @@ class _Blamed:
         if not holds(value):
             raise PolicyError(f"{self._names(name)} is {value!r:.100}; it must be {valid}")
         return value
+
+    def _check_choice(self, answer: object, costs: Sequence[object]) -> None:
+        there = [number for number, cost in enumerate(costs) if cost is not None]
+        if answer is not None and answer not in there:
+            raise PolicyError(
+                f"{self._names('choose')} is {answer!r:.100}; it must be one of {there}, or None"
+            )
 
     def _names(self, name: str) -> str:
         return f"{type(self._part).__name__}.{name} of the scheduling policy"
@@ -176,14 +185,18 @@ class SchedulingPolicy(Struct, frozen=True):
         failed_max: int | None = None,
         recording: bool = True,
         tracing: bool = False,
+        model: PerformanceModel | None = None,
     ) -> Scheduler:
-        """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``."""
+        """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``,
+        ``model`` an empty one by default.
+        """
         return Scheduler(
             job,
             retry=blamed(self.retry),
             work_ahead=blamed(self.work_ahead),
             look_ahead=blamed(self.look_ahead),
             variants=blamed(self.variants),
+            model=PerformanceModel() if model is None else model,
             random=random,
             failed_max=failed_max,
             recording=recording,

@@ -13,29 +13,15 @@ from gspc_trio.components.job.scheduler.interface import VariantCost
 class LeastTime(Struct, frozen=True):
     """The variant whose waiting, transfer and run take least; of equal ones the first.
 
-    What was never measured, and states nothing, is taken to run as long as the fastest of the others: then
-    waiting decides.
+    What was measured too seldom to be trusted is left alone while there is something that is trusted, but for
+    a task that may try it: then it is taken to run in no time. If nothing is trusted, what was never measured
+    is taken to run as long as the fastest of the others: then waiting decides.
 
     Attributes:
-        estimate_weight: a stated run time counts as much as so many measured ones.
         margin_s: a task that waits changes to another variant only if it ends so much sooner by that.
     """
 
-    estimate_weight: int = 3
     margin_s: float = 0.0005
-
-    def run_s(self, estimate_s: float | None, samples: int, average_s: float) -> float | None:
-        """Return how long a variant runs, None if nobody knows.
-
-        Args:
-            estimate_s: what it states, or None.
-            samples: number of its tasks that were measured in this job.
-            average_s: of these.
-        """
-        if estimate_s is None:
-            return average_s if samples else None
-        weight = self.estimate_weight
-        return (estimate_s * weight + average_s * samples) / (weight + samples)
 
     def choose(self, costs: Sequence[VariantCost | None], in_order: bool) -> int | None:
         """Return the index of the variant to take, None if there is none.
@@ -56,11 +42,21 @@ class LeastTime(Struct, frozen=True):
     def _sums(self, costs: Sequence[VariantCost | None], in_order: bool) -> list[float]:
         if in_order:
             return [inf if cost is None else cost.wait_s for cost in costs]
-        known = [cost.run_s for cost in costs if cost is not None and cost.run_s is not None]
-        unknown_s = min(known, default=0.0)
+        run_s = _run_s(costs)
         return [
-            inf
-            if cost is None
-            else cost.wait_s + cost.transfer_s + (unknown_s if cost.run_s is None else cost.run_s)
-            for cost in costs
+            inf if cost is None else cost.wait_s + cost.transfer_s + its_s
+            for cost, its_s in zip(costs, run_s, strict=True)
         ]
+
+
+def _run_s(costs: Sequence[VariantCost | None]) -> list[float]:
+    """Return how long each variant is taken to run."""
+    if any(cost is not None and cost.is_trusted for cost in costs):
+        tried_s = [0.0 if cost is not None and cost.may_try else inf for cost in costs]
+        return [
+            cost.run_s if cost is not None and cost.run_s is not None and cost.is_trusted else other_s
+            for cost, other_s in zip(costs, tried_s, strict=True)
+        ]
+    known = [cost.run_s for cost in costs if cost is not None and cost.run_s is not None]
+    unknown_s = min(known, default=0.0)
+    return [unknown_s if cost is None or cost.run_s is None else cost.run_s for cost in costs]

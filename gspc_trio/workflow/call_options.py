@@ -104,8 +104,8 @@ def _tuples(value: Plain) -> Plain:
 
 def load_variants(row: Plain) -> TaskVariants:
     """Return the variants that :func:`plain_needs` was given."""
-    ways, in_order = row
-    return TaskVariants(tuple(_load_way(*fields) for fields in ways), in_order)
+    ways, *rest = row
+    return TaskVariants(tuple(_load_way(*fields) for fields in ways), *rest)
 
 
 def _load_way(name: str, code_id: int, shape: Plain, estimate_s: float | None, *rest: Plain) -> TaskVariant:

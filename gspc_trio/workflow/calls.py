@@ -128,6 +128,25 @@ def call_of_condition(condition: Callable[..., object], arcs: Sequence[InputArc]
     return _with_all(condition, order, arcs)
 
 
+def call_of_size(run: object, arcs: Sequence[InputArc]) -> FunctionCall | None:
+    """Return how Variants tell the size of a task's input, as :func:`call_of_condition`; None: they do not.
+
+    A function whose parameters have no names, as ``len``, gets all that the task gets.
+
+    Raises:
+        WorkflowError: their function asks for something that is not among the inputs.
+    """
+    if not isinstance(run, Variants) or run.size is None:
+        return None
+    signature = _signature(run.size)
+    if signature is not None and all(it.kind is it.POSITIONAL_ONLY for it in signature.parameters.values()):
+        return FunctionCall(run.size, tuple(index for index, arc in enumerate(arcs) if arc.passed))
+    try:
+        return call_of_condition(run.size, arcs)
+    except WorkflowError as error:
+        raise WorkflowError(str(error).replace("its condition", "size of its Variants", 1)) from None
+
+
 def _with_all(
     function: Callable[..., object], indices: Iterable[int], arcs: Sequence[InputArc]
 ) -> FunctionCall:

@@ -17,6 +17,7 @@ from gspc_trio.workflow.runtime import (
     TransitionFailed,
 )
 from gspc_trio.workflow.search import Chance, SearchPaused
+from gspc_trio.workflow.settings import sized
 from gspc_trio.workflow.state import (
     FORMAT,
     TRANSITIONS,
@@ -222,6 +223,9 @@ class WorkflowEngine(FiringNet):
         if description.stage is not None:
             arguments = self._with_plan(description, binding, arguments)
         self._change(activity, TaskState.SUBMITTED)
+        variants = self._variants.get(description.name)
+        if variants is not None and description.size is not None:
+            variants = sized(variants, description.size, self.codec, binding)
         return Task(
             task_id,
             description.name,
@@ -230,7 +234,7 @@ class WorkflowEngine(FiringNet):
             description.shape,
             description.options,
             self._distances[description.name],
-            self._variants.get(description.name),
+            variants,
         )
 
     def _with_plan(

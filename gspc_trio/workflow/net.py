@@ -42,6 +42,7 @@ from gspc_trio.workflow.calls import (
     Run,
     call_of_condition,
     call_of_run,
+    call_of_size,
     check_run,
 )
 from gspc_trio.workflow.settings import TaskSettings, task_settings, task_variants, whole_number
@@ -105,6 +106,7 @@ class Transition(Struct, frozen=True, eq=False):
         ordered: whether the results of its tasks keep their order.
         subnet: the net of its activities; None: it has none. With it, there is nothing else to run.
         variants: what tasks of each of the Variants need, with numbers from 0; None: there is one way only.
+        size: how the Variants tell the size of a task's input; None: they do not.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Transition(Struct, frozen=True, eq=False):
     ordered: bool = False
     subnet: Subnet | None = None
     variants: TaskVariants | None = None
+    size: FunctionCall | None = None
 
     @property
     def code_outputs(self) -> tuple[Output, ...]:
@@ -314,7 +317,7 @@ class Net:
             self._check_arcs(arcs, is_inline, condition is not None)
             check_run(run, arcs)
             shape, options = task_settings(settings, 0 if is_inline else priority)
-            transition = Transition(
+            transition = self.transitions[name] = Transition(
                 name=name,
                 run=run,
                 inputs=arcs,
@@ -332,9 +335,9 @@ class Net:
                 in_flight=_in_flight(in_flight, is_inline),
                 ordered=ordered and not is_inline,
                 variants=task_variants(run, settings),
+                size=call_of_size(run, arcs),
             )
         self._add_named(made, inputs, reads, settings.get("stage_in"))
-        self.transitions[name] = transition
         return transition
 
     def _add_named(self, made: Iterable[OutputArc], *written: object) -> None:

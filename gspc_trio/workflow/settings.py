@@ -10,11 +10,13 @@ from typing import Any, SupportsIndex, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from gspc_trio.core.code import Variants
+from gspc_trio.core.code import Variants, checked_size
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.staging import Staged
 from gspc_trio.core.task import Requirement, Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.calls import FunctionCall
+from gspc_trio.workflow.tokens import Token, TokenCodec
 
 PRIORITY_MAX = 1_000_000
 """Highest priority of tasks; the lowest is as far below 0."""
@@ -115,6 +117,24 @@ def task_variants(run: object, settings: TaskSettings) -> TaskVariants | None:
             raise WorkflowError(f"variant {name!r}: {error}") from None
         ways.append(TaskVariant(name, number, shape, options.estimate_s))
     return TaskVariants(tuple(ways), run.in_order)
+
+
+def sized(
+    variants: TaskVariants, size: FunctionCall, codec: TokenCodec, binding: Sequence[Token]
+) -> TaskVariants:
+    """Return the variants of a task with the size of its input; one that cannot be told is that of its bytes.
+
+    Args:
+        variants: of the task.
+        size: how it is told.
+        codec: decodes tokens.
+        binding: the tokens of the task.
+    """
+    try:
+        told = size.function(*[codec.decode(binding[index]) for index in size.order])
+        return replace(variants, size=checked_size(told))
+    except Exception:  # of the user's function: only times depend on it
+        return variants
 
 
 def numbered(variants: TaskVariants, first: int) -> TaskVariants:

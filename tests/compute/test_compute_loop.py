@@ -206,7 +206,8 @@ def test_before_it_waits_for_more_it_sends_everything(world: World) -> None:
 def test_output_comes_with_the_result_it_belongs_to(world: World) -> None:
     world.hand(define(1, identity), task(1, 1, 0), task(2, 1, 0), task(3, 1))
     results = [result for frame in world.run(Printed(b"", b"hello", b"ouch")) for result in frame]
-    assert [len(result) for result in results] == [5, 7, 8]
+    assert [len(result) for result in results] == [9, 7, 8]
+    assert results[0][5:] == [b"", b"", None, True], "its code was run for the first time"
     assert results[1][5:] == [b"hello", b""]
     assert results[2][2] == []
     assert results[2][5:7] == [b"ouch", b""]

@@ -160,15 +160,15 @@ def test_a_task_that_is_nested_deeply_calls_the_function_itself() -> None:
 
 
 def test_a_task_whose_job_server_is_cut_off_is_returned_unless_it_may_not_run_again() -> None:
-    *_, error = play(Host(0)).compute(start_one)
+    *_, error, _ = play(Host(0)).compute(start_one)
     assert error == [UNDEFINED, "the connection to the job server is over", "", b""]
-    *_, error = play(Host(0)).compute(start_one, may_rerun=False)
+    *_, error, _ = play(Host(0)).compute(start_one, may_rerun=False)
     assert error[0] == "ExecutorBroken"
     assert error[1].endswith(": the connection to the job server is over")
 
 
 def test_a_task_for_which_nothing_more_is_run_fails() -> None:
-    *_, error = play(Host(0, NestedBroken("too many wait"))).compute(start_one)
+    *_, error, _ = play(Host(0, NestedBroken("too many wait"))).compute(start_one)
     assert error[:2] == [
         "ExecutorBroken",
         "the nested task cannot be run: too many wait",
@@ -194,7 +194,7 @@ def test_futures_in_lists_are_there_where_a_deep_task_calls_the_function_itself(
 
 
 def test_a_list_that_cannot_be_sent_says_why() -> None:
-    *_, error = play(Host(0, NestedEnded(1))).compute(pass_a_lock_in_a_list)
+    *_, error, _ = play(Host(0, NestedEnded(1))).compute(pass_a_lock_in_a_list)
     assert error[:2] == [
         "BadValue",
         "a value of type list cannot be sent to another process: cannot pickle '_thread.lock' object",
@@ -211,7 +211,7 @@ def test_a_task_that_starts_very_many_waits_for_some_of_them_and_lends_its_core_
 
 
 def test_arguments_that_are_too_long_are_refused_with_the_limit() -> None:
-    *_, error = play(Host(0, NestedEnded(1))).compute(pass_much)
+    *_, error, _ = play(Host(0, NestedEnded(1))).compute(pass_much)
     assert f"{ARGUMENTS_BYTES_MAX} can travel with a nested task" in error[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gspc_trio.components.job.scheduler.interface import (
     ResourcesUp,
     RetryPolicy,
     TasksReady,
+    VariantCost,
     VariantPolicy,
     WorkAheadPolicy,
 )
@@ -20,6 +22,7 @@ from gspc_trio.core.task import CORE, Task
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.scheduling import USUAL, VALID, PolicyError, SchedulingPolicy, blamed, find_policy
+from gspc_trio.policies.variants import LeastTime
 
 
 class Nothing(LookAhead, frozen=True):
@@ -125,6 +128,18 @@ def test_a_time_that_is_no_number_is_refused_and_there_is_a_rule_for_each_value(
         _ = blamed(Wordy()).elsewhere_s
     kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy, VariantPolicy)
     assert {name for kind in kinds for name in vars(kind) if not name.startswith("_")} == {*VALID}
+
+
+def test_a_choice_of_what_is_no_variant_or_cannot_be_taken_is_refused() -> None:
+    class Odd(LeastTime):
+        def choose(self, costs: Sequence[VariantCost | None], in_order: bool) -> int | None:
+            return None if in_order else max(1, len(costs) - 1)
+
+    there = VariantCost(0.0, 0.0, None)
+    assert blamed(Odd()).choose([None, there], False) == 1
+    for costs in ([there], [there, None]):
+        with pytest.raises(PolicyError, match=r"Odd.choose of .* is 1; it must be one of \[0\], or None"):
+            blamed(Odd()).choose(costs, False)
 
 
 def test_parts_that_are_the_usual_ones_are_asked_directly() -> None:

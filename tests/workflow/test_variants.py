@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.code import Program, Variant, Variants
+from gspc_trio.core.code import Program, Variant, Variants, checked_size
 from gspc_trio.core.task import CORE, Requirement, Shape, Task, TaskVariant, TaskVariants
 from gspc_trio.executor.calls import name_of
 from gspc_trio.workflow.arcs import WorkflowError
@@ -87,6 +87,13 @@ def test_a_farm_runs_variants() -> None:
     assert variants.in_order
 
 
+def with_size(size: Any) -> Net:
+    net = Net("n")
+    item, b = net.input("item"), net.output("b")
+    net.transition("work", Variants(a=on_core, size=size), {"item": item}, b)
+    return net
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -100,6 +107,12 @@ def test_a_farm_runs_variants() -> None:
         (lambda: farm(BOTH, pairs=True), "pairs=True is for a function"),
         (lambda: task((), "iml:out", BOTH, id="t"), "task 't': its code is one function, SourceFile"),
         (lambda: Variants(), "Variants needs at least one"),
+        (lambda: Variants(**{"": on_core}), "'' is no name for a variant: it has up to 64 letters"),
+        (lambda: Variants.by_order(**{"a[b]": on_core}), "'a[b]' is no name".replace("[", r"\[")),
+        (lambda: Variants(a=on_core, size=5), "size is a function of the arguments, not 5"),
+        (lambda: with_size(lambda more: len(more)), "size of its Variants asks for 'more'"),
+        (lambda: checked_size("much"), "size of Variants returned 'much'; it returns a number"),
+        (lambda: checked_size(-1), "size of Variants returned -1"),
         (lambda: Variants(a=BOTH), "a variant runs a function, Program or SourceFile, not"),
         (lambda: Variant(on_core, estimate_s=-1), "estimate_s must be finite and more than 0, not -1"),
         (lambda: Variant(on_core, estimate_s=True), "estimate_s is a number of seconds, not True"),
@@ -110,9 +123,27 @@ def test_what_makes_no_sense_is_refused(make: Any, says: str) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (len, 5),
+        (lambda item: len(item) / 10, 1),
+        (lambda item: -len(item), None),
+        (lambda item: item.x, None),
+    ],
+)
+def test_the_size_of_an_input_is_what_is_said_of_it_or_not_known(size: Any, told: int | None) -> None:
+    """In a net what cannot be said of some item is not known; for an executor it is an error."""
+    engine = engine_for(with_size(size), item=["gamma"])
+    found = engine.extract(next_task(engine) or 0)
+    assert found.variants is not None
+    assert found.variants.size == told
+
+
 def test_a_graph_keeps_the_variants_of_its_tasks() -> None:
     graph = TaskGraph()
-    variants = TaskVariants((TaskVariant("a", 3, GPU, 2.0, (b"f",)), TaskVariant("b", 4)), in_order=True)
+    ways = TaskVariant("a", 3, GPU, 2.0, (b"f",)), TaskVariant("b", 4)
+    variants = TaskVariants(ways, in_order=True, size=9)
     graph.add("first", 0)
     graph.add("second", 3, [Ref(1)], GPU, variants=variants)
     loaded = TaskGraph.load(pickle.loads(pickle.dumps(graph.dump())))

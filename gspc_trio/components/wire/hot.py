@@ -181,7 +181,7 @@ def _register_outcomes(converter: Converter) -> None:
     write_general = class_writer(Outcome, converter)
 
     def write_outcome(it: Outcome) -> Sequence[object]:
-        if it.error is None and not (it.staged_s or it.moved):
+        if it.error is None and not (it.staged_s or it.moved or it.first_run):
             return (
                 it.task_id,
                 it.attempt,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler.run_times import TRIED_SHARE
 from gspc_trio.components.job.scheduler.serve import priority_of
 from gspc_trio.components.job.scheduler.state import (
     SHAPES_MAX,
@@ -127,6 +128,11 @@ def _check_variants(state: SchedulerState) -> None:
         assert state.tasks[task_id].queue.resource_class == its_class, "a task waits for another class"
         assert choice.way not in choice.refused, "a task goes a way that was refused"
         work_s[its_class] = work_s.get(its_class, 0.0) + choice.work_s
+        assert choice.trial is None or state.trying.get(choice.trial) == task_id, "two tasks try the same"
+    trials = {task_id for task_id, choice in state.choices.items() if choice.trial is not None}
+    assert sorted(state.trying.values()) == sorted(trials), "what is tried, and who tries it, differ"
+    for tally in state.tallies.values():
+        assert 0 <= tally.trials <= TRIED_SHARE * tally.tasks, "too many tasks try a variant"
     for its_class in work_s.keys() | state.variant_work.keys():
         work = state.variant_work.get(its_class)
         there = sum(

@@ -14,7 +14,15 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.job.scheduler.interface import VariantCost
+from gspc_trio.components.job.scheduler.interface import TRUSTED_SAMPLES, Basis, VariantCost
+from gspc_trio.components.job.scheduler.run_times import (
+    begin_trial,
+    count_task,
+    end_trial,
+    expected_of,
+    may_try,
+    size_of,
+)
 from gspc_trio.components.job.scheduler.state import Choice, ClassWork, SchedulerState, TaskEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Outcome, Shape, Task, TaskVariant, TaskVariants
@@ -50,7 +58,8 @@ Sums: TypeAlias = dict[str, ClassSum]
 
 def choose_first(state: SchedulerState, task: Task, sums: Sums) -> Task:
     """Return a task that has become ready, and waits from now on, as it is by the variant that it takes."""
-    choice = state.choices[task.task_id] = Choice(task)
+    choice = state.choices[task.task_id] = Choice(task, size_of(task))
+    count_task(state, task)
     costs = costs_of(state, choice, sums)
     taken = take(state, choice, costs, _best(state, choice, costs) or 0)
     count_waiting(sums, taken, 1)
@@ -68,7 +77,7 @@ def choose_again(state: SchedulerState, entry: TaskEntry) -> None:
     """Let a task that waits nowhere, for it gets another attempt, choose anew."""
     choice = state.choices[entry.task.task_id]
     before = choice.way
-    _give_back(state, choice)
+    _give_back(state, choice, has_run=True)
     costs = costs_of(state, choice)
     way = _best(state, choice, costs)
     entry.task = take(state, choice, costs, (before or 0) if way is None else way)
@@ -78,11 +87,13 @@ def choose_again(state: SchedulerState, entry: TaskEntry) -> None:
 
 def take(state: SchedulerState, choice: Choice, costs: tuple[VariantCost | None, ...], number: int) -> Task:
     """Note that a task takes this one of its variants from now on, and return it as it is by that."""
-    _give_back(state, choice)
+    _give_back(state, choice, has_run=False)
     task, variants = choice.task, variants_of(choice)
     way, cost = variants.ways[number], costs[number]
     run_s = cost.run_s if cost is not None else None
     choice.way, choice.costs = number, costs
+    if not variants.in_order:
+        begin_trial(state, choice, way, costs, number)
     choice.work_s = _mean_s(state, _class_of(way)) if run_s is None else run_s
     work = state.variant_work.setdefault(_class_of(way), ClassWork())
     work.tasks += 1
@@ -113,9 +124,10 @@ def variants_of(choice: Choice) -> TaskVariants:
     return variants
 
 
-def _give_back(state: SchedulerState, choice: Choice) -> None:
+def _give_back(state: SchedulerState, choice: Choice, *, has_run: bool) -> None:
     if choice.way is None:
         return
+    end_trial(state, choice, has_run=has_run)
     work = state.variant_work[_class_of(variants_of(choice).ways[choice.way])]
     work.tasks -= 1
     work.seconds = work.seconds - choice.work_s if work.tasks else 0.0
@@ -124,7 +136,7 @@ def _give_back(state: SchedulerState, choice: Choice) -> None:
 
 def leave(state: SchedulerState, task_id: TaskId, *, may_return: bool) -> None:
     """A task is none of the live ones any more; it may be tried again on request, or not."""
-    _give_back(state, state.choices[task_id])
+    _give_back(state, state.choices[task_id], has_run=True)
     if not may_return:
         del state.choices[task_id]
 
@@ -201,15 +213,16 @@ def _best(state: SchedulerState, choice: Choice, costs: tuple[VariantCost | None
 
 def _cost(state: SchedulerState, choice: Choice, way: TaskVariant, sums: Sums) -> VariantCost:
     resource_class = _class_of(way)
-    time = state.times.get((resource_class, way.code_id))
-    samples, average_s = (0, 0.0) if time is None else (time.samples, time.average_s)
-    run_s = state.variants.run_s(way.estimate_s, samples, average_s)
+    expected = expected_of(state, choice, way)
     is_here = choice.way is not None and _class_of(variants_of(choice).ways[choice.way]) == resource_class
     known = sums.get(resource_class)
     if known is None:
         known = sums[resource_class] = _sum_of(state, resource_class)
     wait_s = _wait_s(state, way.shape, known, int(is_here), choice.work_s if is_here else 0.0)
-    return VariantCost(wait_s, way.transfer_s, run_s)
+    if expected is None:
+        return VariantCost(wait_s, way.transfer_s, None, 0, may_try(state, choice, way))
+    tries = expected.samples < TRUSTED_SAMPLES and may_try(state, choice, way)
+    return VariantCost(wait_s, way.transfer_s, expected.seconds, expected.samples, tries, expected.basis)
 
 
 def _sum_of(state: SchedulerState, resource_class: str) -> ClassSum:
@@ -294,6 +307,16 @@ def _why(state: SchedulerState, choice: Choice, number: int) -> str:
         return "(its attempt failed)"
     if cost is None or not _resources(state, shape):
         return f"(no {shape})"
-    run = "its run time is not known" if cost.run_s is None else f"{cost.run_s:.3g} s run"
     transfer = f"{cost.transfer_s:.3g} s transfer, " if cost.transfer_s else ""
-    return f"({cost.wait_s:.3g} s wait, {transfer}{run})"
+    return f"({cost.wait_s:.3g} s wait, {transfer}{_run(cost)})"
+
+
+def _run(cost: VariantCost) -> str:
+    """Return how long a variant runs, and from what that is known."""
+    if cost.run_s is None:
+        return "its run time is not known" + (", and is tried" if cost.may_try else "")
+    if cost.basis is Basis.STATED:
+        return f"{cost.run_s:.3g} s run as stated"
+    samples = f"{cost.samples} sample" + ("s" if cost.samples > 1 else "")
+    of_other_sizes = " of other sizes" if cost.basis is Basis.LAW else ""
+    return f"{cost.run_s:.3g} s run by {samples}{of_other_sizes}"

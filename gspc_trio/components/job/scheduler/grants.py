@@ -14,6 +14,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.job.scheduler.losses import end_cancelled, lose, tell_of_attempt
+from gspc_trio.components.job.scheduler.run_times import note_resources
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
 from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
 from gspc_trio.components.job.scheduler.tasks import again, fail, withdraw
@@ -126,6 +127,7 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     nothing was lost.
     """
     note_end(state, event)
+    note_resources(state, event.resources)
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:
@@ -148,6 +150,7 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
 def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
     """What was submitted to these resources is lost; their grants stay, unused, until the RM speaks."""
     state.of_host = "", frozenset()
+    state.processors.clear()
     for resource_id in event.resource_ids:
         resource_class = state.known.pop(resource_id, None)
         if resource_class is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from random import Random
 from typing import Protocol, TypeAlias
 
@@ -307,6 +308,65 @@ class WorkAheadPolicy(Protocol):
         ...
 
 
+TRUSTED_SAMPLES = 3
+"""A run time that was measured so often is trusted; until then tasks are tried, one at a time."""
+
+
+class RunKey(Struct, frozen=True, cache_hash=True):
+    """What run times are kept for, beside the size of the input.
+
+    Attributes:
+        code: name of the tasks, without the variant.
+        variant: name of the variant.
+        resource_class: of the resource on which they run.
+        processor: model of its host's processor, or "".
+    """
+
+    code: str
+    variant: str
+    resource_class: str
+    processor: str = ""
+
+
+class Basis(StrEnum):
+    """From what a run time is known."""
+
+    STATED = "stated"
+    """It was stated, and nothing was measured."""
+    MEASURED = "measured"
+    """Tasks with inputs of that size were measured."""
+    LAW = "law"
+    """Tasks with inputs of other sizes were measured; a power law tells of this one."""
+
+
+class Expected(Struct, frozen=True):
+    """How long a task is expected to run.
+
+    Attributes:
+        seconds: that it runs.
+        samples: from how many measurements that is known; what was stated counts as some.
+        basis: from what it is known.
+    """
+
+    seconds: float
+    samples: int
+    basis: Basis
+
+
+class RunTimes(Protocol):
+    """Knows how long tasks with variants run, and learns it."""
+
+    def expected(self, key: RunKey, size: int, estimate_s: float | None) -> Expected | None:
+        """Return how long a task runs with an input of a size, None if nobody knows; its code states
+        ``estimate_s`` or None.
+        """
+        ...
+
+    def learn(self, key: RunKey, size: int, estimate_s: float | None, seconds: float) -> None:
+        """Take a task into account that has finished."""
+        ...
+
+
 class VariantCost(Struct, frozen=True):
     """What it costs to run a task by one of its variants.
 
@@ -315,21 +375,26 @@ class VariantCost(Struct, frozen=True):
             the class that the job can have.
         transfer_s: seconds that it takes to bring its data there.
         run_s: seconds that it runs, None if nobody knows.
+        samples: from how many measurements that is known.
+        may_try: that is too few to trust it, but this task may try it.
+        basis: from what it is known.
     """
 
     wait_s: float
     transfer_s: float
     run_s: float | None
+    samples: int = TRUSTED_SAMPLES
+    may_try: bool = False
+    basis: Basis = Basis.MEASURED
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the run time was measured often enough."""
+        return self.run_s is not None and self.samples >= TRUSTED_SAMPLES
 
 
 class VariantPolicy(Protocol):
     """Which variant of a task runs."""
-
-    def run_s(self, estimate_s: float | None, samples: int, average_s: float) -> float | None:
-        """Return how long a variant runs, None if nobody knows: it states ``estimate_s`` or None, and
-        ``samples`` of its tasks took ``average_s``.
-        """
-        ...
 
     def choose(self, costs: Sequence[VariantCost | None], in_order: bool) -> int | None:
         """Return the index of the variant to take, None if none can be: their costs are None."""

@@ -8,7 +8,7 @@ from random import Random
 
 from msgspec import Struct
 
-from gspc_trio.components.job.scheduler import changes, choices, demand, grants, tasks
+from gspc_trio.components.job.scheduler import changes, choices, demand, grants, run_times, tasks
 from gspc_trio.components.job.scheduler.check import check_state
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
@@ -21,6 +21,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Restored,
     RetryPolicy,
     RetryTask,
+    RunTimes,
     SchedulerAction,
     SchedulerEvent,
     Stop,
@@ -86,6 +87,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         work_ahead: says how many tasks to send to one worker.
         look_ahead: says which queue a task joins and what to ask for.
         variants: says which variant of a task runs.
+        model: knows how long they run, and learns it.
         random: spreads the delays between attempts, or None.
         failed_max: so many of the tasks that failed last are kept for RetryTask, or None for all.
         recording: whether single tasks are recorded from the beginning; Watched changes it.
@@ -102,6 +104,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         work_ahead: WorkAheadPolicy,
         look_ahead: LookAheadPolicy,
         variants: VariantPolicy,
+        model: RunTimes,
         random: Random | None = None,
         failed_max: int | None = None,
         recording: bool = True,
@@ -113,6 +116,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             work_ahead,
             look_ahead,
             variants,
+            model,
             random,
             failed_max,
             recording=recording,
@@ -277,6 +281,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     @handles(Finished)
     def _finished(self, event: Finished) -> None:
         self._check_job(event)
+        if self._state.choices:
+            run_times.learn(self._state, event)
         finished(self._state, event)
         if self._state.choices:
             choices.ended(self._state, event.outcomes)

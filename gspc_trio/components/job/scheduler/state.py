@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from gspc_trio.components.job.scheduler.interface import (
     LookAheadPolicy,
     RetryPolicy,
+    RunTimes,
     SchedulerAction,
     VariantCost,
     VariantPolicy,
@@ -384,24 +385,39 @@ class DemandTeller(Struct, eq=False):
             self.due_at = now if self.told_at is None else max(now, self.told_at + self.pause_s)
 
 
+Trial: TypeAlias = tuple[str, str, int]
+"""What a task tries: code, variant, and power of two of the size of its input."""
+
+
+class Tally(Struct, eq=False):
+    """Of the tasks of a code: how many there were, and how many of them have tried a variant."""
+
+    tasks: int = 0
+    trials: int = 0
+
+
 class Choice(Struct, eq=False):
     """Which of its variants a task takes.
 
     Attributes:
         task: as the engine handed it out.
+        size: of its input.
         way: index of the variant, None as long as the task is none of the live ones.
         work_s: seconds that it was taken for when that was chosen.
         failed: indices of the variants whose attempts have failed or were lost.
         refused: index of a variant -> why there is no resource for it.
         costs: of all variants when it was chosen, None for what could not be.
+        trial: what it tries by that, or None.
     """
 
     task: Task
+    size: int = 0
     way: int | None = None
     work_s: float = 0.0
     failed: frozenset[int] = frozenset()
     refused: dict[int, str] = field(default_factory=dict)
     costs: tuple[VariantCost | None, ...] = ()
+    trial: Trial | None = None
 
 
 class ClassWork(Struct, eq=False):
@@ -438,6 +454,11 @@ class SchedulerState(Turn[SchedulerAction]):
         demand: what is said to whoever asks batch systems for hosts, None if nobody does.
         choices: of the live tasks with variants, and of those that have failed and are kept.
         variant_work: resource class -> the tasks with variants that go there.
+        model: of their run times.
+        processor_of: host -> model of its processor, where that is known.
+        processors: resource class -> those of its resources; counted anew after any have come or gone.
+        tallies: name of a code -> how many of its tasks have tried a variant.
+        trying: what is being tried -> the task that does.
         look_s: when to look again whether tasks had better change their variant, ``look_pause_s`` after the
             last time; None: none waits.
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
@@ -450,6 +471,7 @@ class SchedulerState(Turn[SchedulerAction]):
     work_ahead: WorkAheadPolicy
     look_ahead: LookAheadPolicy
     variants: VariantPolicy
+    model: RunTimes
     random: Random | None
     failed_max: int | None = None
     tasks: dict[TaskId, TaskEntry] = Factory(dict)
@@ -485,6 +507,10 @@ class SchedulerState(Turn[SchedulerAction]):
     demand: DemandTeller | None = None
     choices: dict[TaskId, Choice] = Factory(dict)
     variant_work: dict[str, ClassWork] = Factory(dict)
+    processor_of: dict[str, str] = Factory(dict)
+    processors: dict[str, Counter[str]] = Factory(dict)
+    tallies: dict[str, Tally] = Factory(dict)
+    trying: dict[Trial, TaskId] = Factory(dict)
     look_s: float | None = None
     look_pause_s: float = 0.0
     now: float = 0.0

@@ -37,6 +37,7 @@ class HostFacts(Struct, frozen=True):
         memory_bytes: memory that it may use, 0 if unknown.
         numa: its NUMA nodes.
         gpus: GPU -> number of the NUMA node it is near to, or -1.
+        processor: model of the processor, "" if unknown.
     """
 
     cpus: tuple[int, ...]
@@ -45,6 +46,7 @@ class HostFacts(Struct, frozen=True):
     memory_bytes: int
     numa: tuple[NumaNode, ...]
     gpus: dict[int, int]
+    processor: str = ""
 
     @property
     def cores(self) -> int:
@@ -97,6 +99,7 @@ def resources_of(rif_id: RifId, facts: HostFacts, cores: int = 0) -> tuple[Resou
         facts.cpus if pinned else (),
         facts.memory_bytes,
         tuple(sorted(facts.gpus)),
+        facts.processor,
     )
     sockets = [
         Resource(
@@ -160,6 +163,7 @@ def read_facts(root: Path = Path("/"), affinity: Iterable[int] | None = None) ->
         min(known, default=0),
         numa,
         _read_gpus(root),
+        _read_processor(root),
     )
 
 
@@ -212,6 +216,14 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def _read_processor(root: Path) -> str:
+    """Return the model of the first processor, "" where the kernel names none."""
+    found = re.search(
+        r"^(?:model name|Processor|cpu)\s*:\s*(\S.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE
+    )
+    return " ".join(found[1].split()) if found else ""
 
 
 def _read_int(path: Path) -> int | None:

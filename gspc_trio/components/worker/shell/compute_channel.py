@@ -353,8 +353,12 @@ def _outcome(
     stdout: bytes = b"",
     stderr: bytes = b"",
     error: tuple[Any, ...] | None = None,
+    first_run: bool = False,
 ) -> Outcome:
     """Return an attempt's outcome as the process sent it."""
+    if error is None and first_run:
+        times = (started_s, duration_s)
+        return Outcome(task_id, attempt, _FINISHED, values, None, stdout, stderr, *times, first_run=True)
     if error is None:
         return Outcome(task_id, attempt, _FINISHED, values, None, stdout, stderr, started_s, duration_s)
     why = TaskError(*error)
