@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -236,6 +236,22 @@ class _Filler(pickle.Unpickler):
 def call_each(function: Callable[..., T], items: Iterable[tuple[object, ...]]) -> list[T]:
     """Call the function once with each tuple of arguments: a chunk of a map."""
     return [function(*item) for item in items]
+
+
+def calls_of_chunks(
+    function: Callable[..., T], items: Iterator[tuple[object, ...]], size: int
+) -> Iterator[tuple[Callable[..., T], list[tuple[object, ...]]]]:
+    """Yield the arguments of :func:`call_each` for chunks of so many items, read as they are wanted."""
+    while chunk := list(islice(items, size)):
+        yield function, chunk
+
+
+def flat(parts: Iterator[list[T]]) -> Iterator[T]:
+    """Yield the elements of each part, keeping none; nor does ``parts`` keep the part."""
+    for part in parts:
+        part.reverse()
+        while part:
+            yield part.pop()
 
 
 def decode_code(data: bytes) -> Code:

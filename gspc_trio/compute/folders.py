@@ -214,6 +214,40 @@ def enter(start: int, parts: Sequence[str], make: bool = False) -> int:
     return where
 
 
+@contextmanager
+def whole_file(where: int, name: str, own_name: str) -> Iterator[int]:
+    """A new file to write to; it is called ``name`` when the block has ended, and gone if that fails.
+
+    Args:
+        where: descriptor of its directory.
+        name: of the file, which is replaced.
+        own_name: what it is called before that, where a file system wants a name.
+    """
+    target = _new_file(where, own_name)
+    try:
+        yield target
+        with suppress(FileExistsError):  # it has had its name from the beginning
+            os.link(f"/proc/self/fd/{target}", own_name, dst_dir_fd=where)
+        os.rename(own_name, name, src_dir_fd=where, dst_dir_fd=where)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(own_name, dir_fd=where)
+        raise
+    finally:
+        os.close(target)
+
+
+def _new_file(where: int, own_name: str) -> int:
+    """Return a new file without a name, or with its own where a file system wants one."""
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=where)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(own_name, flags, 0o666, dir_fd=where)
+
+
 def open_plain(where: int, name: str, shown: str, *, links: bool = False) -> tuple[int, int]:
     """Return a descriptor for reading a plain file of a directory, and its size.
 

@@ -14,7 +14,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from gspc_trio.compute.code import call_each, call_filled
+from gspc_trio.compute.code import call_each, call_filled, calls_of_chunks, flat
 from gspc_trio.compute.task_session import NestedFuture, TaskSession
 from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.core.nested import DEPTH_MAX
@@ -115,9 +115,8 @@ class TaskExecutor(ExecutorInterface):
         if size == 1:
             calls = (self.submit(fn, *item) for item in items)
             return _results(deque(islice(calls, ahead)), calls, end_s)
-        chunks = iter(lambda: list(islice(items, size)), [])
-        parts: Iterator[Future[list[T]]] = (self.submit(call_each, fn, chunk) for chunk in chunks)
-        return _flat(_results(deque(islice(parts, ahead)), parts, end_s))
+        parts = (self.submit(call_each, *chunk) for chunk in calls_of_chunks(fn, items, size))
+        return flat(_results(deque(islice(parts, ahead)), parts, end_s))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks; with ``wait``, return when all have ended.
@@ -149,11 +148,6 @@ def _results(futures: deque[Future[T]], more: Iterator[Future[T]], end_s: float 
     finally:
         for future in futures:
             future.cancel()
-
-
-def _flat(parts: Iterator[list[T]]) -> Iterator[T]:
-    for part in parts:
-        yield from part
 
 
 def _called(

@@ -13,7 +13,7 @@ import socket
 import tempfile
 from array import array
 from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from gspc_trio.compute.channel import (
     pack,
     unpack,
 )
-from gspc_trio.compute.folders import enter, find_files, open_plain
+from gspc_trio.compute.folders import enter, find_files, open_plain, whole_file
 from gspc_trio.core.file_sets import escape, is_directory
 from gspc_trio.core.imports import missing_extra
 from gspc_trio.core.uri import (
@@ -294,31 +294,10 @@ class _Order:
         where = self._enter(way, make=True)
         own_name = os.path.basename(unfinished(path_of(self._parts[0]), self._temporary))
         try:
-            target = self._new_file(where, own_name)
-            try:
+            with whole_file(where, name, own_name) as target:
                 self._copy(source, target)
-                with suppress(FileExistsError):
-                    os.link(f"/proc/self/fd/{target}", own_name, dst_dir_fd=where)
-                os.rename(own_name, name, src_dir_fd=where, dst_dir_fd=where)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(own_name, dir_fd=where)
-                raise
-            finally:
-                os.close(target)
         finally:
             os.close(where)
-
-    @staticmethod
-    def _new_file(where: int, own_name: str) -> int:
-        """Return a new file without a name, or with its own where a file system wants one."""
-        try:
-            return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=where)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
-                raise
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(own_name, flags, 0o666, dir_fd=where)
 
     # List
 
@@ -399,8 +378,10 @@ class _Order:
                     return enter(start, [part for part in real[len(allowed) :].split("/") if part], make)
                 finally:
                     os.close(start)
-        there = ", ".join(self._allowed)
-        raise _NotAllowed(f"it is not in the directory of the job, nor in one of --allow-files: {there}")
+        below = " or ".join(self._allowed) or "no directory"
+        raise _NotAllowed(
+            f"on host {self._host}, file:// may name files below {below} alone; --allow-files DIR adds one"
+        )
 
     @contextmanager
     def _opened_file(self, part: UriPart) -> Iterator[int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gspc_trio.compute.errors import TaskFailure
-from gspc_trio.compute.folders import Folder, enter, find_files, open_plain, remove_tree
+from gspc_trio.compute.folders import Folder, enter, find_files, open_plain, remove_tree, whole_file
 from gspc_trio.core.file_sets import (
     NameClash,
     check_distinct,
@@ -146,16 +146,8 @@ class Wrapped:
         *way, name = parts_of(path)
         where, own_name = enter(home, way, make=True), f".{name[:100]}.{secrets.token_hex(8)}"
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            target = os.open(own_name, flags, 0o666, dir_fd=where)
-            try:
+            with whole_file(where, name, own_name) as target:
                 _copy(source, target, size_bytes)
-                os.rename(own_name, name, src_dir_fd=where, dst_dir_fd=where)
-            except BaseException:
-                os.unlink(own_name, dir_fd=where)
-                raise
-            finally:
-                os.close(target)
         finally:
             os.close(where)
 

@@ -49,8 +49,13 @@ _JOINT = rf"::(?=(?:{_SCHEME}(?:://[^@]*)?::)*{_SCHEME}://)"
 _PART = rf"(?s:({_SCHEME})(?:://(.*))?)"
 
 # A name, a colon and a password up to the last @ of the authority or, if it has a slash in it, up to the next
-# @; a colon that a port follows is none. Or a lone secret in front of an @.
-_USER = r"://(?:([^/?#@:\s]*:)(?!:|\d*(?:[/?#\s]|$))(?:[^\s/?#]*@|[^\s@]*@)|[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
+# @; a colon that a port follows is none, unless an @ comes before any query: what looks like a port and a
+# path may be a password. Or a lone secret in front of an @.
+_PORT = r"\d*(?:[?#\s]|$|/(?![^\s?#]*@))"
+_USER = (
+    rf"://(?:([^/?#@:\s]*:)(?!:|{_PORT})(?:[^\s/?#]*@|[^\s?#]*@|[^\s@]*@)"
+    r"|[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
+)
 _QUERY = r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]"
 _MASKED = "***"
 

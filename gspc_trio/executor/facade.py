@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
-from gspc_trio.compute.code import call_each, function_code
+from gspc_trio.compute.code import call_each, calls_of_chunks, flat, function_code
 from gspc_trio.core.code import Variants
 from gspc_trio.core.html import facts_table
 from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
@@ -26,7 +26,7 @@ from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.calls import CallsTogether, ManyCalls, VariantCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Call, Deadline, TaskFuture
-from gspc_trio.executor.results import flat, results, results_as_read, within
+from gspc_trio.executor.results import results, results_as_read, within
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, checked_count, with_stated
 from gspc_trio.workflow.settings import checked_needs
@@ -81,11 +81,14 @@ class Executor(ExecutorInterface):
             address such as ``dask://host:8786``. Nothing is computed here then, unless cores are stated.
         records: file to which all that happens is written, a line of JSON each: also whose results each task
             takes, as far as they are futures among its arguments.
+        otel: whether spans of the tasks go to a collector by OpenTelemetry; None: if the variable
+            ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set.
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
         CacheError: the directory of the cache cannot be used.
         OSError: the file for the records cannot be written.
+        OtelMissing: spans are asked for, and OpenTelemetry is not installed.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
         PolicyError: there is no such scheduling policy, or it cannot be used.
         RuntimeError: ``rts`` runs in this thread, or was closed.
@@ -94,6 +97,8 @@ class Executor(ExecutorInterface):
             exclude each other; output is none of these.
         WorkflowError: shape or options make no sense.
     """
+
+    _origin: Executor | None = None  # of one with other options
 
     def __init__(
         self,
@@ -120,6 +125,7 @@ class Executor(ExecutorInterface):
         large_bytes_min: SupportsIndex | None = None,
         sites: SitesGiven | None = None,
         records: Path | str | None = None,
+        otel: bool | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         is_running = connection_file is not None or rts is not None
@@ -149,6 +155,7 @@ class Executor(ExecutorInterface):
                 initializer=_initializer_code(initializer, initargs),
                 process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
                 cache=_cache(cache),
+                otel=otel,
             )
             file = connection_file
             opening: RtsOptions = {"cores": cores, "connection_file": file, "data_bytes": data_bytes}
@@ -161,7 +168,6 @@ class Executor(ExecutorInterface):
         follow_cells(self._loop, mode == "show")
         has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
         self._encode = self._loop.encode if has_layer else dumps
-        self._origin: Executor | None = None
         weakref.finalize(self, self._loop.close).atexit = False
 
     @property
@@ -327,9 +333,8 @@ class Executor(ExecutorInterface):
         if chunksize == 1 or isinstance(fn, Variants):
             found = self._results(fn, items, deadline, buffersize)
         else:
-            chunks = iter(lambda: list(islice(items, chunksize)), [])
-            calls = ((fn, chunk) for chunk in chunks)
-            found = flat(self._results(call_each, calls, deadline, buffersize))
+            chunks = calls_of_chunks(fn, items, chunksize)
+            found = flat(self._results(call_each, chunks, deadline, buffersize))
         return found if bar is None else within(bar, found)
 
     def _results(

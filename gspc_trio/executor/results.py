@@ -44,14 +44,6 @@ def results_as_read(
             future.cancel()
 
 
-def flat(parts: Iterator[list[T]]) -> Iterator[T]:
-    """Yield the elements of each part, keeping none; nor does ``parts`` keep the part."""
-    for part in parts:
-        part.reverse()
-        while part:
-            yield part.pop()
-
-
 def within(block: AbstractContextManager[object], found: Iterator[T]) -> Iterator[T]:
     """Yield the same in a block, which begins when the first one is asked for."""
     with block:

@@ -185,6 +185,36 @@ def test_programs_of_a_net_know_their_spans(world: World, how: tuple[str, ...]) 
         assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" in done.stdout
 
 
+ASKED = """
+import sys
+from gspc_trio import Executor
+
+def loaded():
+    return [name for name in sys.modules if name.startswith("opentelemetry")]
+
+if __name__ == "__main__":
+    with Executor(cores=1, otel=eval(sys.argv[1])) as executor:
+        print(executor.submit(loaded).result(), bool(loaded()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "endpoint", "printed", "sent"),
+    [("None", False, "[] False", []), ("False", True, "[] False", []), ("True", True, "[] True", ["loaded"])],
+)
+def test_an_executor_loads_opentelemetry_when_it_is_asked_to_alone(
+    world: World, given: str, endpoint: bool, printed: str, sent: list[str]
+) -> None:
+    path = world.folder / "program.py"
+    path.write_text(ASKED)
+    with collecting() as collector:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint} if endpoint else {}
+        environment = {**variables, "NO_PROXY": "*"}
+        done = world.run_program(sys.executable, str(path), given, anew=True, env=environment)
+    assert (done.stdout.strip(), done.stderr) == (printed, "")
+    assert [span.name for span in collector.spans if span.name == "loaded"] == sent
+
+
 FAST = """
 import time
 from gspc_trio import Executor

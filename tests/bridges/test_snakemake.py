@@ -50,8 +50,9 @@ rule quoted:
 
 rule flaky:
     output: "flaky.txt"
+    retries: 1
     resources: mem_mb=lambda wildcards, attempt: 400 * attempt
-    shell: "echo {resources.mem_mb} attempt; test {resources.mem_mb} = 800 && touch {output}"
+    shell: "echo {resources.mem_mb} attempt | tee -a tries; test {resources.mem_mb} = 800 && touch {output}"
 
 rule here:
     output: "here.txt"
@@ -78,7 +79,7 @@ def command(*options: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("options", [(), ("--gspc-spawn",)], ids=["forked", "spawned"])
 def test_a_workflow(world: World, options: tuple[str, ...]) -> None:
-    status, said = snakemake(world, WORKFLOW, "--cores", "2", "--retries", "1", *options)
+    status, said = snakemake(world, WORKFLOW, "--cores", "2", *options)
     assert status == 0, said
     found = {path.name: path.read_text() for path in world.folder.glob("*.txt")}
     start = "snakemake" if not options else "__main__.py"
@@ -94,6 +95,7 @@ def test_a_workflow(world: World, options: tuple[str, ...]) -> None:
     assert "Trying to restart job" in said
     assert re.search(r"Job \d+ \(flaky\) ended with exit status 1. The end of .*/flaky/\d+_1.log:", said)
     assert "    400 attempt\n" in said
+    assert (world.folder / "tries").read_text() == "400 attempt\n800 attempt\n"
     assert "what a job prints" not in said
     logs = world.folder.glob(".snakemake/auxiliary/gspc_logs/*/*.log")
     assert [log.parent.name for log in logs] == ["flaky"], "logs of jobs that succeeded are left"
@@ -213,6 +215,8 @@ rule two:
     assert (status, "--executor gspc: no job can run any more: " in said) == (1, True), said
     status, said = snakemake(world, text, *options, SECRET="it is")
     assert (status, "WorkflowError:\n--executor gspc: " in said) == (1, True), said
+    status, said = snakemake(world, text, *options, "--quiet", "all", SECRET="it is")
+    assert (status, said.count("--executor gspc: "), len(said.splitlines())) == (1, 1, 1), said
 
 
 def test_the_example_of_the_documentation(world: World) -> None:

@@ -9,7 +9,6 @@ import base64
 import http.server
 import importlib.util
 import os
-import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.shell.journal import create_journal
 from gspc_trio.workflow.arcs import WorkflowError
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("folders")]
 pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
 
@@ -101,15 +100,6 @@ def server() -> Iterator[Server]:
         server.over.set()
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directories of tasks are made here."""
-    path = tmp_path / "folders"
-    path.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(path))
-    return path
 
 
 @pytest.fixture
@@ -209,7 +199,7 @@ async def test_what_cannot_be_had_says_why_and_nothing_else(
 ) -> None:
     """No password or query is in errors, records or the journal, whatever has gone wrong."""
     scheme, package = without_driver()
-    home, outside = directory.as_uri(), "is not in the directory of the job"
+    home, outside = directory.as_uri(), "file:// may name files below"
     problems = {
         f"{home}/../folders": outside,
         "file:///etc/passwd": outside,

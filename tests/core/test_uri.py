@@ -27,7 +27,11 @@ MASKED = [
     ("https://token@host/x", "https://***@host/x"),
     ("s3://KEY:SEC/RET@bucket/k", "s3://KEY:***@bucket/k"),
     ("https://u:p@ss@host/x", "https://u:***@host/x"),
-    ("http://host:8080/a@b", "http://host:8080/a@b"),
+    ("https://u:123/abc@h/x", "https://u:***@h/x"),
+    ("https://u:1/a@b/c@h/x", "https://u:***@h/x"),
+    ("http://host:8080/a@b", "http://host:***@b"),  # nobody knows whether that is a password
+    ("http://host:8080/a?mail=b@c", "http://host:8080/a?***"),
+    ("http://host/a@b", "http://host/a@b"),
     ("http://host:8080", "http://host:8080"),
     ("zip://a.csv::https://u:pw@host/z.zip?q=1", "zip://a.csv::https://u:***@host/z.zip?***"),
     ("zip://a?b::s3://k:pw@bucket/z", "zip://a?***::s3://k:***@bucket/z"),

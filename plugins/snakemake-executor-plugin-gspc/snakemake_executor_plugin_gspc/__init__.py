@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from snakemake.settings.enums import Quietness
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
@@ -96,19 +97,25 @@ class Executor(RealExecutor):
                 settings.rts, cores if isinstance(cores, int) and cores < sys.maxsize else 0, settings.spawn
             )
         except Exception as error:
-            raise WorkflowError(f"--executor gspc: {error}") from error
+            raise self._refusal(f"--executor gspc: {error}") from error
+
+    def _refusal(self, why: str) -> WorkflowError:
+        """Return the error that ends all before any job has run; its reason is shown whatever is quiet."""
+        if Quietness.ALL in (self.workflow.output_settings.quiet or ()):  # Snakemake shows no error then
+            print(why, file=sys.stderr)
+        return WorkflowError(why)
 
     def _refuse(self) -> None:
         """Raise WorkflowError if the workflow states what cannot be."""
         usage = self.workflow.storage_settings.shared_fs_usage
         missing = [one.item_to_choice() for one in SHARED if one not in usage]
         if missing:
-            raise WorkflowError(
+            raise self._refusal(
                 "--executor gspc needs a file system that all hosts share, but --shared-fs-usage is without "
                 + ", ".join(missing)
             )
         if self.workflow.remote_execution_settings.immediate_submit:
-            raise WorkflowError("--executor gspc: jobs do not wait for others, so no --immediate-submit")
+            raise self._refusal("--executor gspc: jobs do not wait for others, so no --immediate-submit")
 
     # What the command of a job is made of ----
 
@@ -130,8 +137,12 @@ class Executor(RealExecutor):
         return str(super().get_job_args(job, **{"cores": self._needs(job).cores, **kwargs}))
 
     def additional_general_args(self) -> str:
-        """Return what jobs are told besides: they run all that they are given, at once, and say little."""
-        return "--executor local --scheduler greedy --quiet progress rules host"
+        """Return what jobs are told besides: they run all that they are given, at once, and say little.
+
+        They make none of the retries that a rule states: who submits them does.
+        """
+        once = "--preemptible-rules --preemptible-retries 0"
+        return f"--executor local --scheduler greedy {once} --quiet progress rules host"
 
     def _needs(self, job: JobExecutorInterface) -> JobNeeds:
         return needs_of(job.threads, dict(job.resources.items()), self._running.resources)

@@ -49,6 +49,10 @@ PAUSES_S = (0.5, 2.0, 8.0)
 SILENCE_S = 60.0
 """A transfer of which nothing has moved for so long is given up."""
 
+LEAST_BYTES_PER_S = 1024
+"""So is one that is slower than this over that time. What a task may stage (``StageLimits``) bounds by this
+how long it takes, whatever a server does; a driver that tells of large pieces alone has as long for each."""
+
 EXIT_S = 2.0
 """So long a process whose channel has ended may take to be seen to end."""
 
@@ -90,7 +94,7 @@ class UriTransfers:
         allowed: directories of this host of which URIs may name files.
         turns: how many transfers may be under way.
         pauses_s: how long to wait before each new try, seconds.
-        silence_s: after so many seconds without a byte a try has failed.
+        silence_s: a try has failed that moves less than :data:`LEAST_BYTES_PER_S` for so many seconds.
     """
 
     def __init__(
@@ -225,17 +229,18 @@ class UriTransfers:
         Raises:
             TransferFailed: it could not, and waits for the next order.
             _Unheard: it has ended without an answer.
-            _Silent: nothing moves.
+            _Silent: nothing moves, or next to nothing.
         """
         found: list[str] = []
+        pace = _Pace(self._silence_s, trio.current_time())
         attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
         try:
             await process.channel.sendmsg([order], attached)
             while True:
-                with trio.move_on_after(self._silence_s) as silence:
+                with trio.CancelScope(deadline=pace.due_s) as silence:
                     data = await process.channel.recv(CONTROL_BYTES_MAX)
                 if silence.cancelled_caught:
-                    raise _Silent(f"nothing has moved for {self._silence_s:g} s", True)
+                    raise _Silent(pace.told(), True)
                 if not data:
                     break
                 said, *fields = unpack(data)
@@ -243,9 +248,11 @@ class UriTransfers:
                     raise TransferFailed(fields[1], fields[0])
                 if said == FOUND:
                     found += fields[1]
+                    pace.restart(trio.current_time())
                     if not fields[0]:
                         return found
                 elif said == MOVED:
+                    pace.moved(fields[0], trio.current_time())
                     moved(fields[0])
                 elif said == DONE:
                     moved(fields[0])
@@ -294,6 +301,41 @@ def _clear(temporary: Folder, left: str) -> None:
     if left:
         with suppress(OSError):
             os.unlink(left)
+
+
+class _Pace:
+    """Whether a transfer is fast enough.
+
+    Args:
+        silence_s: seconds in which it must move something, see :data:`LEAST_BYTES_PER_S`.
+        now: when it begins.
+
+    Attributes:
+        due_s: when it is given up unless it has moved enough before.
+    """
+
+    def __init__(self, silence_s: float, now: float) -> None:
+        self._silence_s = silence_s
+        self._bytes = self._counted_bytes = 0
+        self.due_s: float = 0.0
+        self.restart(now)
+
+    def restart(self, now: float) -> None:
+        """It is fast enough: count anew from now on."""
+        self._counted_bytes = self._bytes
+        self.due_s = now + self._silence_s
+
+    def moved(self, size_bytes: int, now: float) -> None:
+        """Take how many bytes have moved in all."""
+        self._bytes = size_bytes
+        if size_bytes - self._counted_bytes >= self._silence_s * LEAST_BYTES_PER_S:
+            self.restart(now)
+
+    def told(self) -> str:
+        """Return what is wrong with it."""
+        size_bytes = self._bytes - self._counted_bytes
+        amount = f"only {size_bytes} bytes have" if size_bytes > 0 else "nothing has"
+        return f"{amount} moved for {self._silence_s:g} s"
 
 
 class _Unheard(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -43,15 +43,23 @@ class Process:
         return "it was killed by SIGKILL"
 
 
+def drip(seconds: int) -> list[list[Any] | float]:
+    """Return what a server answers that sends a byte a second, beginning anew when it is asked again."""
+    return [each for moved in range(1, seconds + 1) for each in (0.999, [MOVED, moved])] + [[]]
+
+
 def _write(path: str) -> None:
     Path(path).write_text("x")
 
 
 @asynccontextmanager
 async def transfers(
-    tmp_path: Path, log: list[str], script: list[list[Any] | None]
+    tmp_path: Path, log: list[str], script: Sequence[list[Any] | float | None]
 ) -> AsyncIterator[UriTransfers]:
-    """Transfers whose processes give these answers, one after another; None ends a process, [] is silence."""
+    """Transfers whose processes give these answers, one after another.
+
+    None ends a process, [] is silence, a number a pause in seconds.
+    """
     answers = iter(script)
     count = 0
 
@@ -65,6 +73,9 @@ async def transfers(
                 assert os.listdir(temporary) == []
                 log.append(f"order {kind} {amount} at {trio.current_time() - begun:g} of {process.number}")
                 for said in answers:
+                    if isinstance(said, float):
+                        await trio.sleep(said)
+                        continue
                     if said is None:
                         process.exited.set()
                         return
@@ -124,6 +135,7 @@ async def test_what_may_pass_is_tried_again_after_a_while(tmp_path: Path, autoju
         ),
         ([[FAILED, True, "503"]] * 4, "503, tried 4 times", ["0", "0.5", "2.5", "10.5"]),
         ([[]] * 4, "nothing has moved for 60 s, tried 4 times", ["0", "60.5", "122.5", "190.5"]),
+        (drip(60) * 4, "only 60 bytes have moved for 60 s, tried 4", ["0", "60.5", "122.5", "190.5"]),
         ([[MOVED, 50], [MOVED, 101], [DONE, 101]], "51 bytes in a file are more than it may have", ["0"]),
     ],
 )
@@ -136,6 +148,20 @@ async def test_what_does_not_pass_fails_the_task(
         with pytest.raises(StagingError, match=why):
             await made.fetch(0, URI, Room(100))
     assert [line.split()[4] for line in said if line.startswith("order")] == log
+
+
+async def test_a_transfer_may_be_slow_and_tell_of_large_pieces_alone(
+    tmp_path: Path, autojump_clock: Any
+) -> None:
+    del autojump_clock
+    log: list[str] = []
+    pieces: list[list[Any] | float] = []
+    for piece in range(1, 21):
+        pieces += [50.0, [MOVED, 61_440 * piece]]
+    async with transfers(tmp_path, log, [*pieces, 59.0, [DONE, 1_228_801]]) as made:
+        await made.fetch(0, URI, Room(2_000_000))
+        assert trio.current_time() > 1000
+    assert log == ["order 0 2000000 at 0 of 1"]
 
 
 async def test_a_process_is_used_again_and_one_that_had_ended_is_no_failure(
