@@ -32,7 +32,7 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.records.facts import TaskChanged
-from gspc_trio.records.lines import decode_record
+from gspc_trio.records.lines import read_records
 
 COMPUTE_S = 0.5
 LINK_BYTES_PER_S = 4_000_000
@@ -148,8 +148,7 @@ async def run_tasks(rts: RunTimeSystem, folder: Path, staging_s: float, tasks: i
     async with open_job(net, rts=rts, settings=settings, records_path=records) as job:
         await job.wait()
     ends_s = []
-    for line in records.read_text().splitlines():
-        record = decode_record(line)
+    for record in read_records(records.read_bytes().splitlines(keepends=True)):
         if not isinstance(record, TaskChanged):
             continue
         again = record.state is TaskState.READY and record.detail

@@ -125,7 +125,7 @@ Otel = Annotated[
     ),
 ]
 RecordsFile = Annotated[
-    Path | None, Parameter(help="Write everything that happens to this file, one line of JSON each.")
+    Path | None, Parameter(help="Write everything that happens to this file, as lines of JSON.")
 ]
 
 
@@ -315,7 +315,7 @@ async def resume(
     iml
         Connection file of a running memory layer that keeps large values from now on.
     records
-        Write everything that happens from now on to this file, one line of JSON each.
+        Write everything that happens from now on to this file, as lines of JSON.
     """
     own = own or OwnSystem()
     if detach and detached_from < 0:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ from gspc_trio.components.job.shell.workflow_file import (
 )
 from gspc_trio.core.imports import missing_extra
 from gspc_trio.records.facts import Record
-from gspc_trio.records.lines import BadRecordLine, decode_record
+from gspc_trio.records.lines import BadRecordLine, read_records
 from gspc_trio.workflow.formats.drawing import Drawing, dot_of, drawing_of, mermaid_of
 from gspc_trio.workflow.formats.format import (
     PROBLEMS_SHOWN_MAX,
@@ -115,7 +116,7 @@ def _written(path: Path, settings: list[str], reading: Reading, target: Format |
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """Yield the records in a file; an unfinished last line is left out.
+    """Yield the records in a file; an unfinished last line is left out, which is said.
 
     Raises:
         WorkflowFileError: there is no such file, or a line is no record.
@@ -125,12 +126,10 @@ def _records(path: Path) -> Iterator[Record]:
     except OSError as error:
         raise WorkflowFileError(f"cannot read {path}: {error.strerror}") from error
     with file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield decode_record(line)
-            except BadRecordLine as error:
-                if line.endswith(b"\n"):
-                    raise WorkflowFileError(f"{path}:{number}: {error}") from error
+        try:
+            yield from read_records(file, path, partial(print, file=sys.stderr))
+        except BadRecordLine as error:
+            raise WorkflowFileError(str(error)) from error
 
 
 def _recorded_run(path: Path) -> RecordedRun:

@@ -117,15 +117,19 @@ class CallTable(Generic[R]):
 
     def note_flow(self) -> None:
         """Note from now on whose results become arguments."""
+        from gspc_trio.workflow.flow import Flow  # an executor without records has no nets
+
         self.taken = WeakKeyDictionary()
+        self._flow, self._no_flow = Flow, Flow()
 
     def flow(self, task_id: TaskId) -> Flow:
         """Return from which tasks one that is under way takes its arguments."""
-        from gspc_trio.workflow.flow import Flow  # an executor without records has no nets
-
-        receiver = self.receivers.get(task_id)
-        before = [] if receiver is None or self.taken is None else self.taken.pop(receiver, [])
-        return Flow(tuple(dict.fromkeys((*self.graph.references(task_id), *before))))
+        references = self.graph.references(task_id)
+        if self.taken:
+            receiver = self.receivers.get(task_id)
+            before = [] if receiver is None else self.taken.pop(receiver, [])
+            references = tuple(dict.fromkeys((*references, *before)))
+        return self._flow(tuple(references)) if references else self._no_flow
 
     def done(self, done: TaskDone) -> None:
         """Tell the receiver of a task how it has ended."""

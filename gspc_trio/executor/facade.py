@@ -79,7 +79,7 @@ class Executor(ExecutorInterface):
             one that an installed package offers.
         sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
             address such as ``dask://host:8786``. Nothing is computed here then, unless cores are stated.
-        records: file to which all that happens is written, a line of JSON each: also whose results each task
+        records: file to which all that happens is written, as lines of JSON: also whose results each task
             takes, as far as they are futures among its arguments.
         otel: whether spans of the tasks go to a collector by OpenTelemetry; None: if the variable
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set.

@@ -90,7 +90,7 @@ async def open_pool(
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
         placement: which free resource is used next; as with ``Executor``.
         policy: how tasks are scheduled, or the name of a way; as with ``Executor``.
-        records: file to which all that happens is written, a line of JSON each.
+        records: file to which all that happens is written, as lines of JSON.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no such running run-time system.

@@ -163,8 +163,8 @@ class Mode(Enum):
 
 
 class Watching:
-    """Decides what is recorded: nothing but counts while nobody reads, everything for a file; for watchers
-    everything as long as it is little, else glances: now and then how many there are, and some by name.
+    """Decides what watchers are told: nothing but counts while there are none, everything as long as it is
+    little, else glances: now and then how many there are, and some by name. A file has everything anyway.
     """
 
     def __init__(self) -> None:
@@ -172,21 +172,21 @@ class Watching:
         self._since_s = 0.0
         self._ended = 0
 
-    def decide(self, now: float, *, to_file: bool, watched: bool, ended: int, live: int = 0) -> Mode:
+    def decide(self, now: float, *, watched: bool, ended: int, live: int = 0) -> Mode:
         """Return what to record from now on.
 
         Args:
             now: time, seconds.
-            to_file: all records are written to a file.
             watched: somebody watches.
             ended, live: number of tasks that have ended so far, and that have not.
         """
-        if to_file:
-            self.mode = Mode.EACH
-        elif not watched:
+        if not watched:
             self.mode = Mode.COUNTS
         elif self.mode is Mode.COUNTS:
             self.mode = Mode.EACH if live <= MANY_LIVE else Mode.GLANCES
+            self._since_s, self._ended = now, ended
+        elif self.mode is Mode.EACH and live > MANY_LIVE:
+            self.mode = Mode.GLANCES
             self._since_s, self._ended = now, ended
         elif now - self._since_s >= MEASURED_S:
             rate_per_s = (ended - self._ended) / (now - self._since_s)

@@ -6,6 +6,7 @@ A machine emits a record as an action. ``at_s`` is the machine's time; a stream 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -111,6 +112,25 @@ class TaskCounts(Fact, frozen=True):
     keep: bool = False
     retried: Count = 0
     moved_bytes: Count = 0
+
+
+class FactColumns(Fact, frozen=True):
+    """Many facts of one type, in columns; in files alone.
+
+    Attributes:
+        of: name of their type.
+        same: field -> what it is in all of them.
+        each: field -> what it is in each of them, in order.
+    """
+
+    of: str
+    same: Mapping[str, object]
+    each: Mapping[str, Sequence[object]]
+
+    @property
+    def rows(self) -> int:
+        """Number of facts."""
+        return max(map(len, self.each.values()), default=0)
 
 
 class GrantChanged(Fact, frozen=True):

@@ -1,19 +1,25 @@
 """Records as lines of JSON: the file that ``--records`` writes and ``gspc-top --replay`` reads.
 
 A line is an object: the type under ``record``, then the fields. Fields that are missing have their default,
-and those that nobody knows are skipped, so that a file can be read by a somewhat older or newer version.
+and those that nobody knows are skipped, so that a file can be read by a somewhat older or newer version. A
+line whose type is ``FactColumns`` tells of many facts: ``of`` is their type, ``same`` has the fields that all
+of them share, ``each`` the others, a list for each field.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
 import msgspec
 
 from gspc_trio.protocol.hooks import NUMBER_MAX
-from gspc_trio.records.facts import RECORD_TYPES, Record, TaskChanged
+from gspc_trio.records.columns import rows_of
+from gspc_trio.records.facts import RECORD_TYPES, FactColumns, Record, TaskChanged
+
+log: logging.Logger = logging.getLogger(__name__)
 
 _TYPES = {kind.__name__: kind for kind in RECORD_TYPES}
 _encoder = msgspec.json.Encoder()
@@ -29,28 +35,82 @@ def encode_record(record: Record) -> str:
     return encode_records([record]).decode().removesuffix("\n")
 
 
-def encode_records(records: Sequence[Record]) -> bytes:
+def encode_records(records: Sequence[Record | FactColumns]) -> bytes:
     """Return lines of JSON, one for each record."""
     try:
         return _encoder.encode_lines(records)
     except UnicodeEncodeError:  # bytes that are no text, in what a task has printed or in a name
-        lines = (json.dumps(record_fields(record), separators=(",", ":")) for record in records)
-        return "".join(f"{line}\n" for line in lines).encode()
+        plain = map(msgspec.to_builtins, records)
+        return "".join(f"{json.dumps(fields, separators=(',', ':'))}\n" for fields in plain).encode()
 
 
 def decode_record(line: str | bytes) -> Record:
-    """Return the record that a line of JSON tells.
+    """Return the one record that a line of JSON tells.
 
     Raises:
         BadRecordLine: it is no JSON, of no type that is known, lacks a field, or has one of a wrong type.
     """
     try:
-        data = json.loads(line, parse_constant=_no_number)
-        record = msgspec.convert(data, _TYPES[data.pop("record")])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadRecordLine(f"not a record ({type(error).__name__}: {error})") from error
+        return _record(_object(line))
+    except _NO_RECORD as error:
+        raise _bad(error) from error
+
+
+def decode_records(line: str | bytes) -> list[Record]:
+    """Return the records that a line of a file tells: one, or many in columns.
+
+    Raises:
+        BadRecordLine: it is no JSON, of no type that is known, lacks a field, or has one of a wrong type.
+    """
+    try:
+        data = _object(line)
+        if data.get("record") != FactColumns.__name__:
+            return [_record(data)]
+        of = data["of"]
+        rows = rows_of(msgspec.convert(data, FactColumns))
+        return [_record({**row, "record": of}) for row in rows]
+    except _NO_RECORD as error:
+        raise _bad(error) from error
+
+
+def read_records(
+    lines: Iterable[bytes], name: object = "records", warn: Callable[[str], None] = log.warning
+) -> Iterator[Record]:
+    """Yield the records that the lines of a file tell; a last line that is not whole is left out.
+
+    Args:
+        lines: of the file, with their ends, as one that is open yields them.
+        name: of the file, for messages.
+        warn: told if the last line is left out.
+
+    Raises:
+        BadRecordLine: a line is no record; the message says which.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            yield from decode_records(line)
+        except BadRecordLine as error:
+            if line.endswith(b"\n"):
+                raise BadRecordLine(f"{name}:{number}: {error}") from error
+            warn(f"{name}:{number}: the last line is not whole, and was left out")
+
+
+_NO_RECORD = (ValueError, TypeError, KeyError, AttributeError)
+
+
+def _bad(error: Exception) -> BadRecordLine:
+    return BadRecordLine(f"not a record ({type(error).__name__}: {error})")
+
+
+def _object(line: str | bytes) -> dict[str, object]:
+    data: dict[str, object] = json.loads(line, parse_constant=_no_number)
+    return data
+
+
+def _record(data: dict[str, object]) -> Record:
+    record = msgspec.convert(data, _TYPES[str(data.pop("record"))])
     if not -NUMBER_MAX <= record.at_s <= NUMBER_MAX:
-        raise BadRecordLine(f"not a record (its time is {record.at_s})")
+        raise ValueError(f"its time is {record.at_s}")
     return record
 
 

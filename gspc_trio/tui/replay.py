@@ -12,7 +12,7 @@ from attrs import define
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.records.facts import Record, StreamOpened, StudyRecord
-from gspc_trio.records.lines import BadRecordLine, decode_record
+from gspc_trio.records.lines import BadRecordLine, decode_records
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.text import duration
@@ -35,10 +35,11 @@ class BadRecordFile(ValueError):
 
 @define
 class _Checkpoint:
-    """A state of the fold, and where in the file it goes on."""
+    """A state of the fold, and where in the file it goes on: with which record of the line at an offset."""
 
     at_s: float
     offset: int
+    index: int
     model: Model
 
 
@@ -77,10 +78,11 @@ class Player:
         self.of_study: bool = self._tells_of_study()
         self._begin_s = first_s
         self.length_s: float = max(0.0, last_s - first_s)
-        self._checkpoints = [_Checkpoint(0.0, 0, self.model.copy())]
+        self._checkpoints = [_Checkpoint(0.0, 0, 0, self.model.copy())]
         self._since_checkpoint = 0
         self._next: Record | None = None
-        self._next_offset = 0
+        self._line: list[Record] = []  # the records of the line at the offset; the next one is at the index
+        self._line_offset = self._index = 0
         self._restore(self._checkpoints[0])
 
     def close(self) -> None:
@@ -138,45 +140,43 @@ class Player:
 
     def _find_ends(self) -> tuple[StreamOpened | None, float, float]:
         """Return the head of the stream and the times of the first and the last record."""
-        opened, times = None, []
-        for line in self._file:
-            record = self._decode(line)
-            if isinstance(record, StreamOpened):
-                opened = record
-            if record is not None:
-                times.append(record.at_s)
-                break
-        if not times:
+        first = next((record for line in self._file for record in self._decode(line)), None)
+        if first is None:
             raise BadRecordFile(f"{self.path} is no record file: there is no record in it")
-        self._file.seek(max(0, os.fstat(self._file.fileno()).st_size - TAIL_BYTES))
-        times += [record.at_s for line in self._file if (record := self._decode(line)) is not None]
+        size_bytes, tail_bytes = os.fstat(self._file.fileno()).st_size, TAIL_BYTES
+        while True:
+            self._file.seek(max(0, size_bytes - tail_bytes))
+            times = [record.at_s for line in self._file for record in self._decode(line)]
+            if times or tail_bytes >= size_bytes:
+                break
+            tail_bytes *= 8  # the last line is longer
         self._file.seek(0)
         self.skipped = 0
-        return opened, times[0], max(times)
+        return first if isinstance(first, StreamOpened) else None, first.at_s, max(first.at_s, *times)
 
     def _tells_of_study(self) -> bool:
         """Return whether the first records are those of a launcher."""
-        first = [self._decode(line) for line in islice(self._file, 3)]
+        first = [record for line in islice(self._file, 3) for record in self._decode(line)]
         self._file.seek(0)
         self.skipped = 0
         return any(isinstance(record, StudyRecord) for record in first)
 
-    def _decode(self, line: bytes) -> Record | None:
+    def _decode(self, line: bytes) -> list[Record]:
         try:
-            return decode_record(line)
+            return decode_records(line)
         except BadRecordLine:
             self.skipped += 1
-            return None
+            return []
 
     def _fetch(self) -> Record | None:
-        while True:
-            self._next_offset = self._file.tell()
+        self._index += 1
+        while self._index >= len(self._line):
+            self._line_offset, self._index = self._file.tell(), 0
             line = self._file.readline()
             if not line:
                 return None
-            record = self._decode(line)
-            if record is not None:
-                return record
+            self._line = self._decode(line)
+        return self._line[self._index]
 
     def _time_of(self, record: Record) -> float:
         return record.at_s - self._begin_s
@@ -185,10 +185,13 @@ class Player:
 
     def _restore(self, checkpoint: _Checkpoint) -> None:
         self._file.seek(checkpoint.offset)
-        self._since_checkpoint = 0
+        self._line, self._since_checkpoint = [], 0
         self.model = checkpoint.model.copy()
         self.position_s = checkpoint.at_s
         self._next = self._fetch()
+        if self._next is not None and checkpoint.index:
+            self._index = checkpoint.index
+            self._next = self._line[self._index]
         self._tick()
 
     def _take(self) -> None:
@@ -216,7 +219,9 @@ class Player:
 
     def _keep_checkpoint(self) -> None:
         """Keep the state before the next record."""
-        self._checkpoints.append(_Checkpoint(self.position_s, self._next_offset, self.model.copy()))
+        self._checkpoints.append(
+            _Checkpoint(self.position_s, self._line_offset, self._index, self.model.copy())
+        )
         self._since_checkpoint = 0
 
     def _tick(self) -> None:

@@ -6,6 +6,9 @@ import json
 
 import psutil
 
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.lines import read_records
 from tests.e2e.support import HANG_S, World, wait_until
 
 FLOW = """
@@ -93,10 +96,11 @@ def test_the_records_of_a_run_tell_each_task_and_are_one_json_object_a_line(worl
     path = world.workflow(FLOW)
     data = world.run_json("jobserver", "run", path, "--set", "n=20", "--records", "records")
     assert data["tasks"]["finished"] == 20
-    records = [json.loads(line) for line in (world.folder / "records").read_text().splitlines()]
+    lines = (world.folder / "records").read_bytes().splitlines(keepends=True)
+    records = [json.loads(line) for line in lines]
     assert records[0]["record"] == "StreamOpened"
-    finished = {r["task_id"] for r in records if r["record"] == "TaskChanged" and r["state"] == "finished"}
-    assert len(finished) == 20
+    tasks = [one for one in read_records(lines) if isinstance(one, TaskChanged)]
+    assert len({task.task_id for task in tasks if task.state is TaskState.FINISHED}) == 20
     assert [r["state"] for r in records if r["record"] == "JobChanged"][-1] == "finished"
 
 

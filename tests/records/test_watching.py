@@ -19,19 +19,18 @@ from tests.components.job.scheduler.support import (
 )
 
 
-def test_a_file_has_everything_and_nobody_counts() -> None:
+def test_while_nobody_watches_tasks_are_counted() -> None:
     watching = Watching()
-    assert watching.decide(0.0, to_file=False, watched=False, ended=0) is Mode.COUNTS
-    assert watching.decide(1.0, to_file=True, watched=True, ended=10**6) is Mode.EACH
-    assert watching.decide(2.0, to_file=True, watched=False, ended=10**7) is Mode.EACH
-    assert watching.decide(3.0, to_file=False, watched=False, ended=10**7) is Mode.COUNTS
+    assert watching.decide(0.0, watched=False, ended=0) is Mode.COUNTS
+    assert watching.decide(1.0, watched=True, ended=10**6) is Mode.EACH
+    assert watching.decide(2.0, watched=False, ended=10**7) is Mode.COUNTS
 
 
 def test_watchers_of_a_fast_run_get_glances_until_it_is_slow_again() -> None:
     watching = Watching()
 
     def decide(now: float, ended: float) -> Mode:
-        return watching.decide(now, to_file=False, watched=True, ended=int(ended))
+        return watching.decide(now, watched=True, ended=int(ended))
 
     assert decide(10.0, 0) is Mode.EACH
     assert decide(10.0 + MEASURED_S / 2, 1e6) is Mode.EACH  # too early to tell
@@ -46,13 +45,13 @@ def test_watchers_of_very_many_tasks_get_glances() -> None:
     watching = Watching()
 
     def decide(now: float, live: int) -> Mode:
-        return watching.decide(now, to_file=False, watched=True, ended=0, live=live)
+        return watching.decide(now, watched=True, ended=0, live=live)
 
     assert decide(0.0, MANY_LIVE + 1) is Mode.GLANCES
     assert decide(1.0, MANY_LIVE) is Mode.GLANCES
     assert decide(2.0, MANY_LIVE // 2) is Mode.EACH
     assert decide(3.0, MANY_LIVE) is Mode.EACH
-    assert decide(4.0, MANY_LIVE + 1) is Mode.GLANCES
+    assert decide(3.0, MANY_LIVE + 1) is Mode.GLANCES  # at once: nobody reads of so many one by one
 
 
 def fold_glance(world: World, named_max: int = 2) -> Progress:

@@ -41,6 +41,7 @@ from gspc_trio.tui.hierarchy import Use
 from gspc_trio.tui.model import ENDED_MAX, RTS, Model
 from gspc_trio.tui.news import END_SHOWN_S, Level, alerts
 from gspc_trio.tui.once import as_lines
+from tests.components.job.scheduler.support import singly
 from tests.tui.support import (
     CANCELLED,
     FAILED,
@@ -344,7 +345,7 @@ def test_counts_are_those_of_the_scheduler_however_often_one_looks(seed: int, st
     full = Model()
 
     def do(event: object, now: float) -> list[object]:
-        actions = scheduler.handle(event, now)
+        actions = singly(scheduler.handle(event, now))
         for action in actions:
             if isinstance(action, TaskChanged | GrantChanged):
                 full.apply("j1", action)

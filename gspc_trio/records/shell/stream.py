@@ -18,8 +18,9 @@ from typing import BinaryIO
 import trio
 
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
-from gspc_trio.records.backlog import Backlog
-from gspc_trio.records.facts import Record, StreamOpened
+from gspc_trio.records.backlog import TASKS_TOLD_MAX, Backlog
+from gspc_trio.records.columns import facts_of, with_flows_packed
+from gspc_trio.records.facts import FactColumns, Record, StreamOpened, TaskChanged
 from gspc_trio.records.lines import encode_records
 from gspc_trio.records.messages import RecordBatch
 from gspc_trio.records.progress import Progress
@@ -39,8 +40,8 @@ FLUSH_INTERVAL_S = 0.5
 """Seconds after which records written to a file reach the disk's cache at the latest."""
 
 
-WRITTEN_TOGETHER = 500
-"""So many records are written to a file at a time, or those of half a second."""
+WRITTEN_TOGETHER = 2_000
+"""So many facts are written to a file at a time, or those of half a second."""
 
 
 class Watcher:
@@ -66,6 +67,10 @@ class RecordStream:
         on_look: called when readers come or go, and before each look at what to send; told whether there is
             a file and whether there are watchers. Returns whether to call it again though nothing was
             appended.
+
+    Attributes:
+        folds_tasks: records of single tasks are folded, and watchers are told of them; else they are for the
+            file alone, and :meth:`renew` tells of tasks.
     """
 
     def __init__(self, version: str, on_look: Callable[[bool, bool], bool] | None = None) -> None:
@@ -73,38 +78,52 @@ class RecordStream:
         self._on_look = on_look
         self._watchers: dict[Watcher, Peer] = {}
         self._file: BinaryIO | None = None
-        self._unwritten: list[Record] = []
+        self._unwritten: list[Record | FactColumns] = []
+        self._unwritten_facts = 0
+        self.folds_tasks: bool = True
         self._news: trio.Event | None = None
         now = trio.current_time()
         self.opened: StreamOpened = StreamOpened(now, time.time() - now, version)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Record | FactColumns) -> None:
         """Take one record; never blocks on a watcher."""
-        self.progress.apply(record)
         if self._file is not None:
             self.write(record)
+        if isinstance(record, FactColumns):
+            if self.folds_tasks and self._watchers and record.rows > TASKS_TOLD_MAX:
+                self._look()  # perhaps they are too many to tell of each
+            if self.folds_tasks:
+                for fact in facts_of(record):
+                    self._tell(fact)
+        elif self.folds_tasks or type(record) is not TaskChanged:
+            self._tell(record)
+
+    def _tell(self, record: Record) -> None:
+        """Fold one record, and tell watchers of it."""
+        self.progress.apply(record)
         for watcher in self._watchers:
             watcher.backlog.append(record)
         if self._news is not None:
             self._news.set()
             self._news = None
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Record | FactColumns) -> None:
         """Write a record to the file, if there is one; watchers are not told."""
         if self._file is not None:
             self._unwritten.append(record)
-            if len(self._unwritten) >= WRITTEN_TOGETHER:
+            self._unwritten_facts += record.rows if type(record) is FactColumns else 1
+            if self._unwritten_facts >= WRITTEN_TOGETHER:
                 self._write_out()
 
     def _write_out(self) -> bool:
         """Give the file what waits for it; return False if that fails."""
         if self._file is None or not self._unwritten:
             return self._file is not None
-        records, self._unwritten = self._unwritten, []
-        return self._try(self._file.write, encode_records(records))
+        records, self._unwritten, self._unwritten_facts = self._unwritten, [], 0
+        return self._try(self._file.write, encode_records(with_flows_packed(records)))
 
     def open_file(self, path: Path) -> None:
-        """Write all records from now on to ``path``, a line of JSON each.
+        """Write all records from now on to ``path``, lines of JSON.
 
         When the disk is full later, the file ends there with a warning: what it tells of goes on.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.choices import note_failure
@@ -21,6 +23,7 @@ from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.components.worker.verdict import had_begun
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import TaskChanged
 
 _FINISHED = TaskState.FINISHED
@@ -36,7 +39,9 @@ def finished(state: SchedulerState, event: Finished) -> None:
     held: Held | None = None
     code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
     done = stale = own_errors = 0
-    recording = state.recording
+    columns = state.recording and len(event.outcomes) >= COLUMNS_MIN
+    recording = state.recording and not columns
+    ended: list[TaskDone] = []
     for outcome in event.outcomes:
         task_id = outcome.task_id
         entry = tasks.get(task_id)
@@ -74,8 +79,11 @@ def finished(state: SchedulerState, event: Finished) -> None:
         done += 1
         del tasks[task_id]
         entry.move(_ENDED)
-        actions.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back))
-        if recording:
+        finished_task = TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back)
+        actions.append(finished_task)
+        if columns:
+            ended.append(finished_task)
+        elif recording:
             actions.append(
                 TaskChanged(
                     now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",
@@ -84,18 +92,41 @@ def finished(state: SchedulerState, event: Finished) -> None:
             )  # fmt: skip
     if measured:
         _learn(state, held, code_id, seconds, measured)
+    if ended:
+        _tell_finished(state, resource_id, ended)
     if done:
         state.finished += done
         state.sums.finished(now, done, computed_s)
-        if not recording:
-            fields = (
-                now, job, last.task_id, _FINISHED, its.tries, task.name, resource_id, "",
-                last.started_s, last.duration_s, last.staged_s,
-            )  # fmt: skip
-            state.sums.lately.append(fields)
+        _note_lately(state, its, last, resource_id)
     state.stale += stale
     if state.demand is not None and done + own_errors:
         state.demand.ended[host_name(resource_id)] += done + own_errors
+
+
+def _note_lately(state: SchedulerState, entry: TaskEntry, last: Outcome, resource_id: ResourceId) -> None:
+    """Keep the record of a task that has finished for who looks later."""
+    fields = (
+        state.now, state.job, last.task_id, _FINISHED, entry.tries, entry.task.name, resource_id, "",
+        last.started_s, last.duration_s, last.staged_s,
+    )  # fmt: skip
+    state.sums.lately.append(fields)
+
+
+def _tell_finished(state: SchedulerState, resource_id: ResourceId, ended: list[TaskDone]) -> None:
+    """Record in columns that tasks have finished."""
+    same = {"at_s": state.now, "job": state.job, "state": _FINISHED, "resource_id": resource_id}
+    outcomes = [done.outcome for done in ended]
+    each: dict[str, Sequence[object]] = {
+        "task_id": [outcome.task_id for outcome in outcomes],
+        "attempt": [done.outcome.attempt - done.given_back for done in ended],
+        "name": [done.name for done in ended],
+        "started_s": [outcome.started_s for outcome in outcomes],
+        "duration_s": [outcome.duration_s for outcome in outcomes],
+    }
+    if any(outcome.staged_s for outcome in outcomes):
+        each["staged_s"] = [outcome.staged_s for outcome in outcomes]
+        each["moved"] = [outcome.moved for outcome in outcomes]
+    state.actions += columns_of(TaskChanged, same, each)
 
 
 def _is_own_error(outcome: Outcome) -> bool:

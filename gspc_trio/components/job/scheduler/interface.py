@@ -17,7 +17,7 @@ from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskI
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
-from gspc_trio.records.facts import GrantChanged, TaskChanged, TaskCounts
+from gspc_trio.records.facts import FactColumns, GrantChanged, TaskChanged, TaskCounts
 
 # Events -----------------------------------------------------------------------------------------------------
 
@@ -218,6 +218,7 @@ SchedulerAction: TypeAlias = (
     | Stopped
     | TaskChanged
     | TaskCounts
+    | FactColumns
     | GrantChanged
 )
 

@@ -166,12 +166,12 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         state = self._state
         return state.finished + state.cancelled + len(state.failed) + state.dropped
 
-    def glance(self, now: float, named_max: int) -> list[TaskCounts | TaskChanged]:
+    def glance(self, now: float, named_max: int | None) -> list[TaskCounts | TaskChanged]:
         """Return records of how it is now: how many tasks there are in each state, and some by name.
 
         Args:
             now: time, seconds.
-            named_max: running tasks that are named, and others that are ready or on their way.
+            named_max: running tasks that are named, and others that are ready or on their way; None: all.
         """
         state = self._state
         heads = (head for held in state.grants.values() if (head := held.head()) is not None)

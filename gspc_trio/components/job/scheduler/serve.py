@@ -9,7 +9,7 @@ takes long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf
 
@@ -28,6 +28,7 @@ from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import TaskChanged
 
 TRIES = 8
@@ -121,8 +122,7 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     if first is not None and first.alone:
         return False
     submissions: list[Submission] = []
-    records: list[TaskChanged] = []
-    now, job, resource_id, recording = state.now, state.job, held.resource_id, state.recording
+    sent_before = count
     code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
     ahead_max = state.work_ahead.beside_long(first.staged) if first is not None and held.slow else inf
     while count < share:
@@ -155,9 +155,6 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
         entry.number = state.attempts = state.attempts + 1
         sent[task_id] = entry
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
-        if recording:
-            its_state = _SUBMITTED if count else _RUNNING
-            records.append(TaskChanged(now, job, task_id, its_state, entry.tries, task.name, resource_id))
         count += 1
         work_s += cost_s
         enough_s = ahead_s
@@ -171,7 +168,8 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     state.actions.append(
         Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
     )
-    state.actions += records
+    if state.recording:
+        _tell_sent(state, held, list(islice(sent.values(), sent_before, None)))
     if first is None:
         held.announced, held.since_s = held.head(), state.now
         held.slow = _is_slow(state, held)
@@ -179,6 +177,28 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     if count > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
     return True
+
+
+def _tell_sent(state: SchedulerState, held: Held, entries: list[TaskEntry]) -> None:
+    """Record that tasks were submitted, many of them in columns; the first one of a grant runs."""
+    now, job, resource_id = state.now, state.job, held.resource_id
+    singly = entries if len(entries) < COLUMNS_MIN else entries[: held.head() is entries[0]]
+    for entry in singly:
+        its_state = _RUNNING if held.head() is entry else _SUBMITTED
+        task = entry.task
+        state.actions.append(
+            TaskChanged(now, job, task.task_id, its_state, entry.tries, task.name, resource_id)
+        )
+    entries = entries[len(singly) :]
+    if not entries:
+        return
+    same = {"at_s": now, "job": job, "state": _SUBMITTED, "resource_id": resource_id}
+    each: dict[str, Sequence[object]] = {
+        "task_id": [entry.task.task_id for entry in entries],
+        "attempt": [entry.attempt - entry.given_back for entry in entries],
+        "name": [entry.task.name for entry in entries],
+    }
+    state.actions += columns_of(TaskChanged, same, each)
 
 
 def _is_slow(state: SchedulerState, held: Held) -> bool:

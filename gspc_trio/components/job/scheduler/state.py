@@ -47,8 +47,7 @@ class Sums(Struct, eq=False):
         recent: second -> number of tasks finished in it, the last ones.
         failures: records of those that failed last.
         failed_unsent: number of those that failed without having been ready; they are among ``failures``.
-        lately: fields of the record of those that finished last, one of each report; kept while nobody is
-            told of each.
+        lately: fields of the record of those that finished last, one of each report.
     """
 
     first_s: float | None = None

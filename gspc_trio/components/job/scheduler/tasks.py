@@ -35,6 +35,7 @@ from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Outcome, Reason, Shape, TaskError, TaskState
+from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import TaskChanged
 
 _READY = TaskState.READY
@@ -53,7 +54,8 @@ def add(state: SchedulerState, event: TasksReady) -> None:
     if known or len(ids) != len(event.tasks):
         raise IllegalEvent(f"job {state.job}: a task that the scheduler has already was said to be ready")
     tasks, records, now, job = state.tasks, state.actions, state.now, state.job
-    recording = state.recording
+    columns = state.recording and len(event.tasks) >= COLUMNS_MIN
+    recording = state.recording and not columns
     shape = options = distance = None
     queue: ShapeQueue | None = None
     row: Row = OrderedDict()
@@ -85,6 +87,12 @@ def add(state: SchedulerState, event: TasksReady) -> None:
             records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
     if queue is not None:
         queue.waiting.size += len(row) - before
+    if columns:
+        same = {"at_s": now, "job": job, "state": _READY}
+        names = [task.name for task in event.tasks]
+        records += columns_of(
+            TaskChanged, same, {"task_id": [task.task_id for task in event.tasks], "name": names}
+        )
     if state.stopping is not None:
         for task in event.tasks:
             cancel_unsent(state, tasks[task.task_id], state.stopping)
@@ -216,8 +224,7 @@ def ended_unsent(state: SchedulerState, event: EndedUnsent) -> None:
             fields = state.now, state.job, done.task_id, done.state, 0, done.name, "", FROM_CACHE
             if state.recording:
                 state.actions.append(TaskChanged(*fields))
-            else:
-                state.sums.lately.append(fields)
+            state.sums.lately.append(fields)
             continue
         state.sums.failed_unsent += 1
         error = done.outcome.error

@@ -150,7 +150,7 @@ class Job:
         self.machine = machine
         self._pid = pid
         self.records: RecordStream = RecordStream(VERSION, self._look)
-        self._watching = Watching()
+        self._watching, self._recorded = Watching(), Watched(False)
         self._glanced_s = 0.0
         self.printed: KeptOutput = KeptOutput()
         self.on_printed: Callable[[Printed], None] | None = None
@@ -495,15 +495,18 @@ class Job:
 
     def _look(self, to_file: bool, watched: bool) -> bool:
         """Record as closely as is worth it; return whether to look again soon though nothing was recorded."""
-        now, scheduler, before = trio.current_time(), self.machine.scheduler, self._watching.mode
-        mode = self._watching.decide(
-            now, to_file=to_file, watched=watched, ended=scheduler.ended, live=scheduler.live
-        )
-        if (mode is Mode.EACH) is not (before is Mode.EACH):
-            self.inbox.put(Watched(mode is Mode.EACH))
+        now, scheduler, records = trio.current_time(), self.machine.scheduler, self.records
+        mode = self._watching.decide(now, watched=watched, ended=scheduler.ended, live=scheduler.live)
+        recorded = Watched(to_file or mode is Mode.EACH)
+        if recorded != self._recorded:
+            self._recorded = recorded
+            self.inbox.put(recorded)
+        if to_file and mode is Mode.EACH and not records.folds_tasks:
+            records.renew(scheduler.glance(now, None))
+        records.folds_tasks = mode is Mode.EACH
         if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
             self._glanced_s = now
-            self.records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
+            records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
         return mode is Mode.GLANCES and self.machine.ended is None
 
     def end(self, ended: JobEnded, *, rts_lost: bool = False) -> None:

@@ -60,7 +60,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.lookahead import WorkAhead
 from gspc_trio.policies.scheduling import find_policy
 from gspc_trio.protocol.values import dumps
-from gspc_trio.records.facts import RECORD_TYPES, Record
+from gspc_trio.records.facts import Fact, FactColumns, Record
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.graph import TaskGraph
 from gspc_trio.workflow.tokens import Outputs
@@ -481,8 +481,8 @@ class _JobServer:
                     on_done(action)
                 if job.news is not None:
                     job.news.set()
-            elif isinstance(action, RECORD_TYPES):
-                append(cast(Record, action))
+            elif isinstance(action, Fact):
+                append(cast("Record | FactColumns", action))
             elif not send(action):
                 if type(action) is JobEnded:
                     job.end(action)

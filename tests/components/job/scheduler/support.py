@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gspc_trio.components.job.scheduler.interface import ResourcesUp, TaskDone, TasksReady
@@ -24,7 +25,8 @@ from gspc_trio.core.task import (
 )
 from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.scheduling import SchedulingPolicy
-from gspc_trio.records.facts import GrantChanged, TaskChanged
+from gspc_trio.records.columns import facts_of
+from gspc_trio.records.facts import FactColumns, GrantChanged, TaskChanged
 
 JOB = "j1"
 GANG = Shape((Requirement("core"), Requirement("core")))
@@ -52,12 +54,12 @@ class World:
             self(ResourcesUp(tuple(Resource(core(n), "core") for n in range(1, cores + 1))))
 
     def __call__(self, event: Any, now: float | None = None) -> list[Any]:
-        """Handle an event and return all actions."""
+        """Handle an event and return all actions, records in columns one by one."""
         if now is not None:
             self.now = now
         actions = self.scheduler.handle(event, self.now)
         self.scheduler.check()
-        return actions
+        return singly(actions)
 
     def do(self, event: Any, now: float | None = None) -> list[Any]:
         """Handle an event and return the actions that are no records."""
@@ -74,6 +76,11 @@ class World:
                     done = tuple(ok(t, e.attempt, seconds) for t, e in held.sent.items())
                     self(Finished(JOB, held.resource_id, done))
         self(Tick(), self.now + 1.0)
+
+
+def singly(actions: Iterable[Any]) -> list[Any]:
+    """Return actions with the records that are in columns one by one."""
+    return [one for it in actions for one in (facts_of(it) if isinstance(it, FactColumns) else [it])]
 
 
 def core(number: int) -> str:

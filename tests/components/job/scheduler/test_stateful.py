@@ -42,7 +42,7 @@ from tests.components.job.scheduler.model import (
     Host,
     Manager,
 )
-from tests.components.job.scheduler.support import GANG, JOB
+from tests.components.job.scheduler.support import GANG, JOB, singly
 
 
 class SchedulerModel(RuleBasedStateMachine):
@@ -83,7 +83,7 @@ class SchedulerModel(RuleBasedStateMachine):
         elif isinstance(event, Lapsed):
             for grant_id in event.grant_ids:
                 self.held.pop(grant_id, None)
-        for action in self.scheduler.handle(event, self.now):
+        for action in singly(self.scheduler.handle(event, self.now)):
             self.perform(action)
         self.scheduler.check()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gspc_trio import open_job, open_rts
-from gspc_trio.records.lines import decode_record
+from gspc_trio.records.lines import read_records
 from gspc_trio.workflow.formats.format import ReadOptions, Source, Surroundings
 from gspc_trio.workflow.formats.wfformat.read import read_trace
 from gspc_trio.workflow.formats.wfformat.running import running_trace
@@ -38,7 +38,8 @@ async def test_a_recorded_run_of_a_trace_has_its_graph(tmp_path: Path) -> None:
             async with open_job(net, rts=rts, records_path=records) as job:
                 await job.wait()
             recorded = trace_of_records(
-                map(decode_record, records.read_text().splitlines()), Surroundings(lambda _: None, iso_time)
+                read_records(records.read_bytes().splitlines(keepends=True)),
+                Surroundings(lambda _: None, iso_time),
             )
             again = read_trace(Source("again.json", write_trace(recorded.trace).encode()))
             assert graph(again) == graph(trace)

@@ -1,0 +1,93 @@
+"""Many facts of one type as one, in columns: what a fast job writes to its file.
+
+To make a record of each of a hundred thousand tasks a second, and a line of it, costs more than the tasks.
+What several of them have in common is said once, and of each what is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+
+from gspc_trio.records.facts import RECORD_TYPES, FactColumns, Record, TaskFlow
+
+COLUMNS_MIN = 8
+"""Fewer facts are told one by one."""
+
+ROWS_MAX = 1_000
+"""Facts in one record of columns, which is one line of a file."""
+
+_MAKERS: Mapping[str, Callable[..., Record]] = {kind.__name__: kind for kind in RECORD_TYPES}
+_FLOW_FIELDS = {name: attrgetter(name) for name in TaskFlow.__struct_fields__}
+
+
+def columns_of(
+    kind: type[Record], same: Mapping[str, object], each: Mapping[str, Sequence[object]]
+) -> list[FactColumns]:
+    """Return facts in columns, at most :data:`ROWS_MAX` together.
+
+    Args:
+        kind: their type.
+        same: field -> what it is in all of them.
+        each: field -> what it is in each of them, at least one; a column whose values are all alike is said
+            once.
+    """
+    alike, columns = dict(same), dict[str, Sequence[object]]()
+    number = 0
+    for name, values in each.items():
+        number, first = len(values), values[0]
+        if name != "task_id" and values.count(first) == number:
+            alike[name] = first
+        else:
+            columns[name] = values
+    if not columns:  # all alike: one column says how many
+        name, values = next(iter(each.items()))
+        del alike[name]
+        columns[name] = values
+    if number <= ROWS_MAX:
+        return [FactColumns(kind.__name__, alike, columns)]
+    return [
+        FactColumns(
+            kind.__name__, alike, {name: values[at : at + ROWS_MAX] for name, values in columns.items()}
+        )
+        for at in range(0, number, ROWS_MAX)
+    ]
+
+
+def rows_of(columns: FactColumns) -> list[dict[str, object]]:
+    """Return the fields of each of the facts.
+
+    Raises:
+        ValueError: a column is longer than another one, or there is none.
+    """
+    if not columns.each:
+        raise ValueError("there are no columns")
+    names, same = tuple(columns.each), columns.same
+    return [
+        {**same, **dict(zip(names, values, strict=True))}
+        for values in zip(*columns.each.values(), strict=True)
+    ]
+
+
+def facts_of(columns: FactColumns) -> list[Record]:
+    """Return the facts one by one.
+
+    Raises:
+        ValueError: a column is longer than another one, or there is none.
+        KeyError: they are of no type that is known.
+        TypeError: a field is missing, or there is none of that name.
+    """
+    make = _MAKERS[columns.of]
+    return [make(**row) for row in rows_of(columns)]
+
+
+def with_flows_packed(records: Sequence[Record | FactColumns]) -> Sequence[Record | FactColumns]:
+    """Return these records with the token flow of their tasks in columns, at the end, if that is much."""
+    flows = [record for record in records if type(record) is TaskFlow]
+    if len(flows) < COLUMNS_MIN:
+        return records
+    each = {name: list(map(get, flows)) for name, get in _FLOW_FIELDS.items()}
+    return [
+        *(record for record in records if type(record) is not TaskFlow),
+        *columns_of(TaskFlow, {}, each),
+    ]
