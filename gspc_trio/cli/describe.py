@@ -16,6 +16,8 @@ def describe_status(status: RtsStatus) -> list[str]:
         if rif.memory_layer:
             size = f"{rif.memory_server_bytes} bytes"
             lines.append(f"        memory server of {size}, layer {rif.memory_layer}")
+        if features := rif.options.get("features"):
+            lines.append(f"        features {', '.join(features.split(','))}, and those of its processor")
         if rif.retry_in_s is not None:
             lines.append(f"        tried again in {rif.retry_in_s:.1f} s")
         if rif.ends_in_s is not None:

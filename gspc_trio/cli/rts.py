@@ -54,7 +54,7 @@ from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.shell.system import RtsSettings, open_rm, open_system, published_manager
 from gspc_trio.core.imports import missing_extra
-from gspc_trio.core.resources import Resource
+from gspc_trio.core.resources import Resource, parse_features
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionFileError,
@@ -136,7 +136,7 @@ async def start(
     strategy
         How their RIFs are started: local (here, under any names), ssh, slurm, or one that a package offers.
     settings
-        name=value, an option of the strategy; repeat it to set several.
+        name=value, an option of the strategy; repeat it. For all: features=ssd,..., what its hosts have.
     directory
         Directory for tasks with files; by default the system's directory for temporary files.
     allow_files
@@ -343,13 +343,15 @@ async def bootstrap(
         there), config (in place of ~/.ssh/config). For batch jobs: queue, account, arguments (for the command
         that submits), shared (a directory that the nodes see, too), python, via (ssh:HOST, where that command
         runs), address (of a cluster of dask or ray), image (for kubernetes). For all: directory, memory,
-        spill, spill_directory (as for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no
+        spill, spill_directory (as for gspc-rts start); features (such as ssd,infiniband, which tasks can ask
+        for, beside the flags of the processor); time (e.g. 10m), after which the host ends: it gets no
         task that takes longer.
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes}: a block has at least one node; for single hosts leave it out")
     options = dict(parse_option(text) for text in settings or [])
-    for name, parse in (("memory", parse_size), ("spill", parse_size), ("time", parse_time)):
+    parsers = {"memory": parse_size, "spill": parse_size, "time": parse_time, "features": parse_features}
+    for name, parse in parsers.items():
         try:
             if name in options:
                 parse(options[name])

@@ -14,6 +14,7 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+from gspc_trio.policies.placement import FIFO
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.handle import Job
@@ -52,6 +53,9 @@ def describe_waiting(job: str, waiting: Sequence[RequestExplanation]) -> list[st
             relative = blocking.relative
             by = "" if relative == blocking.resource else f"blocked by {relative}, "
             lines.append(f"    {blocking.resource}: {by}held by {blocking.job}")
+        if entry.placement != FIFO:
+            lines.append(f"    its resources go by the placement {entry.placement}")
+        lines += [f"    {host} has no {' or '.join(lacks)}" for host, lacks in entry.lacks.items()]
         lines += [f"    held by {held.job}: {', '.join(held.resources)}" for held in entry.held_by]
     return lines
 

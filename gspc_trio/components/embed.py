@@ -28,7 +28,7 @@ from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.code import encode_entry
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
-from gspc_trio.core.resources import Resource, checked_cores
+from gspc_trio.core.resources import Resource, checked_cores, parse_features, with_features
 from gspc_trio.core.staging import FilePatterns
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.quota import Quota
@@ -375,7 +375,8 @@ class EmbeddedStrategy:
         """Run the RIF until it ends or this is cancelled."""
         rts = order.rts_address("memory:")
         outside = [address for address in order.rts_addresses if not address.startswith("memory:")]
-        hardware = self._discover(order.rif_id, order.cores)
+        features = parse_features(order.options.get("features", ""))
+        hardware = with_features(self._discover(order.rif_id, order.cores), features)
         async with open_rif(
             self._network,
             rif_id=order.rif_id,

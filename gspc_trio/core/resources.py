@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from operator import index
 from typing import SupportsIndex
 
 from attrs import field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import Count, ResourceId
 
@@ -17,6 +19,9 @@ MEMORY_CLASS = "memory"
 
 LENT = "+"
 """Before the number in the id of a resource that a waiting task has lent: ``r1.core0+1``."""
+
+
+_FEATURE = re.compile(r"[A-Za-z0-9_.:+-]{1,64}")
 
 
 class BadResources(ValueError):
@@ -38,6 +43,34 @@ def checked_cores(cores: object) -> int:
     return number
 
 
+def is_feature(text: str) -> bool:
+    """Return whether a feature can have this name."""
+    return _FEATURE.fullmatch(text) is not None
+
+
+def checked_feature(feature: object) -> str:
+    """Return the name of a feature of hosts.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it has a character that names of features do not have, or too many.
+    """
+    if not isinstance(feature, str):
+        raise TypeError(f"a feature is a text, not {feature!r}")
+    if not is_feature(feature):
+        raise ValueError(f"{feature!r:.80} can be no feature: it has 1 to 64 letters, digits and _.:+-")
+    return feature
+
+
+def parse_features(text: str) -> tuple[str, ...]:
+    """Return the features in a text such as ``ssd,infiniband``, each once; none for "".
+
+    Raises:
+        ValueError: one of them can be no feature.
+    """
+    return tuple(dict.fromkeys(map(checked_feature, text.split(",")))) if text else ()
+
+
 class Resource(Struct, frozen=True):
     """A thing that one worker stands for.
 
@@ -49,6 +82,7 @@ class Resource(Struct, frozen=True):
         memory_bytes: memory it offers; 0 means unknown.
         gpus: indices of the GPUs that its worker may see.
         processor: of a node: model of its processor, or "".
+        features: of its host; those without parents state them.
     """
 
     resource_id: ResourceId
@@ -58,6 +92,7 @@ class Resource(Struct, frozen=True):
     memory_bytes: Count = 0
     gpus: tuple[Count, ...] = ()
     processor: str = ""
+    features: tuple[str, ...] = ()
 
 
 def lender_of(resource_id: ResourceId) -> ResourceId:
@@ -68,6 +103,17 @@ def lender_of(resource_id: ResourceId) -> ResourceId:
 def is_lent(resource_id: ResourceId) -> bool:
     """Return whether this is no resource of its own, but one that a waiting task has lent."""
     return LENT in resource_id
+
+
+def with_features(resources: Iterable[Resource], features: Iterable[str]) -> tuple[Resource, ...]:
+    """Return the resources of a host that has these features, too."""
+    more = tuple(features)
+    if not more:
+        return tuple(resources)
+    return tuple(
+        one if one.parents else replace(one, features=tuple(sorted({*one.features, *more})))
+        for one in resources
+    )
 
 
 def _as_tuple(resources: Iterable[Resource]) -> tuple[Resource, ...]:

@@ -11,6 +11,7 @@ from attrs import field, frozen
 from msgspec import Meta, Struct
 
 from gspc_trio.core.ids import Attempt, Count, ResourceId, Seconds, TaskId
+from gspc_trio.core.resources import checked_feature
 
 
 class TaskState(StrEnum):
@@ -50,6 +51,18 @@ def _ids(preferences: Iterable[ResourceId]) -> tuple[ResourceId, ...]:
     return tuple(preferences)
 
 
+def _features(features: Iterable[str]) -> tuple[str, ...]:
+    """Refuse a single feature where several are meant, and put them in an order: it does not matter.
+
+    Raises:
+        TypeError: they are no tuple of texts.
+        ValueError: one of them can be no feature.
+    """
+    if isinstance(features, str):
+        raise TypeError(f"features are a tuple of texts: ({features!r},) for this one")
+    return tuple(sorted(set(map(checked_feature, features))))
+
+
 @frozen
 class Requirement:
     """One resource that a task needs (GSPC19 2.4).
@@ -61,21 +74,29 @@ class Requirement:
         hard: True: take only a preferred resource, and wait for it.
         patience_s: seconds to wait for a preferred resource while others are free; 0: do not wait, None: as
             the resource manager does (0.05 s).
+        features: what the host of the resource must have: flags of its processor, such as ``avx512f``, or
+            what its options say (``--set features=``).
 
     Raises:
-        TypeError: ``preferences`` is a single id instead of a tuple of ids.
-        ValueError: ``patience_s`` is negative or not finite.
+        TypeError: ``preferences`` or ``features`` is a single text instead of a tuple.
+        ValueError: ``patience_s`` is negative or not finite, or no host can have such a feature.
     """
 
     resource_class: str = "core"
     preferences: tuple[ResourceId, ...] = field(default=(), converter=_ids)
     hard: bool = False
     patience_s: float | None = field(default=None)
+    features: tuple[str, ...] = field(default=(), converter=_features)
 
     @patience_s.validator
     def _check_patience(self, _: object, patience_s: float | None) -> None:
         if patience_s is not None and not 0 <= patience_s < math.inf:
             raise ValueError(f"patience_s is a number of seconds, 0 or more, not {patience_s!r}")
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether some resources of the class will not do."""
+        return self.hard or bool(self.features)
 
 
 class Shape(Struct, frozen=True, cache_hash=True):
@@ -105,6 +126,8 @@ class Shape(Struct, frozen=True, cache_hash=True):
             if requirement.preferences:
                 wish = "only" if requirement.hard else "preferably"
                 text += f" ({wish} {', '.join(requirement.preferences)})"
+            if requirement.features:
+                text += f" with {' and '.join(requirement.features)}"
             parts.append(text)
         parts = [
             text if parts.count(text) == 1 else f"{parts.count(text)} {text}" for text in dict.fromkeys(parts)

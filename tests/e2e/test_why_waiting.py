@@ -203,6 +203,8 @@ def test_an_explanation_as_text() -> None:
         awaits=(AwaitedHost("r2", "anna", 12.34), AwaitedHost("r3", "berta", None)),
         waited_s=2.04,
         patience_left_s=1.26,
+        placement="compact",
+        lacks={"anna": ("avx", "ssd")},
     )
     assert describe_waiting("j1", [entry]) == [
         "j1 waits for 3 x 2 core + node: 0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
@@ -213,5 +215,7 @@ def test_an_explanation_as_text() -> None:
         "    needs 2 core: 1 of 4 free",
         "    needs 1 node: 0 of 1 free",
         "    r1.node: blocked by r1.core0, held by j2",
+        "    its resources go by the placement compact",
+        "    anna has no avx or ssd",
         "    held by j2: r1.core0, r1.core1",
     ]

@@ -15,6 +15,7 @@ from gspc_trio.components.provision.block_settings import BadBlockSettings, Bloc
 from gspc_trio.components.provision.staging import staging_mode
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.provision.throttle import DEFAULTS, Limit, parse_throttles
+from gspc_trio.core.resources import parse_features
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.iml.quota import parse_size
 
@@ -30,6 +31,7 @@ BLOCK_OPTIONS = (
     "shared",
     "python",
     "directory",
+    "features",
     "memory",
     "spill",
     "spill_directory",
@@ -175,6 +177,10 @@ def _size(value: Value) -> str:
     return text
 
 
+def _features(value: Value) -> str:
+    return ",".join(parse_features(",".join(value) if isinstance(value, list) else _text(value)))
+
+
 def _words(value: Value) -> str:
     if isinstance(value, list):
         if any(not isinstance(word, str) or not word or any(map(str.isspace, word)) for word in value):
@@ -212,7 +218,12 @@ _SITE_KEYS: Mapping[str, Callable[[Value], object]] = {
     "staging": _staging,
 }
 
-_OPTION_KEYS: Mapping[str, Callable[[Value], str]] = {"arguments": _words, "memory": _size, "spill": _size}
+_OPTION_KEYS: Mapping[str, Callable[[Value], str]] = {
+    "arguments": _words,
+    "features": _features,
+    "memory": _size,
+    "spill": _size,
+}
 """Options of blocks that are not just a text."""
 
 KEYS = (

@@ -24,6 +24,7 @@ class Changer:
 
     def __init__(self, pool: Pool) -> None:
         self.pool: Pool = pool
+        self._features: dict[frozenset[str], frozenset[str]] = {}
         self._kinds: dict[tuple[int, tuple[tuple[ClassQueue, int], ...]], Kinds] = {(1, ()): LEAF}
 
     # Add ----------------------------------------------------------------------------------------------------
@@ -69,6 +70,9 @@ class Changer:
                 host.roots.append(vertex)
             if resource.memory_bytes > 0:
                 self._add_memory(resource, vertex)
+            if resource.features:
+                pool.featured[vertex] = frozenset(resource.features)
+                self._note_features(host, host.features.union(resource.features))
             added.append(vertex)
         self._count(added, were_leaves)
         self._enqueue(added)
@@ -127,6 +131,10 @@ class Changer:
         memories = vertex.host.memories
         if not any(ancestor.resource_id in memories for ancestor in vertex.place.ancestors):
             memories[resource.resource_id] = Allocator(resource.memory_bytes)
+
+    def _note_features(self, host: Host, features: frozenset[str]) -> None:
+        """Hosts with the same features share one set."""
+        host.features = self._features.setdefault(features, features)
 
     def _count(self, added: list[Vertex], were_leaves: list[Vertex]) -> None:
         """Bring the summaries of all ancestors up to date."""
@@ -234,6 +242,10 @@ class Changer:
             pool.closed.pop(vertex, None)
             pool.closed_above.discard(vertex)
             host = vertex.host
+            if vertex in pool.featured:
+                del pool.featured[vertex]
+                left = [some for one, some in pool.featured.items() if one.host is host]
+                self._note_features(host, frozenset().union(*left))
             memory = host.memories.pop(vertex.resource_id, None)
             if memory is not None and memory.free_bytes < memory.size_bytes:
                 pool.memories_lost.append(memory)

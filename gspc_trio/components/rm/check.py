@@ -51,6 +51,9 @@ def _check_tree(pool: Pool) -> None:
         members = [vertex for vertex in pool.resources.values() if vertex.host is host]
         assert host.count == len(members) > 0, f"{host.name}: count"
         assert set(host.roots) == {vertex for vertex in members if not vertex.place.parents}
+        stated = [features for vertex, features in pool.featured.items() if vertex.host is host]
+        assert host.features == frozenset().union(*stated), f"{host.name}: features"
+    assert pool.featured.keys() <= set(pool.resources.values())
 
 
 def is_free(pool: Pool, vertex: Vertex) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gspc_trio.components.rm.messages import (
     Blocking,
@@ -15,10 +15,11 @@ from gspc_trio.components.rm.messages import (
     WaitingRequest,
 )
 from gspc_trio.components.rm.parts import ClassQueue, Job, Vertex, Want
-from gspc_trio.components.rm.search import impossible, of_class_below, preferred
+from gspc_trio.components.rm.search import impossible, of_class_below, preferred, tops_for
 from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.messages import Question
+from gspc_trio.policies.placement import FIFO
 
 HOLDERS_NAMED = 8
 """How many grants an explanation names."""
@@ -74,9 +75,17 @@ class ManagerStatus(Struct, frozen=True):
 
 
 class ExplainedRequest(WaitingRequest, frozen=True):
-    """Why a request waits, and ids of RIFs that are on their way and that it waits for."""
+    """Why a request waits.
+
+    Attributes:
+        awaits: ids of RIFs that are on their way and that it waits for.
+        placement: from which host its resources come, a name in ``policies.placement``.
+        lacks: some of the hosts without features that it needs -> which.
+    """
 
     awaits: tuple[RifId, ...]
+    placement: str = FIFO
+    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Explained(Struct, frozen=True):
@@ -194,7 +203,21 @@ def _explain(state: ManagerState, want: Want) -> ExplainedRequest:
         blocking=blocking,
         reason=_reason(state, want, blocking, awaits),
         awaits=tuple(awaits or comes),
+        placement=want.owner.placement,
+        lacks=_lacks(state, want),
     )
+
+
+def _lacks(state: ManagerState, want: Want) -> dict[str, tuple[str, ...]]:
+    """Return some of the hosts without features that are needed -> which they do not have."""
+    needed = frozenset().union(*(need.features for need in want.form.needs))
+    found: dict[str, tuple[str, ...]] = {}
+    for host in state.pool.hosts.values() if needed else ():
+        if missing := needed - host.features:
+            found[host.label or host.name] = tuple(sorted(missing))
+            if len(found) == HOSTS_NAMED:
+                break
+    return found
 
 
 def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
@@ -205,9 +228,9 @@ def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
 
 def _only(state: ManagerState, want: Want) -> list[Vertex] | None:
     """Return what there is of the resources that it insists on; None if it takes others, too."""
-    if not all(need.hard for need in want.form.needs):
+    if not all(need.is_bound for need in want.form.needs):
         return None
-    return [vertex for need in want.form.needs for vertex in preferred(state.pool, need)]
+    return [vertex for need in want.form.needs for vertex in tops_for(state.pool, need)]
 
 
 def _overlaps(vertex: Vertex, others: list[Vertex]) -> bool:
@@ -279,6 +302,11 @@ def _reason(state: ManagerState, want: Want, blocking: Blocking | None, awaits: 
         return f"{text}, held by {blocking.job}"
     if reservation is not None:
         return f"what is free is put aside for {reservation.want.owner.job}"
+    for need in form.needs:
+        if need.features and not any(
+            state.pool.find_on(host, need.queue) for host in state.pool.suitable(need)
+        ):
+            return f"no {need.queue.name} is free on a host with {' and '.join(sorted(need.features))}"
     if form.sizes:
         return "no host has both the resources and the memory free"
     return "what is free does not fit together"

@@ -65,7 +65,7 @@ def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
     resources = pool.resources
     for name in need.preferences:
         vertex = resources.get(name)
-        if vertex is None or (host is not None and vertex.host is not host):
+        if vertex is None or (host is not None and vertex.host is not host) or not need.suits(vertex.host):
             continue
         if vertex.queue is queue and pool.is_open(vertex):
             return vertex
@@ -114,7 +114,13 @@ def _hosts(pool: Pool, want: Want, form: Form) -> list[Host]:
     if not first.hard:
         hosts.update(dict.fromkeys(pool.hosts_for(want, HOSTS_TRIED)))
     needed = form.counts.items() if form.shape.same_host else ((first.queue, 1),)
-    return [host for host in hosts if all(_offers(host, queue, count) for queue, count in needed)]
+    bound = [need for need in (form.needs if form.shape.same_host else (first,)) if need.features]
+    return [
+        host
+        for host in hosts
+        if all(_offers(host, queue, count) for queue, count in needed)
+        and all(need.suits(host) for need in bound)
+    ]
 
 
 def _offers(host: Host, queue: ClassQueue, count: int) -> bool:
@@ -144,8 +150,8 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
         need = form.needs[position]
         bound = host if form.shape.same_host or position == 0 else None
         vertex = None
-        if near is not None and bound is None and not need.preferences:
-            vertex = _below(pool, need, near)
+        if near is not None and bound is None and not need.preferences and need.suits(near):
+            vertex = pool.find_on(near, need.queue)
         vertex = vertex or _pick(pool, need, bound, holding.want)
         if vertex is None:
             form.lacked = len(form.needs) - len(taken)
@@ -166,21 +172,18 @@ def _pick(pool: Pool, need: Need, host: Host | None, want: Want) -> Vertex | Non
             return vertex
     if need.hard:
         return None
-    return pool.take(need.queue, want) if host is None else _below(pool, need, host)
-
-
-def _below(pool: Pool, need: Need, host: Host) -> Vertex | None:
-    for root in host.roots:
-        vertex = pool.find_below(root, need.queue)
-        if vertex is not None:
-            return vertex
-    return None
+    if host is not None:
+        return pool.find_on(host, need.queue) if need.suits(host) else None
+    if not need.features:
+        return pool.take(need.queue, want)
+    return pool.find_suitable(need, want)
 
 
 def _search(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
     """Look for a combination where taking the first of each was not enough."""
     same_host = form.shape.same_host
     flat = len(form.counts) == 1 and not any(need.hard for need in form.needs)
+    flat = flat and (form.single or not any(need.features for need in form.needs))
     if host is not None and not same_host:  # another need may have preferred what the first one has to have
         flat = flat and not any(need.preferences for need in form.needs)
     if flat and not form.needs[0].queue.nested:

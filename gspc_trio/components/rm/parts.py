@@ -168,10 +168,11 @@ class Host:
         roots: resources without parents.
         count: number of resources.
         memories: allocators of its memories, by memory id (RM-8).
+        features: that it has; equal sets are one object.
         wanted: preferred resource -> wants that wait for it or for something below it.
     """
 
-    __slots__ = ("count", "label", "memories", "name", "roots", "wanted")
+    __slots__ = ("count", "features", "label", "memories", "name", "roots", "wanted")
 
     def __init__(self, name: str, label: str) -> None:
         self.name: str = name
@@ -180,6 +181,7 @@ class Host:
         self.count: int = 0
         self.memories: dict[ResourceId, Allocator] = {}
         self.wanted: dict[Vertex, dict[Want, None]] = {}
+        self.features: frozenset[str] = frozenset()
 
 
 class DemandState(StrEnum):
@@ -228,13 +230,23 @@ GRANT_TRANSITIONS: dict[GrantState, frozenset[GrantState]] = {
 class Need:
     """One requirement of a shape, with its queue."""
 
-    __slots__ = ("hard", "patience_s", "preferences", "queue")
+    __slots__ = ("features", "hard", "patience_s", "preferences", "queue")
 
     def __init__(self, queue: ClassQueue, requirement: Requirement) -> None:
         self.queue: ClassQueue = queue
         self.preferences: tuple[ResourceId, ...] = requirement.preferences
         self.hard: bool = requirement.hard
         self.patience_s: float | None = requirement.patience_s
+        self.features: frozenset[str] = frozenset(requirement.features)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether some resources of the class will not do."""
+        return self.hard or bool(self.features)
+
+    def suits(self, host: Host) -> bool:
+        """Whether the host has the features that are needed."""
+        return self.features <= host.features
 
 
 class Form:
@@ -275,7 +287,7 @@ class Form:
         first = self.needs[0]
         self.queue: ClassQueue = first.queue
         self.single: bool = len(self.needs) == 1
-        alone = self.single and not self.sizes
+        alone = self.single and not self.sizes and not first.features
         self.plain: bool = alone and not first.preferences and not first.hard
         self.preferring: bool = alone and not self.plain
         self.soft: tuple[int, ...] = tuple(
@@ -293,14 +305,14 @@ class Form:
         """Whether it needs several resources and any so many of one class will do, wherever they are."""
         if self.single or len(self.counts) > 1 or self.queue.nested:
             return False
-        return not (self.sizes or self.shape.same_host or any(need.hard for need in self.needs))
+        return not (self.sizes or self.shape.same_host or any(need.is_bound for need in self.needs))
 
     def sort(self) -> None:
         """Order the needs: bound to some resources first, then large before small."""
 
         def freedom(position: int) -> tuple[bool, int, bool]:
             need = self.needs[position]
-            return not need.hard, -need.queue.largest, not need.preferences
+            return not need.is_bound, -need.queue.largest, not need.preferences
 
         self.order = tuple(sorted(range(len(self.needs)), key=freedom))
 

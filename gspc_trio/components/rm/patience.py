@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from attrs import evolve
 from msgspec.structs import replace
 
 from gspc_trio.components.rm.parts import NEVER, ClassQueue, Form, Need, Want
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import impossible, preferred
-from gspc_trio.core.task import Requirement
 
 
 class Patience:
@@ -121,7 +121,7 @@ class Patience:
                 if not preferred(self.pool, form.needs[position]):
                     continue
                 before = requirements[position]
-                requirements[position] = Requirement(before.resource_class, before.preferences, hard=True)
+                requirements[position] = evolve(before, hard=True, patience_s=None)
                 strict = Form(replace(form.shape, requirements=tuple(requirements)), self.pool.queue)
                 if impossible(self.pool, strict) is None:
                     found = strict

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
-from gspc_trio.components.rm.parts import GONE, ClassQueue, Holding, Host, Job, Vertex, Want
+from gspc_trio.components.rm.parts import GONE, ClassQueue, Holding, Host, Job, Need, Vertex, Want
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.policies.placement import Offer, Rating, rating_of
@@ -91,10 +91,9 @@ class Placer:
         if len(rated) < 2:
             return None
         for host in self.in_order(rating, HOSTS_TRIED):
-            for root in host.roots:
-                vertex = pool.find_below(root, queue)
-                if vertex is not None:
-                    return vertex
+            vertex = pool.find_on(host, queue)
+            if vertex is not None:
+                return vertex
         return None
 
     def check(self, pool: Pool) -> None:
@@ -218,6 +217,17 @@ class PlacedPool(Pool):
         if rating is None:
             return super().hosts_for(want, limit)
         return list(islice(self.placer.in_order(rating, limit), limit))
+
+    def find_suitable(self, need: Need, want: Want, /) -> Vertex | None:
+        """See Pool."""
+        rating = self._rating(want.owner)
+        if rating is None:
+            return super().find_suitable(need, want)
+        for host in self.placer.in_order(rating, len(self.hosts)):
+            vertex = self.find_on(host, need.queue) if need.suits(host) else None
+            if vertex is not None:
+                return vertex
+        return None
 
     def hold(self, vertex: Vertex, holding: Holding) -> None:
         """See Pool."""

@@ -22,6 +22,7 @@ from gspc_trio.components.rm.parts import (
     Entry,
     Holding,
     Host,
+    Need,
     QueueChunk,
     Vertex,
     Want,
@@ -45,6 +46,7 @@ class Pool:
         closed: resources put aside for a reservation, with everything related to them.
         closed_above: their ancestors.
         shelf: entries of closed resources, by queue.
+        featured: features that resources state of their hosts.
         version: goes up whenever something may have become free.
         changed: goes up whenever resources are added or removed.
     """
@@ -61,11 +63,14 @@ class Pool:
         self.closed: dict[Vertex, None] = {}
         self.closed_above: set[Vertex] = set()
         self.shelf: dict[ClassQueue, deque[Entry]] = {}
+        self.featured: dict[Vertex, frozenset[str]] = {}
         self.version: int = 0
         self.changed = 0
         self._host_list: list[Host] = []
         self._host_list_at = -1
         self._host_turn = 0
+        self._suitable: dict[frozenset[str], list[Host]] = {}
+        self._suitable_at = -1
 
     def queue(self, name: str) -> ClassQueue:
         """Return the queue of the class, made when it is first asked for."""
@@ -343,6 +348,35 @@ class Pool:
                 if child not in seen:
                     seen.add(child)
                     waiting.append(child)
+
+    def find_on(self, host: Host, queue: ClassQueue) -> Vertex | None:
+        """Return an open resource of the class on the host, not taken out of its queue, or None."""
+        for root in host.roots:
+            vertex = self.find_below(root, queue)
+            if vertex is not None:
+                return vertex
+        return None
+
+    def suitable(self, need: Need) -> list[Host]:
+        """Return the hosts that have the features that are needed."""
+        if self._suitable_at != self.changed:
+            self._suitable_at = self.changed
+            self._suitable.clear()
+        found = self._suitable.get(need.features)
+        if found is None:
+            found = self._suitable[need.features] = list(filter(need.suits, self.hosts.values()))
+        return found
+
+    def find_suitable(self, need: Need, _want: Want, /) -> Vertex | None:
+        """Return an open resource for a need of features, of each of the hosts in turn; it stays in its
+        queue."""
+        hosts = self.suitable(need)
+        for _ in hosts:
+            self._host_turn += 1
+            vertex = self.find_on(hosts[self._host_turn % len(hosts)], need.queue)
+            if vertex is not None:
+                return vertex
+        return None
 
     # What placement needs to know, and says -----------------------------------------------------------------
 

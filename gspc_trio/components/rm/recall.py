@@ -13,7 +13,7 @@ from itertools import islice
 
 from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.rm.parts import NEVER, ClassQueue, Holding, Job, Vertex, Want
-from gspc_trio.components.rm.search import preferred
+from gspc_trio.components.rm.search import tops_for
 from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId
 
@@ -151,10 +151,10 @@ class _Look:
     def call(self, want: Want, queue: ClassQueue, missing: int) -> None:
         """Recall what keeps a want from up to ``missing`` resources of a class."""
         self.want, self.queue, self.missing = want, queue, missing
-        needs = [need for need in want.form.needs if need.queue is queue and need.hard]
+        needs = [need for need in want.form.needs if need.queue is queue and need.is_bound]
         if needs:
             for need in needs:
-                for top in preferred(self.state.pool, need):
+                for top in tops_for(self.state.pool, need):
                     self._free_one_of(_of_class_below(top, queue))
             return
         kind = (want.owner, want.priority, queue, self._balance.of_want(want) > 0)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from gspc_trio.components.rm.parts import ClassQueue, Form, Host, Need, Vertex
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.core.allocator import Allocator
+from gspc_trio.core.similar import did_you_mean
 
 CANDIDATES = 64
 """How many resources are looked at for each need."""
 
 RANKED = 512
 """Of how many resources the best are picked where that matters."""
+
+FEATURES_NAMED = 200
+"""How many features a refusal names; a processor has about 150."""
+
+HOSTS_NAMED = 8
+"""How many hosts it names."""
 
 STEPS = 2000
 """How many times a resource is tried before a search is given up."""
@@ -90,6 +98,8 @@ class Search:
         if host is None and self._rank is not None:
             hosts = self._pool.hosts_in_turn(RANKED)
         for each in hosts:
+            if not need.suits(each):
+                continue
             for root in each.roots:
                 yield from of_class_below(self._pool, root, need.queue)
 
@@ -137,9 +147,18 @@ def preferred(pool: Pool, need: Need) -> list[Vertex]:
     found = []
     for resource_id in need.preferences:
         vertex = pool.resources.get(resource_id)
-        if vertex is not None and (vertex.queue is need.queue or need.queue in vertex.kinds.queues):
+        if vertex is None or not need.suits(vertex.host):
+            continue
+        if vertex.queue is need.queue or need.queue in vertex.kinds.queues:
             found.append(vertex)
     return found
+
+
+def tops_for(pool: Pool, need: Need) -> list[Vertex]:
+    """Return resources at or below which alone the need, which is bound, finds what will do."""
+    if need.hard:
+        return preferred(pool, need)
+    return [root for host in pool.suitable(need) for root in host.roots]
 
 
 def of_class_below(pool: Pool, top: Vertex, queue: ClassQueue) -> Iterator[Vertex]:
@@ -213,9 +232,13 @@ def _impossible(pool: Pool, form: Form) -> tuple[str, str] | None:
                 f"run below; there is: {there}"
             )
     for need in form.needs:
+        if need.features and (lacking := _lacking(pool, need)):
+            return "unknown feature", f"{asked}, but {lacking}"
         if need.hard and not preferred(pool, need):
             names = ", ".join(need.preferences) or "no resource"
-            return "unknown resource", f"{asked}, but {names} is not there, or has no {need.queue.name}"
+            suitable = need.queue.name
+            suitable += f" with {' and '.join(sorted(need.features))}" if need.features else ""
+            return "unknown resource", f"{asked}, but {names} is not there, or has no {suitable}"
     hosts = list(pool.hosts.values())
     if form.sizes:
         hosts = [host for host in hosts if host_has_room(host, form.sizes, empty=True)]
@@ -229,6 +252,32 @@ def _impossible(pool: Pool, form: Form) -> tuple[str, str] | None:
     )  # fmt: skip
 
 
+def _lacking(pool: Pool, need: Need) -> str:
+    """Return what is wrong with the features that are needed, "" if a host with the class has them all."""
+    if any(need.suits(host) and _has_class(host, need.queue) for host in pool.hosts.values()):
+        return ""
+    there = sorted(set().union(*(host.features for host in pool.hosts.values())))
+    missing = sorted(need.features.difference(there))
+    if missing:
+        like = did_you_mean(missing[0], there)
+        named = ", ".join(there[:FEATURES_NAMED]) or "none"
+        more = len(there) - FEATURES_NAMED
+        named += f" and {more} more" if more > 0 else ""
+        return f"no host has {' or '.join(missing)}{like}; features that hosts have: {named}"
+    lacks = [
+        f"{host.label or host.name} has no {' or '.join(sorted(need.features - host.features))}"
+        if not need.suits(host)
+        else f"{host.label or host.name} has no {need.queue.name}"
+        for host in islice(pool.hosts.values(), HOSTS_NAMED)
+    ]
+    more = len(pool.hosts) - len(lacks)
+    return f"no host has all of it: {', '.join(lacks)}{f', and {more} more hosts' if more else ''}"
+
+
+def _has_class(host: Host, queue: ClassQueue) -> bool:
+    return any(root.queue is queue or queue in root.kinds.queues for root in host.roots)
+
+
 def _fits_somewhere(pool: Pool, form: Form, hosts: list[Host]) -> bool:
     """Whether there are resources for all needs when nothing is held (true when in doubt)."""
     if form.shape.same_host:
@@ -238,7 +287,7 @@ def _fits_somewhere(pool: Pool, form: Form, hosts: list[Host]) -> bool:
                 return True
         return False
     flat = len(form.counts) == 1 and not next(iter(form.counts)).nested
-    if flat and not form.sizes and not any(need.hard for need in form.needs):
+    if flat and not form.sizes and not any(need.is_bound for need in form.needs):
         return True
     with_room = set(hosts)
 

@@ -12,6 +12,7 @@ from gspc_trio.core.ids import Attempt, Count, JobId, ResourceId, RifId, Seconds
 from gspc_trio.core.messages import Done, OutputLine, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import TaskState
+from gspc_trio.policies.placement import FIFO
 
 NO_STRATEGY = "there is no strategy"
 """How the refusal of a bootstrap begins when its strategy is not known."""
@@ -333,6 +334,7 @@ class RifStatus(Struct, frozen=True):
         detail: why it is not up.
         retry_in_s: when a lost one is tried again, or None.
         ends_in_s: when it is taken down because its host ends, or None.
+        features: that its host has.
         memory_layer, memory_server_bytes: address of the layer to which the memory server belongs that it
             runs on request, and memory of that; "" and 0 if it runs none.
     """
@@ -351,6 +353,7 @@ class RifStatus(Struct, frozen=True):
     ends_in_s: float | None = None
     memory_layer: str = ""
     memory_server_bytes: Count = 0
+    features: tuple[str, ...] = ()
 
 
 class RegisteredJob(JobEntry, frozen=True):
@@ -418,11 +421,15 @@ class RequestExplanation(WaitingRequest, frozen=True):
         awaits: hosts on their way that it waits for.
         waited_s: how long it has waited.
         patience_left_s: how long it declines others than those that it prefers, or None.
+        placement: from which host its resources come, a name in ``policies.placement``.
+        lacks: some of the hosts without features that it needs -> which.
     """
 
     awaits: tuple[AwaitedHost, ...]
     waited_s: float
     patience_left_s: float | None
+    placement: str = FIFO
+    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Explanation(Struct, frozen=True):

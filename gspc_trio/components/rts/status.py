@@ -70,6 +70,7 @@ def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
         detail=detail,
         retry_in_s=rif.retry_in_s(now),
         ends_in_s=rif.ends_in_s(now),
+        features=tuple(sorted({each for one in rif.resources.values() for each in one.features})),
     )
 
 

@@ -34,6 +34,10 @@ class Pool:
     def related(self, name: str) -> set[str]:
         return {name} | self.ancestors(name) | self.descendants(name)
 
+    def features(self, name: str) -> set[str]:
+        host = name.partition(".")[0] + "."
+        return {each for r in self.there.values() if r.resource_id.startswith(host) for each in r.features}
+
     def leaves(self, name: str) -> int:
         return sum(not self.descendants(other) for other in self.descendants(name)) or 1
 
@@ -67,12 +71,14 @@ def sizes(shape: Shape) -> list[int]:
 
 
 def is_plain(shape: Shape) -> bool:
-    return len(shape.requirements) == 1 and not shape.requirements[0].preferences and not sizes(shape)
+    first = shape.requirements[0]
+    return len(shape.requirements) == 1 and not (first.preferences or first.features or sizes(shape))
 
 
 def is_preferring(shape: Shape) -> bool:
     first = shape.requirements[0]
-    return len(shape.requirements) == 1 and bool(first.preferences) and not first.hard and not sizes(shape)
+    alone = len(shape.requirements) == 1 and not first.features and not sizes(shape)
+    return alone and bool(first.preferences) and not first.hard
 
 
 class Model:
@@ -130,10 +136,11 @@ class Model:
         if requirement.hard:
             wanted = {p for p in requirement.preferences if p in self.pool.there}
             names = [n for n in names if n in wanted or wanted & self.pool.ancestors(n)]
+        names = [n for n in names if self.pool.features(n) >= set(requirement.features)]
         return [n for n in names if n in among]
 
     def preferred_there(self, requirement: Requirement) -> list[str]:
-        hard = Requirement(requirement.resource_class, requirement.preferences, True)
+        hard = evolve(requirement, hard=True)
         return self.fitting(hard, set(self.pool.there))
 
     def solution(self, shape: Shape, among: set[str], empty: bool) -> tuple[str, ...] | None:

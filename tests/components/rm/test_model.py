@@ -23,13 +23,16 @@ from tests.components.rm.model import JOBS
 CLASSES = ("node", "core", "gpu")
 HOSTS = ("r1", "r2")
 MEMORY_BYTES = 100
+FEATURES = ((), (), ("avx",), ("big",), ("avx", "big"))
+WANTED = ((), (), (), (), ("avx",), ("avx", "big"), ("nowhere",))
 
 
 @st.composite
 def dags(draw: st.DrawFn, name: str) -> tuple[Resource, ...]:
     """A host: either like real ones, or any DAG whatever."""
     if draw(st.booleans()):
-        found = [Resource(f"{name}.node", "node", memory_bytes=MEMORY_BYTES)]
+        has = draw(st.sampled_from(FEATURES))
+        found = [Resource(f"{name}.node", "node", memory_bytes=MEMORY_BYTES, features=has)]
         for socket in range(draw(st.integers(1, 2))):
             found.append(Resource(f"{name}.socket{socket}", "socket", (f"{name}.node",)))
             for core in range(draw(st.integers(1, 2))):
@@ -44,7 +47,9 @@ def dags(draw: st.DrawFn, name: str) -> tuple[Resource, ...]:
         parents = draw(st.lists(st.sampled_from(names), max_size=2, unique=True)) if names else []
         memory_bytes = draw(st.sampled_from([0, 0, MEMORY_BYTES]))
         kind = draw(st.sampled_from(CLASSES))
-        found.append(Resource(f"{name}.x{index}", kind, tuple(parents), memory_bytes=memory_bytes))
+        has = draw(st.sampled_from(FEATURES))
+        known = tuple(parents)
+        found.append(Resource(f"{name}.x{index}", kind, known, memory_bytes=memory_bytes, features=has))
     return tuple(draw(st.permutations(found)))
 
 
@@ -58,7 +63,8 @@ def shapes(draw: st.DrawFn, names: list[str]) -> Shape:
         hard = bool(preferences) and draw(st.booleans())
         patience_s = draw(st.sampled_from([None, None, 0.0, 1.0])) if preferences else None
         kind = draw(st.sampled_from(CLASSES))
-        requirements.append(Requirement(kind, tuple(preferences), hard, patience_s))
+        wanted = draw(st.sampled_from(WANTED))
+        requirements.append(Requirement(kind, tuple(preferences), hard, patience_s, wanted))
     return Shape(
         tuple(requirements),
         memory_bytes=draw(st.sampled_from([0, 0, 0, 0, 30, 60, 120])),

@@ -79,7 +79,7 @@ def end_cancelled(state: SchedulerState, entry: TaskEntry, lost: Outcome, resour
 def _may_run_elsewhere(state: SchedulerState, entry: TaskEntry, host: str) -> bool:
     """Whether there is a host for the task that has run others, or has not lost it yet."""
     first = entry.queue.shape.requirements[0]
-    if first.hard:
+    if first.is_bound:
         return False
     tried = {host, *(entry.lost_at - state.proven)}
     return any(

@@ -300,7 +300,7 @@ def has_alternative(state: SchedulerState, entry: TaskEntry) -> bool:
     """Return whether there may be a resource for the task that has not failed it."""
     first = entry.queue.shape.requirements[0]
     avoided = sum(state.known.get(resource_id) == first.resource_class for resource_id in entry.avoid)
-    return not first.hard and state.class_sizes.get(first.resource_class, 0) > avoided
+    return not first.is_bound and state.class_sizes.get(first.resource_class, 0) > avoided
 
 
 def start_timer(state: SchedulerState, whose: TaskEntry | Held, delay_s: float) -> None:

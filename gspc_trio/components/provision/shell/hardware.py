@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from gspc_trio.core.ids import RifId
-from gspc_trio.core.resources import Resource
+from gspc_trio.core.resources import Resource, is_feature
 
 
 class NumaNode(Struct, frozen=True):
@@ -38,6 +38,7 @@ class HostFacts(Struct, frozen=True):
         numa: its NUMA nodes.
         gpus: GPU -> number of the NUMA node it is near to, or -1.
         processor: model of the processor, "" if unknown.
+        features: flags of its processor.
     """
 
     cpus: tuple[int, ...]
@@ -47,6 +48,7 @@ class HostFacts(Struct, frozen=True):
     numa: tuple[NumaNode, ...]
     gpus: dict[int, int]
     processor: str = ""
+    features: tuple[str, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -100,6 +102,7 @@ def resources_of(rif_id: RifId, facts: HostFacts, cores: int = 0) -> tuple[Resou
         facts.memory_bytes,
         tuple(sorted(facts.gpus)),
         facts.processor,
+        facts.features,
     )
     sockets = [
         Resource(
@@ -164,6 +167,7 @@ def read_facts(root: Path = Path("/"), affinity: Iterable[int] | None = None) ->
         numa,
         _read_gpus(root),
         _read_processor(root),
+        _read_flags(root),
     )
 
 
@@ -253,6 +257,19 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 def _socket_of(root: Path, cpu: int) -> int:
     number = _read_int(root / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id")
     return max(number or 0, 0)  # some machines say -1
+
+
+def _read_flags(root: Path) -> tuple[str, ...]:
+    """Return the flags of the first processor, which is told of each: ``avx512f`` and others, in an order."""
+    try:
+        with open(root / "proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, _, flags = line.partition(":")
+                if name.strip() in ("flags", "Features"):  # x86, ARM
+                    return tuple(sorted(flag for flag in set(flags.split()) if is_feature(flag)))
+    except OSError:
+        pass
+    return ()
 
 
 def _read_numa(root: Path) -> tuple[NumaNode, ...]:

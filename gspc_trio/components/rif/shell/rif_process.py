@@ -28,6 +28,7 @@ from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.service import RifService, open_rif
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.shell.compute import open_process_backend
+from gspc_trio.core.resources import Resource, parse_features, with_features
 from gspc_trio.iml.quota import quota_of
 from gspc_trio.nursery.connections.network import ConnectFailed, Network, address_towards
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
@@ -172,7 +173,7 @@ async def run_rif(order: RifProcessOrder) -> str:
                 rif_id=order.rif_id,
                 incarnation=order.incarnation,
                 host=order.host,
-                hardware=discover_hardware(order.rif_id, order.cores),
+                hardware=_hardware(order),
                 backend=backend,
                 listen=order.options.get("listen") or address_towards(order.rts),
                 rts=order.rts,
@@ -185,6 +186,16 @@ async def run_rif(order: RifProcessOrder) -> str:
                     reason = await rif.wait_ended()
                     nursery.cancel_scope.cancel()
     return reason
+
+
+def _hardware(order: RifProcessOrder) -> tuple[Resource, ...]:
+    """Return what this host has.
+
+    Raises:
+        ValueError: its features can be none.
+    """
+    features = parse_features(order.options.get("features", ""))
+    return with_features(discover_hardware(order.rif_id, order.cores), features)
 
 
 def _files(order: RifProcessOrder) -> StagingSettings | None:
@@ -230,6 +241,7 @@ def main() -> int:
     try:
         directories = order.options.get("directory", ""), quota_of(order.options).spill_directory
         ends_in_s(order.options)
+        parse_features(order.options.get("features", ""))
         _files(order)
     except ValueError as error:
         print(f"{order.rif_id} ends: {error}", file=sys.stderr)

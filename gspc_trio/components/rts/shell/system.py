@@ -33,7 +33,7 @@ from gspc_trio.components.rts.shell.state_files import (
 )
 from gspc_trio.components.rts.state import Limits, RifState, is_of_site, site_strategy
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.core.resources import checked_cores
+from gspc_trio.core.resources import checked_cores, parse_features
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
@@ -134,6 +134,10 @@ class RtsSettings(Struct, frozen=True):
                 raise BadSetting("allow_files", path, why)
         for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
             check_bytes(name, number)
+        try:
+            parse_features(self.options.get("features", ""))
+        except ValueError as error:
+            raise BadSetting("set", f"features={self.options['features']}", str(error)) from error
         if self.rm is not None and self.placement != FIFO:
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)

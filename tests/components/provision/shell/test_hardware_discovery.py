@@ -189,6 +189,15 @@ def test_gpus_hang_below_the_socket_that_they_are_near_to(machine: Machine) -> N
     assert found["r1.socket0"].gpus == ()
 
 
+def test_flags_of_the_processor_are_features_of_the_host(machine: Machine) -> None:
+    assert machine.discover()[0].features == ()
+    other = "processor : 1\nflags : none of these"
+    machine.write("proc/cpuinfo", f"processor : 0\nmodel name : X\nflags\t\t: sse avx2 sse a/b\n\n{other}")
+    assert [one.features for one in machine.discover()][:2] == [("avx2", "sse"), ()]
+    machine.write("proc/cpuinfo", "Features : asimd fp")  # ARM
+    assert machine.discover()[0].features == ("asimd", "fp")
+
+
 def test_kernel_lists() -> None:
     assert parse_cpu_list("0-2,5") == (0, 1, 2, 5)
     assert parse_cpu_list("") == ()

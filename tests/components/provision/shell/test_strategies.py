@@ -70,7 +70,7 @@ async def test_an_embedded_rif_needs_an_rts_in_memory():
 async def test_an_option_that_nobody_knows_is_refused() -> None:
     strange = evolve(order(), options={"color": "red"})
     with pytest.raises(
-        StrategyError, match="no option 'color'; there are: allow_files, directory, file_operations"
+        StrategyError, match="no option 'color'; there are: allow_files, directory, features, file_operations"
     ):
         await LocalStrategy(("/nonexistent",)).run(strange)
 
