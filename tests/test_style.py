@@ -38,8 +38,10 @@ ORDER = (
         "components.rts",
         "components.job",
     ),
-    *("components.provision", "components.launcher", "components.wire", "policies"),
-    *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
+    "components.managers.messages",
+    *("components.provision", "components.launcher", "components.wire", "policies", "components.managers"),
+    *("records.shell", "components.rm.shell", "components.managers.shell", "components.provision.shell"),
+    "components.rts.shell",
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
     *(
         "components.launcher.shell",

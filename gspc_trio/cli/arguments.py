@@ -228,6 +228,23 @@ SitesOption = Annotated[
         "cores."
     ),
 ]
+ManagerCount = Annotated[
+    int,
+    Parameter(
+        help="Number of resource managers. More than one are processes of their own, and share the hosts: "
+        "see docs/scheduling.md."
+    ),
+]
+Sharing = Annotated[
+    str, Parameter(help="How several managers share the hosts: pessimistic (each has hosts of its own).")
+]
+RemoteRm = Annotated[
+    Path | None,
+    Parameter(
+        help="Connection file of a resource manager that runs elsewhere (gspc-rts rm); by default one begins "
+        "here."
+    ),
+]
 AllowFiles = Annotated[list[str] | None, Parameter(consume_multiple=False, negative=())]
 RunCores = Annotated[
     Cores, Parameter(help="How many cores of this machine to use; 0 for all. Not with --rts.")

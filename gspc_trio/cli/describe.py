@@ -38,4 +38,10 @@ def describe_status(status: RtsStatus) -> list[str]:
         f"{job.demand:>8}{job.held:>8}{job.share:>8.2f}"
         for job in status.jobs
     ]
+    if status.managers:
+        lines += ["", f"{'MANAGER':<10}{'PROCESS':>8}  {'STATE':<10}{'HOSTS':<24}JOBS"]
+    for manager in status.managers:
+        state = "up" if manager.up else "away"
+        hosts, jobs = (", ".join(names) or "none" for names in (manager.hosts, manager.jobs))
+        lines.append(f"{manager.number:<10}{manager.pid:>8}  {state:<10}{hosts:<24}{jobs}")
     return lines

@@ -20,13 +20,16 @@ from gspc_trio.cli.arguments import (
     HostOptions,
     Hosts,
     LogJson,
+    ManagerCount,
     MaybeDirectory,
     MaybePort,
     MaybeWhole,
     PlacementName,
     Port,
+    RemoteRm,
     RemovePolicy,
     Settings,
+    Sharing,
     SitesOption,
     Size,
     Verbose,
@@ -48,7 +51,7 @@ from gspc_trio.cli.sites import block_app
 from gspc_trio.cli.waiting import describe_waiting, watched
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.rif.messages import MemoryServer
-from gspc_trio.components.rm.shell.remote import RemoteManager
+from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts.messages import NO_STRATEGY, StopRts
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService
@@ -105,8 +108,10 @@ async def start(
     memory: Size = "",
     spill: Size = "",
     spill_directory: str = "",
-    rm: Path | None = None,
+    rm: RemoteRm = None,
     sites: SitesOption = None,
+    managers: ManagerCount = 1,
+    sharing: Sharing = "pessimistic",
     metrics: MaybePort = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -147,17 +152,15 @@ async def start(
         How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
     spill_directory
         Directory for data on disk; by default the system's directory for temporary files.
-    rm
-        Connection file of a resource manager that runs elsewhere (gspc-rts rm); by default one begins here.
     metrics
         Serve metrics for Prometheus at this TCP port, not encrypted; 0 for any free one.
     """
-    path = await _free_path(connection_file, verbose, log_json)
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
     told = replace(told, directory=directory, allow_files=tuple(allow_files or ()), rm=rm, sites=sites)
     sizes = {"memory_bytes": parse_size(memory or "0"), "spill_bytes": parse_size(spill or "0")}
-    await _run(replace(told, spill_directory=spill_directory, **sizes), path, metrics)
+    told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory, **sizes)
+    await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
 
 
 async def _free_path(connection_file: Path | None, verbose: bool, log_json: bool) -> Path:
@@ -273,7 +276,7 @@ def _refuse_second(
 
 
 async def _serve_until_stopped(service: RtsService, path: Path) -> None:
-    if isinstance(service.rm, RemoteManager):
+    if not isinstance(service.rm, RmShell):
         await service.rm.look()
     classes = ", ".join(f"{entry.total} {name}" for name, entry in service.status().classes.items())
     classes = classes or "no host yet"

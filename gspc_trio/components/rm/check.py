@@ -142,7 +142,8 @@ def _check_grants(state: ManagerState) -> None:
 def _check_claims(state: ManagerState) -> None:
     """What is claimed is of an earlier resource manager, and wholly there under no live grant."""
     for grant_id, grant in state.claims.items():
-        assert grant_id == grant.grant_id < (state.epoch, 0), f"{grant_id} is claimed"
+        assert grant_id == grant.grant_id
+        assert not state.is_own(grant_id), f"{grant_id} is claimed"
         assert grant.job in state.jobs, f"{grant_id}: nobody claims it"
         assert not all(name in state.pool.resources for name in grant.resources), f"{grant_id} is there"
 

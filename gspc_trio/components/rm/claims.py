@@ -96,8 +96,9 @@ def _hold(state: ManagerState, job: Job, grant: Grant) -> bool:
     holding = state.grants.get(grant_id)
     if holding is not None and (holding.want.owner is not job or holding.lease_until is not None):
         return False
-    if grant_id >= (state.epoch, 0):  # our own: it is held, or has ended while the job was away
+    if state.is_own(grant_id):  # our own: it is held, or has ended while the job was away
         return holding is not None
+    state.advance(grant_id)
     mine = () if holding is None else holding.vertices
     found = [pool.resources[name] for name in grant.resources if name in pool.resources]
     new = tuple(vertex for vertex in found if vertex not in mine)

@@ -17,7 +17,7 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     Revoked,
 )
-from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.core.ids import Count, GrantId, JobId, ResourceId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
@@ -146,6 +146,24 @@ class Claimed(Struct, frozen=True):
     whole: bool = False
 
 
+class Advanced(Struct, frozen=True):
+    """Another resource manager has given this grant of what is here now: the next ones are newer."""
+
+    grant_id: GrantId
+
+
+class Numbering(Struct, frozen=True):
+    """Which numbers the grants of a resource manager have: several of one epoch never give the same.
+
+    Attributes:
+        first: its grants are newer than this one.
+        step: its first grant is so many newer, and each is so many newer than the one before, at least.
+    """
+
+    first: Count = 0
+    step: Count = 1
+
+
 RmEvent: TypeAlias = (
     Demand
     | Release
@@ -162,6 +180,7 @@ RmEvent: TypeAlias = (
     | JobGone
     | Revoked
     | Claimed
+    | Advanced
     | Tick
 )
 """What the resource manager takes."""

@@ -18,12 +18,14 @@ from gspc_trio.components.rm.errors import (
 )
 from gspc_trio.components.rm.events import (
     Added,
+    Advanced,
     Awaited,
     Claimed,
     Coming,
     JobGone,
     JobJoined,
     JobWeighed,
+    Numbering,
     Removed,
     Rested,
     Resumed,
@@ -53,6 +55,9 @@ from gspc_trio.records.facts import ResourceChanged
 LEAD_MIN = 1 << 16
 """Hosts are told of so many grants ahead, at least: they hear of more long before these are given."""
 
+LEAD_MAX = 1 << 30
+"""And at most: where the numbers leap, that is no rate."""
+
 LEAD_S = 60.0
 """At the rate at which grants are given of late, those that hosts are told of last so long."""
 
@@ -80,20 +85,27 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
 
     noun = "the resource manager"
 
-    def __init__(self, epoch: int, limits: Limits | None = None, placement: str = FIFO) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        limits: Limits | None = None,
+        placement: str = FIFO,
+        numbering: Numbering | None = None,
+    ) -> None:
         """Start empty.
 
         Args:
             epoch: first part of its grant ids; higher than that of every resource manager before it.
             limits: times and numbers; the defaults suit people's machines.
             placement: of the jobs that ask for none, a name in ``policies.placement``.
+            numbering: which numbers its grants have; all, if nobody else gives any of this epoch.
 
         Raises:
             BadPlacement: there is none of this name.
         """
         if wrong := bad_placement(placement):
             raise BadPlacement(f"{placement!r:.60}: {wrong}")
-        self._state = ManagerState(epoch, limits or Limits(), placement)
+        self._state = ManagerState(epoch, limits or Limits(), placement, numbering)
         super().__init__(self._state)
         self._judged_at = -1
 
@@ -354,6 +366,10 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         claims.claimed(self._state, event)
         self._after()
 
+    @handles(Advanced)
+    def _advanced(self, event: Advanced) -> None:
+        self._state.advance(event.grant_id)
+
     @handles(Revoked)
     def _revoked(self, event: Revoked) -> None:
         lapse.revoked(self._state, event)
@@ -470,18 +486,18 @@ class GrantsAheadOf:
     """Says when hosts have to be told of more grants, so that no grant waits for them to hear.
 
     Args:
-        epoch: first part of all grant ids.
+        last: the grant before the first one.
 
     Attributes:
         newest: no grant is newer until hosts have been told of more.
         due_from: number of the first grant with which hosts are to be told.
     """
 
-    def __init__(self, epoch: int) -> None:
-        self.newest: GrantId = (epoch, LEAD_MIN)
-        self.due_from: int = LEAD_MIN - LEAD_MIN // 2
+    def __init__(self, last: GrantId) -> None:
+        self.newest: GrantId = (last[0], last[1] + LEAD_MIN)
+        self.due_from: int = last[1] + LEAD_MIN - LEAD_MIN // 2
         self._lead = LEAD_MIN
-        self._told_at = 0
+        self._told_at = last[1]
         self._told_s: float | None = None
 
     def look(self, last: GrantId, now: float) -> bool:
@@ -491,7 +507,7 @@ class GrantsAheadOf:
             return False
         if self._told_s is not None:
             per_s = (given - self._told_at) / max(now - self._told_s, 1e-3)
-            self._lead = max(LEAD_MIN, int(per_s * LEAD_S))
+            self._lead = max(LEAD_MIN, min(int(per_s * LEAD_S), LEAD_MAX))
         self._told_at, self._told_s = given, now
         self.newest = (last[0], given + self._lead)
         self.due_from = given + self._lead - self._lead // 2

@@ -8,7 +8,7 @@ and what is wanted. Grants that it had given and that did not arrive are used by
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -85,6 +85,62 @@ class ReplayLog:
     def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
         """Return the newest grant of a resource that was given, or ``grant_id`` if that cannot be known."""
         return self._newest.get(resource_id, NO_GRANT) if grant_id[0] == self.epoch else grant_id
+
+    @property
+    def hosts(self) -> Mapping[str, tuple[str, Mapping[ResourceId, Resource]]]:
+        """The hosts whose resources it has taken in: id -> (name for people, resources)."""
+        return self._hosts
+
+    @property
+    def asked(self) -> Sequence[Added | Removed]:
+        """What it has been asked to take in or to remove, and has not answered yet."""
+        return self._asked
+
+    @property
+    def resting(self) -> Set[ResourceId]:
+        """Of which nothing is to be given out now, or that are to go when they are free."""
+        return self._resting.keys() | self._leaving.keys()
+
+    @property
+    def ending(self) -> Iterable[GrantId]:
+        """Grants that were revoked, and of which some work may still run."""
+        return self._ending.keys()
+
+    def held(self) -> Iterator[ResourceId]:
+        """Yield all resources in use."""
+        for job in self._jobs.values():
+            for grant in job.grants.values():
+                yield from grant.resources
+        for grant in self._ending.values():
+            yield from grant.resources
+
+    def holder(self, grant_id: GrantId) -> JobId:
+        """Return which job holds a grant, "" if none does any more."""
+        return next((name for name, job in self._jobs.items() if grant_id in job.grants), "")
+
+    def unmet(self) -> Iterator[tuple[JobId, Demand, int]]:
+        """Yield each demand that is not met, and how many grants it lacks."""
+        for name, job in self._jobs.items():
+            for wanted in job.wants.values():
+                if wanted.left > 0:
+                    yield name, wanted.demand, wanted.left
+
+    def weight(self, job: JobId) -> float:
+        """Return the share of a job that has joined."""
+        return self._jobs[job].joined.weight
+
+    def newest_of(self, host: str) -> dict[ResourceId, GrantId]:
+        """Return the newest grant of each resource of a host of which there was one."""
+        there = self._hosts.get(host, ("", {}))[1]
+        return {name: self._newest[name] for name in there if name in self._newest}
+
+    def note_newest(self, newest: Mapping[ResourceId, GrantId]) -> None:
+        """Note what others have given of resources that this one gets."""
+        self._newest.update(newest)
+
+    def unask(self, event: Removed) -> None:
+        """Forget that it was asked to remove something: it will not answer any more."""
+        self._asked.remove(event)
 
     # Towards the resource manager ---------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gspc_trio.components.rm.change import Changer
 from gspc_trio.components.rm.errors import UnknownJob
-from gspc_trio.components.rm.events import RmAction
+from gspc_trio.components.rm.events import Numbering, RmAction
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.patience import Patience
@@ -206,6 +206,7 @@ class ManagerState(Turn[RmAction]):
     Attributes:
         epoch: first part of its grant ids.
         last: id of the newest grant.
+        numbering, step: which numbers its grants have.
         limits: times and numbers.
         placement: of the jobs that ask for none.
         pool, changer: the resources.
@@ -229,10 +230,18 @@ class ManagerState(Turn[RmAction]):
         wants_made: number of wants so far.
     """
 
-    def __init__(self, epoch: int, limits: Limits, placement: str = FIFO) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        limits: Limits,
+        placement: str = FIFO,
+        numbering: Numbering | None = None,
+    ) -> None:
         super().__init__()
         self.epoch = epoch
-        self.last: GrantId = (epoch, 0)
+        self.numbering: Numbering = numbering or Numbering()
+        self.step: int = self.numbering.step
+        self.last: GrantId = (epoch, self.numbering.first)
         self.limits = limits
         self.placement = placement
         self.pool: Pool = Pool()
@@ -373,12 +382,23 @@ class ManagerState(Turn[RmAction]):
 
     # Grants -------------------------------------------------------------------------------------------------
 
+    def is_own(self, grant_id: GrantId) -> bool:
+        """Whether this resource manager may have given the grant; it has not if the number is too high."""
+        first = self.numbering.first
+        return grant_id > (self.epoch, first) and (grant_id[1] - first) % self.step == 0
+
+    def advance(self, grant_id: GrantId) -> None:
+        """Give newer grants than this one of another resource manager from now on."""
+        epoch, number = grant_id
+        if epoch == self.epoch and grant_id > self.last:
+            self.last = (epoch, number + (self.numbering.first - number) % self.step)
+
     def give_one(self, want: Want) -> bool:
         """Give a want the first free resource of its class; return whether there is one."""
         vertex = self.pool.take(want.form.queue, want)
         if vertex is None:
             return False
-        vertex.newest = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        vertex.newest = self.last = grant_id = (self.epoch, self.last[1] + self.step)
         holding = Holding(want, self.now, (vertex,), (vertex.resource_id,), vertex.kinds.units, grant_id)
         self.pool.hold(vertex, holding)
         self._enter(holding, ())
@@ -389,7 +409,7 @@ class ManagerState(Turn[RmAction]):
         vertices = holding.vertices
         holding.resources = tuple([vertex.resource_id for vertex in vertices])
         holding.units = sum([vertex.kinds.units for vertex in vertices])
-        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + self.step)
         for vertex in vertices:
             vertex.newest = grant_id
         self._enter(holding, _memories(holding))

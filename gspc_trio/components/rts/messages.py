@@ -378,6 +378,26 @@ class RegisteredJob(JobEntry, frozen=True):
     placement: str = ""
 
 
+class ManagerEntry(Struct, frozen=True):
+    """One of several resource managers of a run-time system.
+
+    Attributes:
+        number: from 1.
+        pid: of its process, 0 before it is there.
+        up: it is there.
+        hosts: whose resources it gives out.
+        jobs: that it serves.
+        losses: how often its process has ended.
+    """
+
+    number: Count
+    pid: Count
+    up: bool
+    hosts: tuple[str, ...]
+    jobs: tuple[JobId, ...]
+    losses: Count
+
+
 class RtsStatus(Struct, frozen=True):
     """The state of a run-time system.
 
@@ -389,6 +409,7 @@ class RtsStatus(Struct, frozen=True):
         classes: class -> its resources.
         memories: memory -> how much of it is free.
         jobs: those that are registered.
+        managers: its resource managers, if there are several.
     """
 
     version: str
@@ -400,6 +421,7 @@ class RtsStatus(Struct, frozen=True):
     classes: dict[str, ClassStatus]
     memories: dict[str, HostMemory]
     jobs: tuple[RegisteredJob, ...]
+    managers: tuple[ManagerEntry, ...] = ()
 
 
 class GetStatus(Question[RtsStatus], frozen=True):

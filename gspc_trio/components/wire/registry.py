@@ -41,6 +41,7 @@ from gspc_trio.components.launcher.events import (
     StudyDone,
     SubmitClients,
 )
+from gspc_trio.components.managers.messages import BeginManaging, ManagerHere
 from gspc_trio.components.provision.messages import (
     Enrol,
     Enrolled,
@@ -69,6 +70,7 @@ from gspc_trio.components.rif.messages import (
 )
 from gspc_trio.components.rm.events import (
     Added,
+    Advanced,
     Awaited,
     Claimed,
     Coming,
@@ -230,6 +232,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ServerPing, SubmitClients, CancelClient, StudyDone,
     RequestAccepted, RequestRefused, ClientMoved, StatesStale, StatesFresh, LauncherPing, ConnectionEnds,
     WantTurn, TurnBegins, TurnOver, FilesFailed,
+    Advanced, BeginManaging, ManagerHere,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

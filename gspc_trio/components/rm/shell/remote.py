@@ -138,7 +138,7 @@ class RemoteManager:
                 self._status = await link.call(GetManagerStatus(), ASK_TIMEOUT_S)
                 if job is not None:
                     found: Explained = await link.call(ExplainJob(job), ASK_TIMEOUT_S)
-                    self._explained = {job: _on_our_clock(found)}
+                    self._explained = {job: on_our_clock(found)}
                 return
             except PeerGone as gone:
                 log.debug("the resource manager has gone: %s", gone)
@@ -243,7 +243,7 @@ class RemoteManager:
                 self.record(replace(record, at_s=now))
 
 
-def _on_our_clock(found: Explained) -> list[ExplainedRequest]:
+def on_our_clock(found: Explained) -> list[ExplainedRequest]:
     """Return an explanation with its times on the clock of this process."""
     offset_s = trio.current_time() - found.now_s
     return [

@@ -148,7 +148,7 @@ class AnsweringManager:
     """The machine, which also tells the RTS what it has taken in, what it has no more, and what RIFs hear."""
 
     def __init__(self, machine: ResourceManager) -> None:
-        self.ahead: GrantsAheadOf = GrantsAheadOf(machine.newest[0])
+        self.ahead: GrantsAheadOf = GrantsAheadOf(machine.newest)
         self._machine = machine
         self.deadline: Callable[[], float | None] = machine.deadline
         self.check: Callable[[], None] = machine.check

@@ -10,6 +10,8 @@ import trio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gspc_trio.components.managers.messages import MANAGER_ROLE
+from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
 from gspc_trio.components.provision.blocks import ENROL_ROLE
 from gspc_trio.components.provision.messages import FilesFailed, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import (
@@ -116,7 +118,7 @@ class Service(Protocol):
 
     inbox: Inbox[events.RtsEvent]
     records: RecordStream
-    rm: RmShell | RemoteManager
+    rm: AnyManager
     machine: Rts
     sites: SiteService
     stopped: trio.Event
@@ -190,6 +192,8 @@ class PeerServer:
             await self._serve_client(peer)
         elif peer.role == ENROL_ROLE:
             await self._service.enrolments.serve(peer)
+        elif peer.role == MANAGER_ROLE and isinstance(self._service.rm, ManagerGroup):
+            await self._service.rm.serve(peer)
         else:
             drop_offender(peer, f"a run-time system serves rif, job, control and enrol, not {peer.role}")
 
@@ -384,7 +388,7 @@ class PeerServer:
                             ):
                                 self._service.sites.answer(message, message.body)
                             elif isinstance(message, IncomingCall):
-                                if isinstance(self._service.rm, RemoteManager):
+                                if not isinstance(self._service.rm, RmShell):
                                     nursery.start_soon(self._look_and_answer, message, self._service.rm)
                                 else:
                                     self._answer(message)
@@ -395,7 +399,7 @@ class PeerServer:
         finally:
             del self._clients[peer]
 
-    async def _look_and_answer(self, call: IncomingCall, rm: RemoteManager) -> None:
+    async def _look_and_answer(self, call: IncomingCall, rm: RemoteManager | ManagerGroup) -> None:
         """Answer a call for which the resource manager elsewhere may have to be asked."""
         if isinstance(call.body, GetStatus | Explain):
             try:

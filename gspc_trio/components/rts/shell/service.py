@@ -9,9 +9,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
-from msgspec import structs
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from gspc_trio.components.managers.messages import MANAGER_ROLE, StartManager
+from gspc_trio.components.managers.partitions import Partitions
+from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
 from gspc_trio.components.provision.blocks import ENROL_ROLE, SavedBlock
 from gspc_trio.components.provision.strategy import (
     Strategy,
@@ -55,6 +58,21 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger(__name__)
 
+
+class SeveralManagers(Struct, frozen=True):
+    """Resource managers that share the hosts.
+
+    Attributes:
+        count: how many, more than 1.
+        start: runs one of them.
+        placement: which free resource each of them uses next.
+    """
+
+    count: int
+    start: StartManager
+    placement: str = FIFO
+
+
 STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
 
@@ -78,14 +96,20 @@ class RtsService(Performer[actions.RtsAction]):
         issue: Callable[[RifId], str],
         placement: str = FIFO,
         manager: Connect | None = None,
+        managers: SeveralManagers | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.records: RecordStream = RecordStream(VERSION)
         self.stopped: trio.Event = trio.Event()
         self.machine: Rts = Rts(frozenset(strategies), limits)
         self.inbox: Inbox[events.RtsEvent] = Inbox()
-        self.rm: RmShell | RemoteManager
-        if manager is None:
+        self.rm: AnyManager
+        if managers is not None:
+            known = Partitions(managers.count, epoch)
+            self.rm = ManagerGroup(
+                known, managers.start, managers.placement, issue, self.inbox.put, self.records.append
+            )
+        elif manager is None:
             machine = ResourceManager(epoch, None, placement)
             self.rm = RmShell(machine, self.inbox.put, self.records.append)
         else:
@@ -134,6 +158,8 @@ class RtsService(Performer[actions.RtsAction]):
 
     def _token_of(self, role: str, name: str) -> bytes | None:
         """Return what a dialer of this role and name has to know; None for the token of the network."""
+        if role == MANAGER_ROLE and isinstance(self.rm, ManagerGroup):
+            return self.rm.token_of(name)
         return self.enrolments.token_of(role, name) if role == ENROL_ROLE else None
 
     # What a user can ask, in this process -------------------------------------------------------------------
@@ -247,6 +273,8 @@ class RtsService(Performer[actions.RtsAction]):
         now = trio.current_time()
         pid = self._network.process_info().pid
         told = describe(self.machine, self.rm, self.addresses, pid, now - self._started_s, now)
+        if isinstance(self.rm, ManagerGroup):
+            told = replace(told, managers=self.rm.entries())
         return self.peers.servers.shown(told)
 
     def ask(
@@ -302,11 +330,15 @@ class RtsService(Performer[actions.RtsAction]):
     async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
         """Listen and serve in the nursery."""
         self._nursery = nursery
-        await nursery.start(self.rm.run)
+        if not isinstance(self.rm, ManagerGroup):
+            await nursery.start(self.rm.run)
         addresses = []
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
+        if isinstance(self.rm, ManagerGroup):  # they connect to it
+            self.rm.addresses = self.addresses
+            await nursery.start(self.rm.run)
         if self._enrolments is not None:
             self._enrolments.open(nursery)
         restored, self._to_start = self._to_start or (), None
@@ -457,6 +489,7 @@ async def open_rts_service(
     issue: Callable[[RifId], str] = lambda _: "",
     placement: str = FIFO,
     manager: Connect | None = None,
+    managers: SeveralManagers | None = None,
     prepare: Callable[[RtsService], None] = lambda _: None,
 ) -> AsyncIterator[RtsService]:
     """A run-time system for as long as the block runs; no host has a RIF yet.
@@ -472,15 +505,17 @@ async def open_rts_service(
         issue: returns credentials for the TLS of a RIF, "" for none.
         placement: of jobs that ask for none, a name in ``policies.placement``.
         manager: opens a connection to a resource manager that runs elsewhere (RTS-4); None: one begins here.
+        managers: how many resource managers there are, and how they are started; None: one, in this process.
         prepare: tells the service what it is to know before it listens.
 
     Raises:
         OSError: it cannot listen at one of the addresses, or the resource manager cannot be reached.
         ManagerGone: the resource manager serves another run-time system, or has gone.
+        ManagersFailed: no resource manager came up.
     """
     epoch = int(time.time()) if epoch is None else epoch
     limits = structs.replace(limits or Limits(), come_up_s=come_up_times(strategies))
-    service = RtsService(network, strategies, limits, epoch, issue, placement, manager)
+    service = RtsService(network, strategies, limits, epoch, issue, placement, manager, managers)
     prepare(service)
     async with open_scope() as nursery:
         await service.start(nursery, listen)

@@ -12,6 +12,7 @@ import trio
 from attrs import define, evolve, field
 from msgspec.structs import replace
 
+from gspc_trio.components.managers.shell.group import AnyManager
 from gspc_trio.components.provision.batch import (
     BadRequest,
     BatchState,
@@ -68,8 +69,6 @@ from gspc_trio.components.provision.staging import block_options
 from gspc_trio.components.provision.strategy import ends_in_s
 from gspc_trio.components.provision.throttle import Limit
 from gspc_trio.components.rm.events import Coming, Settled
-from gspc_trio.components.rm.shell.remote import RemoteManager
-from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.site_questions import (
@@ -125,7 +124,7 @@ class SiteHost(Protocol):
     machine: Rts
     blocks: Blocks
     sites: SiteService
-    rm: RmShell | RemoteManager
+    rm: AnyManager
 
     def start_soon(self, task: Callable[[], Awaitable[object]]) -> None:
         """Run a task for as long as the run-time system is there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,11 +18,12 @@ import trio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gspc_trio.components.managers.messages import SHARINGS
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
 from gspc_trio.components.rm.shell.remote import Connect
 from gspc_trio.components.rts.shell.peers import RtsError
-from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.rts.shell.service import RtsService, SeveralManagers, open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
     RESUME_GRACE_S,
     SavedHost,
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 SitesGiven: TypeAlias = "Path | str | Mapping[str, Mapping[str, object]] | SitesFile"
 """Sites as a user gives them: a file, an address, or name -> key -> value; or as they were read."""
 
+MANAGERS_MAX = 64
+"""Most resource managers of a run-time system."""
+
 COME_BACK_S = 1.0
 """How long a run-time system that was started again looks for its RIFs before it says that it is there."""
 
@@ -72,6 +76,8 @@ class RtsOptions(TypedDict, total=False):
     memory_bytes: int
     rm: Path | str | None
     sites: SitesGiven | None
+    managers: int
+    sharing: str
 
 
 class RtsSettings(Struct, frozen=True):
@@ -97,6 +103,8 @@ class RtsSettings(Struct, frozen=True):
         sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
             address such as ``dask://host:8786``; None: none. With sites there is no host at the beginning
             unless ``hosts`` names some or ``cores`` says how many cores this one offers.
+        managers: number of resource managers. More than one are processes of their own.
+        sharing: how they share the hosts: pessimistic or optimistic.
     """
 
     hosts: Sequence[str] = ()
@@ -115,6 +123,8 @@ class RtsSettings(Struct, frozen=True):
     spill_directory: str = ""
     rm: Path | str | None = None
     sites: SitesGiven | None = None
+    managers: int = 1
+    sharing: str = "pessimistic"
 
     def checked(self) -> RtsSettings:
         """Return the settings; a file of sites is read, and not again.
@@ -141,8 +151,20 @@ class RtsSettings(Struct, frozen=True):
         if self.rm is not None and self.placement != FIFO:
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)
+        self._check_managers()
         listen_address(self.listen, self.port, self.tls)
         return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
+
+    def _check_managers(self) -> None:
+        if not 1 <= self.managers <= MANAGERS_MAX:
+            raise BadSetting("managers", str(self.managers), f"there can be 1 to {MANAGERS_MAX}")
+        if self.sharing not in SHARINGS:
+            there = ", ".join(SHARINGS)
+            raise BadSetting("sharing", self.sharing, f"there is no such sharing; there are: {there}")
+        for name, other in (("rm", self.rm), ("state", self.state)):
+            if self.managers > 1 and other is not None:
+                why = f"with {name} there can be only one resource manager"
+                raise BadSetting("managers", str(self.managers), why)
 
     def host_options(self) -> dict[str, str]:
         """Return the options of the first hosts' strategy, with what the settings say of their RIFs."""
@@ -199,6 +221,7 @@ async def open_system(
         BadSetting: there is no such strategy.
         RtsError: no host came up.
         ConnectionFileError, ManagerGone: the resource manager cannot be found, or serves another one.
+        ManagersFailed: no resource manager came up.
     """
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     with ExitStack() as stack:
@@ -210,9 +233,7 @@ async def open_system(
         network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
         network.instance = before.instance
         offered = {**_usual(searched=not only), **strategies(network), **_of_sites(settings, before.sites)}
-        if settings.strategy not in offered:
-            there = ", ".join(sorted(name for name in offered if not is_of_site(name)))
-            raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
+        _check_strategy(settings.strategy, offered)
 
         def prepare(service: RtsService) -> None:
             service.sites.is_attended = is_attended
@@ -229,6 +250,7 @@ async def open_system(
             issue=issue,
             placement=settings.placement,
             manager=None if settings.rm is None else published_manager(Path(settings.rm), before.instance),
+            managers=_several(settings),
             limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
             prepare=prepare,
         ) as service:
@@ -245,7 +267,22 @@ async def open_system(
                 nursery.cancel_scope.cancel()
 
 
-# Loaded where they are used: no start without a state or certificates needs them.
+def _check_strategy(name: str, offered: Iterable[str]) -> None:
+    if name not in offered:
+        there = ", ".join(sorted(one for one in offered if not is_of_site(one)))
+        raise BadSetting("strategy", name, f"there is no such strategy; there are: {there}")
+
+
+# Loaded where they are used: no start without a state, certificates or several managers needs them.
+
+
+def _several(settings: RtsSettings) -> SeveralManagers | None:
+    """Return the resource managers, None for one in this process."""
+    if settings.managers == 1:
+        return None
+    from gspc_trio.components.rm.shell.server import run_manager_process
+
+    return SeveralManagers(settings.managers, run_manager_process, settings.placement)
 
 
 def _history(state: Path) -> HistoryFiles:

@@ -1,0 +1,1 @@
+"""Several resource managers of one run-time system, each in a process of its own (ASP-11)."""

@@ -1,0 +1,128 @@
+"""The resource managers of a run-time system, and which of them serves which job: common to both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gspc_trio.components.managers.messages import ManagersAction, ManagersEvent, TellManager
+from gspc_trio.components.rm.events import Numbering, RmEvent
+from gspc_trio.components.rm.messages import GrantsAhead
+from gspc_trio.components.rm.replay_log import ReplayLog
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.machine import IllegalEvent, MachineBase
+from gspc_trio.core.resources import Resource
+
+
+class Member(Struct, eq=False):
+    """A resource manager.
+
+    Attributes:
+        number: from 0.
+        log: what it has been told and has said.
+        is_up: it can be told something.
+        quiet: what it was told, and whose answer is nobody else's business.
+        losses: how often it was lost.
+    """
+
+    number: int
+    log: ReplayLog
+    is_up: bool = False
+    quiet: list[RmEvent] = []
+    losses: int = 0
+
+
+class Managers(MachineBase[ManagersEvent, ManagersAction]):
+    """What both ways to share hosts have in common.
+
+    Grants of all managers are of one epoch. Each manager gives numbers of its own (:class:`Numbering`), for
+    a resource always a newer one than any before it.
+
+    Args:
+        count: how many resource managers there are, more than 1.
+        epoch: of all grants.
+
+    Attributes:
+        job_of: job -> the manager that serves it; ``why``: job -> for what reason that one does.
+        newest: of all grants.
+    """
+
+    noun = "the resource managers"
+
+    def __init__(self, count: int, epoch: int) -> None:
+        super().__init__()
+        self.epoch = epoch
+        self.job_of: dict[JobId, int] = {}
+        self.why: dict[JobId, str] = {}
+        self.newest: GrantId = (epoch, 0)
+        self._members = [Member(number, ReplayLog(epoch)) for number in range(count)]
+        self._ahead = NO_GRANT
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The resource managers."""
+        return self._members
+
+    def numbering(self, number: int) -> Numbering:
+        """Return which numbers the grants of a manager have that begins now."""
+        step = len(self._members)
+        return Numbering(self.newest[1] + (number - self.newest[1]) % step, step)
+
+    def hosts_of(self, number: int) -> list[str]:
+        """Return the hosts whose resources a manager gives out."""
+        return list(self._members[number].log.hosts)
+
+    def deadline(self) -> float | None:
+        """Return when a Tick is due."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        raise NotImplementedError
+
+    def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
+        """Return the newest grant of a resource that was given, or ``grant_id`` if that cannot be known."""
+        raise NotImplementedError
+
+    def _tell(self, number: int, event: RmEvent) -> None:
+        """Tell a manager, now or when it is there."""
+        member = self._members[number]
+        member.log.said(event)
+        if member.is_up:
+            self.actions.append(TellManager(number, event))
+
+    def _serving(self, job: JobId) -> int:
+        """Return which manager serves a job.
+
+        Raises:
+            IllegalEvent: it has not joined, or has gone.
+        """
+        try:
+            return self.job_of[job]
+        except KeyError:
+            raise IllegalEvent(f"job {job} has not joined, or has gone") from None
+
+    def _grants_ahead(self, word: GrantsAhead) -> None:
+        """Hosts hear the highest number that any manager may give."""
+        if word.newest > self._ahead:
+            self._ahead = word.newest
+            self.actions.append(word)
+
+
+def room_of(log: ReplayLog) -> int:
+    """Return how many leaves of the hierarchy of a manager's hosts nobody holds, less what is waited for."""
+    held = set(log.held())
+    free = 0
+    for _, there in log.hosts.values():
+        above: dict[ResourceId, set[ResourceId]] = {}
+        for name, resource in there.items():
+            above[name] = {name}.union(*(above.get(parent, ()) for parent in resource.parents))
+        inner = {parent for resource in there.values() for parent in resource.parents}
+        free += sum(name not in inner and not above[name] & held for name in there)
+    return free - sum(left for _, _, left in log.unmet())
+
+
+def tops(there: Sequence[Resource]) -> tuple[ResourceId, ...]:
+    """Return those resources that hang below no other."""
+    return tuple(resource.resource_id for resource in there if not resource.parents)

@@ -1,0 +1,396 @@
+"""Several resource managers, jobs and hosts in one simulated world, without processes (ASP-11).
+
+The machines are those of the product. What they say takes time to arrive, every one of them works on one
+thing at a time, and managers can be killed. The world checks what must hold: no resource in two live grants
+over all managers, newer grants only, and every task gets done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from random import Random
+from typing import TypeAlias
+
+from attrs import define, field
+
+from gspc_trio.components.managers.members import Managers
+from gspc_trio.components.managers.messages import (
+    ManagerDown,
+    ManagersAction,
+    ManagerSaid,
+    ManagersEvent,
+    ManagerUp,
+    TellManager,
+    Word,
+)
+from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed, RmAction, RmEvent
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import (
+    Demand,
+    Grant,
+    Lapsed,
+    Offence,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+    Revoked,
+)
+from gspc_trio.components.rm.shell.service import AnsweringManager, ToRts
+from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.machine import IllegalEvent, Machine, Tick
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Shape
+from gspc_trio.policies.placement import FIFO
+from gspc_trio.testing.checkers.base import Broken, Family
+
+RESTART_S = 0.5
+"""How long it takes until another manager is there in place of one that was killed."""
+
+Cost: TypeAlias = Callable[[object, object], float]
+"""Who handles which event -> how long that keeps it busy, in seconds."""
+
+
+Make: TypeAlias = Callable[[ResourceManager], Machine[RmEvent, RmAction | ToRts]]
+"""Resource manager -> the machine of its process."""
+
+
+@define(eq=False)
+class Work:
+    """A job: tasks of one shape, and what it holds.
+
+    Attributes:
+        job, shape: which.
+        left: tasks that have not begun.
+        task_s: how long each takes.
+        at_once: how many it would run at one time.
+        done: how many have ended.
+    """
+
+    job: JobId
+    shape: Shape
+    left: int
+    task_s: float
+    at_once: int = 1_000_000
+    weight: float = 1.0
+    done: int = 0
+    seen: GrantId = NO_GRANT
+    held: dict[GrantId, Grant] = field(factory=dict)
+    refused: list[Refuse] = field(factory=list)
+    is_gone: bool = False
+
+
+@define(eq=False)
+class _Manager:
+    """The process of a manager: its machine, and when it is free to do something."""
+
+    number: int
+    life: int
+    machine: Machine[RmEvent, RmAction | ToRts] | None = None
+    free_at: float = 0.0
+    tick_at: float | None = None
+
+
+class ManagersWorld:
+    """Managers, jobs and hosts; :meth:`run` lets time pass.
+
+    Args:
+        managers: says who decides what.
+        make: returns the machine of a manager's process, for a resource manager.
+        random: for delays.
+        latency_s: longest time that a message takes.
+        cost: how long an event keeps whom busy.
+        placement: which host a resource comes from.
+
+    Attributes:
+        now: the time.
+        grants, kills: how many there were.
+        busy_s: manager (or -1: the run-time system) -> how long it worked.
+    """
+
+    def __init__(
+        self,
+        managers: Managers,
+        make: Make = AnsweringManager,
+        *,
+        random: Random,
+        latency_s: float = 0.001,
+        cost: Cost = lambda _who, _event: 0.0,
+        placement: str = FIFO,
+    ) -> None:
+        self.managers = managers
+        self.now = 0.0
+        self.grants = 0
+        self.kills = 0
+        self.busy_s: dict[int, float] = {}
+        self.jobs: dict[JobId, Work] = {}
+        self._make, self._random, self._latency_s, self._cost = make, random, latency_s, cost
+        self._placement = placement
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._arrivals: dict[tuple[int, int], float] = {}
+        self._family = Family()
+        self._live: dict[ResourceId, GrantId] = {}
+        self._newest: dict[ResourceId, GrantId] = {}
+        self._there: set[ResourceId] = set()
+        self._rts_free_at = 0.0
+        self._rts_tick: float | None = None
+        self._processes = [_Manager(member.number, 0) for member in managers.members]
+        for process in self._processes:
+            self._start(process)
+
+    # What people do -----------------------------------------------------------------------------------------
+
+    def add_host(self, name: str, cores: int = 2, more: Sequence[Resource] = ()) -> None:
+        """A host comes, with a node and so many cores."""
+        node = Resource(f"{name}.node", "node")
+        below = [Resource(f"{name}.core{number}", "core", (node.resource_id,)) for number in range(cores)]
+        event = Added((node, *below, *more), name)
+        self._family.add(event)
+        self._there.update(one.resource_id for one in event.resources)
+        self.tell(event)
+
+    def lose_host(self, name: str) -> None:
+        """A host is gone, with all that runs there."""
+        names = tuple(sorted(one for one in self._there if one.startswith(f"{name}.")))
+        for one in names:
+            self._live.pop(one, None)
+            self._newest.pop(one, None)
+            self._there.discard(one)
+        self.tell(Removed(names, "lose"))
+
+    def begin(self, work: Work) -> None:
+        """A job comes."""
+        self.jobs[work.job] = work
+        self.tell(JobJoined(work.job, work.weight))
+        self._demand(work)
+
+    def end(self, work: Work) -> None:
+        """A job server is gone; what it ran is fenced when its hosts say so."""
+        if not work.is_gone:
+            work.is_gone = True
+            self.tell(JobGone(work.job))
+
+    def kill(self, number: int) -> None:
+        """End the process of a manager, and start another one."""
+        process = self._processes[number]
+        if process.machine is None:
+            return
+        self.kills += 1
+        process.machine = None
+        process.life += 1
+        self._later(self._latency_s, lambda: self._handle(ManagerDown(number, "killed")))
+        self._later(self._latency_s + RESTART_S, lambda: self._start(process))
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def run(self, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until then, or until it is done."""
+        while self._queue and self._queue[0][0] <= until_s and not done():
+            self.now, _, act = heappop(self._queue)
+            act()
+        if not done():
+            self.now = max(self.now, until_s)
+
+    def is_done(self) -> bool:
+        """Whether all jobs have done all."""
+        return all(work.is_gone or not (work.left or work.held) for work in self.jobs.values())
+
+    def _at(self, time_s: float, act: Callable[[], None]) -> None:
+        self._number += 1
+        heappush(self._queue, (max(time_s, self.now), self._number, act))
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        self._at(self.now + delay_s, act)
+
+    def _send(self, source: int, target: int, act: Callable[[], None]) -> None:
+        """Deliver in order: nothing overtakes what the same one has said to the same one."""
+        arrives = self.now + self._random.uniform(0.2, 1.0) * self._latency_s
+        arrives = max(arrives, self._arrivals.get((source, target), 0.0))
+        self._arrivals[source, target] = arrives
+        self._at(arrives, act)
+
+    # The run-time system ------------------------------------------------------------------------------------
+
+    def tell(self, event: ManagersEvent) -> None:
+        """Have the run-time system take an event, when it is free to."""
+        start_s = max(self.now, self._rts_free_at)
+        if start_s > self.now:
+            self._at(start_s, lambda: self.tell(event))
+        else:
+            self._handle(event)
+
+    def _handle(self, event: ManagersEvent) -> None:
+        managers = self.managers
+        actions = managers.handle(event, self.now)
+        managers.check()
+        self._spend(-1, managers, event)
+        for action in actions:
+            self._perform(action)
+        due_s = managers.deadline()
+        if due_s is not None and due_s != self._rts_tick:
+            self._rts_tick = due_s
+            self._at(due_s, self._rts_ticks)
+
+    def _rts_ticks(self) -> None:
+        due_s, self._rts_tick = self.managers.deadline(), None
+        if due_s is not None:
+            if due_s <= self.now:
+                self._handle(Tick())
+            elif due_s != self._rts_tick:
+                self._rts_tick = due_s
+                self._at(due_s, self._rts_ticks)
+
+    def _perform(self, action: ManagersAction) -> None:
+        if isinstance(action, TellManager):
+            process = self._processes[action.number]
+            life, event = process.life, action.event
+            self._send(-1, action.number, lambda: self._arrive(process, life, event))
+        elif isinstance(action, Grant):
+            self._given(action)
+        elif isinstance(action, Recall):
+            work = self.jobs[action.job]
+            ids = action.grant_ids
+            self._send(-1, -2, lambda: self._recalled(work, ids))
+        elif isinstance(action, Lapsed):
+            lapsed = action
+            self._send(-1, -2, lambda: self._lapsed(self.jobs[lapsed.job], lapsed))
+        elif isinstance(action, Refuse):
+            self.jobs[action.job].refused.append(action)
+        elif isinstance(action, Revoke):
+            self._later(self._latency_s, lambda: self._revoked(action))
+        elif isinstance(action, ResourcesLeft):
+            self._there.difference_update(action.resource_ids)
+        elif isinstance(action, Offence):
+            raise Broken(f"{action.job} is told of an offence: {action.reason}")
+        elif isinstance(action, RmAnswered) and action.refusal:
+            raise Broken(f"refused: {action.refusal}")
+
+    def _revoked(self, revoke: Revoke) -> None:
+        self._free(revoke.grant_id, revoke.resources)
+        self.tell(Revoked(revoke.grant_id, revoke.resources))
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    def _demand(self, work: Work) -> None:
+        if not work.is_gone:
+            credit = max(0, min(work.left, work.at_once - len(work.held)))
+            self.tell(Demand(work.job, work.shape, credit, work.seen))
+
+    def _given(self, grant: Grant) -> None:
+        """A grant is on its way to a job.
+
+        Raises:
+            Broken: something of it is in use, or it is older than another grant of that.
+        """
+        self.grants += 1
+        for name in grant.resources:
+            for near in self._family.near(name):
+                if near in self._live:
+                    raise Broken(f"{name} is in {grant.grant_id}, and {near} in {self._live[near]}")
+                if self._newest.get(near, NO_GRANT) >= grant.grant_id:
+                    raise Broken(f"{grant.grant_id} of {name} is older than {self._newest[near]} of {near}")
+        for name in grant.resources:
+            if name in self._there:  # else it was lost while this was on its way, and the grant will lapse
+                self._live[name] = self._newest[name] = grant.grant_id
+        work = self.jobs[grant.job]
+        self._send(-1, -2, lambda: self._got(work, grant))
+
+    def _lapsed(self, work: Work, lapsed: Lapsed) -> None:
+        for grant_id in lapsed.grant_ids:
+            grant = work.held.pop(grant_id, None)
+            if grant is not None:
+                work.left += 1
+        self._demand(work)
+
+    def _got(self, work: Work, grant: Grant) -> None:
+        work.seen = max(work.seen, grant.grant_id)
+        if work.is_gone or any(self._live.get(name) != grant.grant_id for name in grant.resources):
+            return  # its host is gone meanwhile
+        work.held[grant.grant_id] = grant
+        if work.left <= 0:
+            self._give_back(work, grant.grant_id)
+            return
+        work.left -= 1
+        self._later(work.task_s, lambda: self._ended(work, grant.grant_id))
+
+    def _ended(self, work: Work, grant_id: GrantId) -> None:
+        if grant_id in work.held and not work.is_gone:
+            work.done += 1
+            self._give_back(work, grant_id)
+            self._demand(work)
+
+    def _give_back(self, work: Work, grant_id: GrantId) -> None:
+        grant = work.held.pop(grant_id)
+        self._free(grant_id, grant.resources)
+        self.tell(Release(work.job, grant_id))
+
+    def _recalled(self, work: Work, grant_ids: Sequence[GrantId]) -> None:
+        """Tasks are as short as one grant: each comes back by itself."""
+
+    def _free(self, grant_id: GrantId, names: Sequence[ResourceId]) -> None:
+        for name in names:
+            if self._live.get(name) == grant_id:
+                del self._live[name]
+
+    # Managers -----------------------------------------------------------------------------------------------
+
+    def _start(self, process: _Manager) -> None:
+        number = process.number
+        numbers = self.managers.numbering(number)
+        rm = ResourceManager(self.managers.epoch, None, self._placement, numbers)
+        process.machine = self._make(rm)
+        process.free_at, process.tick_at = self.now, None
+        self._handle(ManagerUp(number))
+
+    def _arrive(self, process: _Manager, life: int, event: RmEvent) -> None:
+        machine = process.machine
+        if machine is None or process.life != life:
+            return
+        if process.free_at > self.now:
+            self._at(process.free_at, lambda: self._arrive(process, life, event))
+            return
+        try:
+            said = machine.handle(event, self.now)
+        except IllegalEvent as error:
+            said = [RmAnswered(event, str(error))] if isinstance(event, Added | Removed) else []
+            if isinstance(event, Demand | Release):
+                raise Broken(f"manager {process.number} refuses {event}: {error}") from error
+        machine.check()
+        self._spend(process.number, machine, event)
+        for word in said:
+            assert isinstance(word, Word)
+            self._send(
+                process.number, -1, partial(self._hear, process, life, ManagerSaid(process.number, word))
+            )
+        due_s = machine.deadline()
+        if due_s is not None and due_s != process.tick_at:
+            process.tick_at = due_s
+            self._at(due_s, lambda: self._tick(process, life))
+
+    def _hear(self, process: _Manager, life: int, heard: ManagerSaid) -> None:
+        if process.life == life:
+            self.tell(heard)
+
+    def _tick(self, process: _Manager, life: int) -> None:
+        machine = process.machine
+        if machine is None or process.life != life:
+            return
+        due_s, process.tick_at = machine.deadline(), None
+        if due_s is not None and due_s <= self.now:
+            self._arrive(process, life, Tick())
+        elif due_s is not None:
+            process.tick_at = due_s
+            self._at(due_s, lambda: self._tick(process, life))
+
+    def _spend(self, number: int, who: object, event: object) -> None:
+        """Have somebody be busy with an event."""
+        cost_s = self._cost(who, event)
+        self.busy_s[number] = self.busy_s.get(number, 0.0) + cost_s
+        if number < 0:
+            self._rts_free_at = max(self._rts_free_at, self.now) + cost_s
+        else:
+            self._processes[number].free_at = max(self._processes[number].free_at, self.now) + cost_s
