@@ -183,17 +183,25 @@ class GetRank(Struct, frozen=True):
 
 
 class SetRank(Struct, frozen=True):
-    """Data of this name, made later, will lie at this rank (ASP-7); answered by ImlDone."""
+    """Data of this name, made later, will lie at this rank (ASP-7); answered by ImlDone.
+
+    Attributes:
+        name: of the data.
+        rank: of the server.
+        worker: number of the worker on the server's host that is meant; -1: none in particular.
+    """
 
     name: str
     rank: int
+    worker: int = -1
 
 
 class RankOf(Struct, frozen=True):
-    """A server's rank and its host."""
+    """A server's rank and its host, and the number of the worker that was named there, or -1."""
 
     rank: Count
     host: str
+    worker: int = -1
 
 
 class GetServers(Struct, frozen=True):

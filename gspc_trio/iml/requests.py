@@ -31,7 +31,8 @@ class LayerRequests(Writes):
 
     def __init__(self, directory: Directory) -> None:
         super().__init__(directory)
-        self._set_ranks: dict[str, int] = {}
+        self._set_ranks: dict[str, tuple[int, int]] = {}
+        """Name -> rank of a server, and number of a worker on its host, or -1."""
         self.client: int
         self.ask: int
         self.write_token: str
@@ -139,7 +140,9 @@ class LayerRequests(Writes):
     @handles(x.GetRank)
     def _get_rank(self, request: x.GetRank) -> None:
         rank = self._rank_of(request.name)
-        self._directory.reply(self.ask, x.RankOf(rank, self._directory.servers[rank].entry.host))
+        there, worker = self._set_ranks.get(request.name, (-1, -1))
+        host = self._directory.servers[rank].entry.host
+        self._directory.reply(self.ask, x.RankOf(rank, host, worker if there == rank else -1))
 
     def _rank_of(self, name: str) -> int:
         """Where data of the name lies, or else was told to, or else belongs by its hash."""
@@ -147,7 +150,7 @@ class LayerRequests(Writes):
         data = self._directory.data.get(self._directory.names.get(name, ""))
         if data is not None and data.parts[0].holders:
             return next(iter(data.parts[0].holders))
-        rank = self._set_ranks.get(name, -1)
+        rank, _ = self._set_ranks.get(name, (-1, -1))
         if rank in servers:
             return rank
         if not servers:
@@ -159,7 +162,7 @@ class LayerRequests(Writes):
         if request.rank not in self._directory.servers:
             there = ", ".join(map(str, sorted(self._directory.servers))) or "none"
             raise UnknownHost(f"no memory server has the rank {request.rank}; there are: {there}")
-        self._set_ranks[request.name] = request.rank
+        self._set_ranks[request.name] = request.rank, request.worker
         self._directory.reply(self.ask, x.ImlDone())
 
     # The end of data, and copies

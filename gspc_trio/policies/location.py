@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -25,29 +26,76 @@ class Level(Enum):
     NODE = "node"
 
 
-class RankedHost(Struct, frozen=True):
-    """A host of a memory layer and what a run-time system has there.
+class RankedWorker(Struct, frozen=True):
+    """The worker of a rank.
 
     Attributes:
         host: its name.
-        worker: the resource whose worker stands for the rank.
-        node: its resources that are below no others.
+        server: rank of the memory server there.
+        number: of the worker among those of its host, from 0.
+        worker: its resource.
+        node: resources of its host that are below no others.
     """
 
     host: str
+    server: int
+    number: int
     worker: ResourceId
     node: tuple[ResourceId, ...]
 
 
 class UnknownRank(ValueError):
-    """No host with workers has this rank; the message says which there are."""
+    """No worker has this rank; the message says which there are."""
+
+
+def unknown_rank(rank: int, workers: Mapping[int, RankedWorker]) -> UnknownRank:
+    """Return the error that says that no worker has this rank."""
+    there = f"0 to {max(workers)}" if workers else "none"
+    return UnknownRank(f"no worker has the rank {rank}; there are: {there}")
+
+
+def rank_workers(
+    servers: Mapping[int, str], hosts: Mapping[str, tuple[Sequence[ResourceId], Sequence[ResourceId]]]
+) -> dict[int, RankedWorker]:
+    """Return rank -> worker: each has one, from 0, host by host in the order of their memory servers.
+
+    Args:
+        servers: rank of a memory server -> its host.
+        hosts: host -> the resources of its workers, and its resources that are below no others.
+    """
+    found: dict[int, RankedWorker] = {}
+    for server, host in sorted(servers.items()):
+        workers, node = hosts.get(host, ((), ()))
+        for number, worker in enumerate(workers):
+            found[len(found)] = RankedWorker(host, server, number, worker, tuple(node))
+    return found
+
+
+def rank_of_name(name: str, server: int, number: int, workers: Mapping[int, RankedWorker]) -> int:
+    """Return the rank of a name: of the worker that was named, or else of the one that its hash says.
+
+    Args:
+        name: of the data.
+        server: rank of the memory server where it lies.
+        number: of the worker on that host that was named, -1 for none.
+        workers: rank -> worker.
+
+    Raises:
+        UnknownRank: that host has no worker.
+    """
+    here = {rank: worker.number for rank, worker in workers.items() if worker.server == server}
+    if not here:
+        raise UnknownRank(f"{name!r} lies on the memory server of rank {server}, whose host has no workers")
+    named = [rank for rank, its_number in here.items() if its_number == number]
+    # Not as servers share out names: with the same hash, some workers of each server would have none.
+    return named[0] if named else sorted(here)[crc32(name.encode("utf-8", "surrogatepass")) % len(here)]
 
 
 def location(
     rank: int,
     target: Target,
     level: Level,
-    hosts: Mapping[int, RankedHost],
+    workers: Mapping[int, RankedWorker],
     resource_class: str = "core",
     patience_s: float | None = None,
 ) -> Requirement:
@@ -59,23 +107,22 @@ def location(
     - soft, node: on a worker of its node, else anywhere.
 
     Args:
-        rank: as ``Iml.get_rank`` returns it.
+        rank: of a worker.
         target, level: how strict, and what is named.
-        hosts: rank -> host, see ``gspc_trio.iml.shell.host.ranked_hosts``.
+        workers: rank -> worker, see ``gspc_trio.iml.shell.host.ranked_workers``.
         resource_class: of the resource that the task needs.
         patience_s: how long a soft place is waited for, see :class:`~gspc_trio.core.task.Requirement`.
 
     Raises:
-        UnknownRank: no host has this rank.
+        UnknownRank: no worker has this rank.
     """
-    host = hosts.get(rank)
-    if host is None:
-        there = ", ".join(map(str, sorted(hosts))) or "none"
-        raise UnknownRank(f"no host with workers has the rank {rank}; there are: {there}")
+    ranked = workers.get(rank)
+    if ranked is None:
+        raise unknown_rank(rank, workers)
     hard = target is Target.HARD
     if level is Level.NODE:
-        return Requirement(resource_class, host.node, hard, patience_s)
-    preferences = (host.worker,) if hard else (host.worker, *host.node)
+        return Requirement(resource_class, ranked.node, hard, patience_s)
+    preferences = (ranked.worker,) if hard else (ranked.worker, *ranked.node)
     return Requirement(resource_class, preferences, hard, patience_s)
 
 

@@ -19,7 +19,7 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.iml.layout import Layout
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.client import Iml
-from gspc_trio.iml.shell.host import ranked_hosts
+from gspc_trio.iml.shell.host import ranked_workers
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
 from tests.components.tasks.placement import hold, reverse, where
@@ -54,8 +54,8 @@ async def two_hosts(folder: Path, memory_bytes: int) -> AsyncIterator[tuple[RunT
 async def test_only_soft_places_let_a_task_go_elsewhere(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with two_hosts(tmp_path, 16 * MIB) as (rts, iml):
-        hosts = await ranked_hosts(rts, iml)
-        [beta] = [rank for rank, host in hosts.items() if host.host == "beta"]
+        hosts = await ranked_workers(rts, iml)
+        beta = next(rank for rank, worker in hosts.items() if worker.host == "beta")
         busy, places = Net("busy"), Net("places")
         busy.input("gates", [str(gate)] * 2)
         busy.transition("hold", hold, ["gates"], [busy.output("held")], requires=THERE)

@@ -146,13 +146,14 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
     chosen: list[Vertex | None] = [None] * len(form.needs)
     taken: list[Vertex] = []
     near: Host | None = None
+    want = holding.want
     for position in form.order:
         need = form.needs[position]
         bound = host if form.shape.same_host or position == 0 else None
         vertex = None
         if near is not None and bound is None and not need.preferences and need.suits(near):
             vertex = pool.find_on(near, need.queue)
-        vertex = vertex or _pick(pool, need, bound, holding.want)
+        vertex = vertex or _pick(pool, need, bound, want)
         if vertex is None:
             form.lacked = len(form.needs) - len(taken)
             _release_all(pool, taken)
@@ -172,10 +173,10 @@ def _pick(pool: Pool, need: Need, host: Host | None, want: Want) -> Vertex | Non
             return vertex
     if need.hard:
         return None
+    if host is None and not need.features:
+        return pool.take(need.queue, want)
     if host is not None:
         return pool.find_on(host, need.queue) if need.suits(host) else None
-    if not need.features:
-        return pool.take(need.queue, want)
     return pool.find_suitable(need, want)
 
 

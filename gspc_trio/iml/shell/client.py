@@ -258,16 +258,31 @@ class Iml:
         Raises:
             UnknownHost: the layer has no server.
         """
-        found: x.RankOf = await self._ask(x.GetRank(name))
-        return found.rank
+        rank, _ = await self.get_place(name)
+        return rank
 
-    async def set_rank(self, name: str, rank: int) -> None:
+    async def get_place(self, name: str) -> tuple[int, int]:
+        """Return the rank as :meth:`get_rank` does, and the number of the worker on that host that
+        :meth:`set_rank` has named, or -1.
+
+        Raises:
+            UnknownHost: the layer has no server.
+        """
+        found: x.RankOf = await self._ask(x.GetRank(name))
+        return found.rank, found.worker
+
+    async def set_rank(self, name: str, rank: int, worker: int = -1) -> None:
         """Let data of this name, made later without a layout, lie on the server of this rank (ASP-7).
+
+        Args:
+            name: of the data.
+            rank: of the server.
+            worker: number of the worker on its host that is meant; -1: none in particular.
 
         Raises:
             UnknownHost: no server has this rank.
         """
-        await self._ask(x.SetRank(name, rank))
+        await self._ask(x.SetRank(name, rank, worker))
 
     async def data_location(self, data: Allocation | str) -> tuple[str, ...]:
         """Return the hosts that hold any of the data, all copies counted (ASP-4)."""

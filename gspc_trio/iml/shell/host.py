@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeAlias
 
@@ -26,7 +26,7 @@ from gspc_trio.iml.shell.local import refuse_all
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import RemoteError
-from gspc_trio.policies.location import RankedHost
+from gspc_trio.policies.location import RankedWorker, rank_of_name, rank_workers, unknown_rank
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -215,22 +215,69 @@ async def _refuse_until_wanted(entry: _Entry, error: Exception) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def ranked_hosts(rts: RunTimeSystem, iml: Iml, resource_class: str = "core") -> dict[int, RankedHost]:
-    """Return rank -> host for every host that has both a memory server and workers (ASP-7).
+class Ranks(Mapping[int, RankedWorker]):
+    """The workers of a memory layer's hosts by rank, as they were when they were asked for (ASP-7).
+
+    Args:
+        iml: has the names.
+        workers: rank -> worker.
+    """
+
+    def __init__(self, iml: Iml, workers: Mapping[int, RankedWorker]) -> None:
+        self._iml = iml
+        self._workers = workers
+
+    def __getitem__(self, rank: int) -> RankedWorker:
+        return self._workers[rank]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._workers)
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    async def get_rank(self, name: str) -> int:
+        """Return the rank of a worker on the host where data of this name lies, or will lie.
+
+        It is the one that was set. Otherwise the hash of the name says which: always the same.
+
+        Raises:
+            UnknownHost: the layer has no server.
+            UnknownRank: that host has no workers.
+        """
+        server, number = await self._iml.get_place(name)
+        return rank_of_name(name, server, number, self._workers)
+
+    async def set_rank(self, name: str, rank: int) -> None:
+        """Let data of this name, made later without a layout, lie on the host of this worker.
+
+        Raises:
+            UnknownHost: the host has no memory server any more.
+            UnknownRank: no worker has this rank.
+        """
+        if rank not in self._workers:
+            raise unknown_rank(rank, self._workers)
+        worker = self._workers[rank]
+        await self._iml.set_rank(name, worker.server, worker.number)
+
+
+async def ranked_workers(rts: RunTimeSystem, iml: Iml, resource_class: str = "core") -> Ranks:
+    """Return the ranks of all workers on hosts that have a memory server, too (ASP-7).
 
     Args:
         rts: has the workers.
-        iml: has the ranks.
-        resource_class: of the workers; the first of a host stands for its rank.
+        iml: has the memory servers.
+        resource_class: of the workers.
     """
-    ranks = {server.host: server.rank for server in await iml.servers()}
-    found: dict[int, RankedHost] = {}
-    for host, resources in (await resources_by_host(rts)).items():
-        workers = [one.resource_id for one in resources if one.resource_class == resource_class]
-        if host in ranks and workers:
-            node = tuple(one.resource_id for one in resources if is_top(one))
-            found[ranks[host]] = RankedHost(host, workers[0], node)
-    return found
+    servers = {server.rank: server.host for server in await iml.servers()}
+    hosts = {
+        host: (
+            [one.resource_id for one in resources if one.resource_class == resource_class],
+            [one.resource_id for one in resources if is_top(one)],
+        )
+        for host, resources in (await resources_by_host(rts)).items()
+    }
+    return Ranks(iml, rank_workers(servers, hosts))
 
 
 def is_top(resource: Resource) -> bool:
