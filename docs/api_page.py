@@ -60,9 +60,10 @@ API_GROUPS = {
             "JobResult",
             "JobFailed",
             "NotAnswered",
+            "LocationError",
         ),
     ),
-    "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead", "LeastTime"),
+    "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead", "LeastTime", "LeastEnd"),
     "Cache of results": ("CacheSettings", "CacheCounts", "CacheError"),
     "Resources": (
         *("open_resources", "Resources", "AcquireRefused", "AcquireInterrupted", "held_resources", "hw_info"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
+    from gspc_trio.components.rts.shell.several import LocationError
     from gspc_trio.compute.nested import current_executor
     from gspc_trio.core.code import Program, SourceFile, Variant, Variants
     from gspc_trio.core.current import current_traceparent
@@ -78,7 +79,9 @@ _HOMES = {
     "JobSettings": "gspc_trio.components.job.shell.settings",
     "LayerGone": "gspc_trio.iml.errors",
     "Layout": "gspc_trio.iml.layout",
+    "LeastEnd": "gspc_trio.policies.locations",
     "LeastTime": "gspc_trio.policies.variants",
+    "LocationError": "gspc_trio.components.rts.shell.several",
     "LookAhead": "gspc_trio.policies.lookahead",
     "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
@@ -163,7 +166,9 @@ __all__ = [
     "JobSettings",
     "LayerGone",
     "Layout",
+    "LeastEnd",
     "LeastTime",
+    "LocationError",
     "LookAhead",
     "Named",
     "Net",

@@ -267,6 +267,11 @@ class OwnSystem:
     sites: SitesOption = None
     allow_files: RunAllowFiles = None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether there is an option for a run-time system that is started."""
+        return bool(self.cores or self.sites is not None or self.allow_files)
+
 
 Own = Annotated[OwnSystem | None, Parameter(name="*")]
 ImlFile = Annotated[

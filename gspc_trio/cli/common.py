@@ -10,16 +10,17 @@ import signal
 import sys
 import sysconfig
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import TextIO, TypeAlias
 
 import trio
 from cyclopts import App, CycloptsError
 
 from gspc_trio.cli.arguments import describe_usage_error
+from gspc_trio.components.rts.shell.several import LocationError, check_names
 from gspc_trio.core.frames import is_ours, user_frames
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
@@ -368,6 +369,40 @@ def running_connection(given: Path | None) -> Path:
             "or name the file of a running one"
         )
     return path
+
+
+RtsFiles: TypeAlias = Path | dict[str, Path] | None
+"""The connection file of a run-time system, or those of several by name; None: none was given."""
+
+
+def rts_given(given: Sequence[str] | None) -> RtsFiles:
+    """Return what --rts says: FILE, or NAME=FILE as often as there are run-time systems.
+
+    Raises:
+        UsageError: names cannot be used, or one is there twice.
+    """
+    if not given:
+        return None
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return Path(given[0])
+    named: dict[str, Path] = {}
+    for text in given:
+        name, is_named, file = text.partition("=")
+        if not (is_named and file):
+            raise UsageError(f"--rts {text}: several run-time systems have names, as in --rts here={text}")
+        if name in named:
+            raise UsageError(f"--rts {text}: there are two of the name {name}")
+        named[name] = Path(file)
+    try:
+        check_names(named)
+    except LocationError as error:
+        raise UsageError(f"--rts: {error}") from error
+    return named
+
+
+def home_of(rts: RtsFiles) -> Path | None:
+    """Return the connection file of the first run-time system, which lists the job under the id it prints."""
+    return next(iter(rts.values())) if isinstance(rts, dict) else rts
 
 
 def print_json(data: object, file: TextIO | None = None) -> None:

@@ -18,7 +18,15 @@ from pathlib import Path
 
 import trio
 
-from gspc_trio.cli.common import CommandError, DecidedStatus, UsageError, print_json, running_connection
+from gspc_trio.cli.common import (
+    CommandError,
+    DecidedStatus,
+    RtsFiles,
+    UsageError,
+    home_of,
+    print_json,
+    running_connection,
+)
 from gspc_trio.components.job.shell.handle import Job, JobResult
 from gspc_trio.components.job.shell.summary import REPORT_CHARACTERS_MAX
 from gspc_trio.core.task import TaskState
@@ -30,19 +38,21 @@ ACCEPT_S = 1.0
 BEGUN = (TaskState.SUBMITTED, TaskState.RUNNING, TaskState.FINISHED)
 
 
-def lasting_connection(rts: Path | None) -> Path:
-    """Return the connection file of the run-time system on which a detached job is to run.
+def lasting_connection(rts: RtsFiles) -> Path | dict[str, Path]:
+    """Return the connection file of the run-time system on which a detached job is to run, or those.
 
     Raises:
         CommandError: there is none: one that this command starts would end with it.
     """
     try:
+        if isinstance(rts, dict):
+            return {name: running_connection(file) for name, file in rts.items()}
         return running_connection(rts)
     except CommandError as error:
         raise CommandError(f"--detach needs a run-time system that goes on: {error}") from None
 
 
-async def start_detached(rts: Path | None, *, json: bool, top: bool, cores: int) -> int:
+async def start_detached(rts: RtsFiles, *, json: bool, top: bool, cores: int) -> int:
     """Start this command again in a session of its own; return when its job is accepted, or it has ended.
 
     Args:
@@ -88,7 +98,7 @@ async def start_detached(rts: Path | None, *, json: bool, top: bool, cores: int)
     if json:
         print_json(accepted)
     else:
-        print("\n".join(_describe(accepted["job"], accepted["name"], accepted["pid"], rts)))
+        print("\n".join(_describe(accepted["job"], accepted["name"], accepted["pid"], home_of(rts))))
     return DecidedStatus(0)
 
 

@@ -37,10 +37,13 @@ from gspc_trio.cli.cache import CacheOptions, Caching, cache_app, cache_option
 from gspc_trio.cli.calls import ask, begun_with_dump, call, close, dump_job, put, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
+    RtsFiles,
     UsageError,
+    home_of,
     interruptible,
     json_alone,
     print_json,
+    rts_given,
     run_command,
     running_connection,
     set_up_logging,
@@ -100,11 +103,12 @@ VALUES_SHOWN_MAX = 1000
 VALUE_CHARACTERS_MAX = 2000
 """Of a longer value the beginning is printed for people."""
 
-File = Annotated[
-    Path | None,
+Files = Annotated[
+    list[str] | None,
     Parameter(
         name=FILE_NAMES,
-        help="Connection file of a running run-time system; by default, one is started for this run.",
+        help="Connection file of a running run-time system; by default, one is started for this run. "
+        "NAME=FILE, repeated, runs the job on several; at=NAME in the workflow binds tasks to one.",
     ),
 ]
 LargeValues = Annotated[
@@ -136,7 +140,7 @@ async def run(
     settings: Settings = None,
     reading: HowToRead = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    rts: File = None,
+    rts: Files = None,
     iml: ImlFile = None,
     large_values: LargeValues = "",
     own: Own = None,
@@ -184,20 +188,20 @@ async def run(
         Show what tasks print on standard error as it comes, keep it for gspc-jobserver log, or write it to
         files in the directory gspc-output. By default show; with --json and --top keep.
     """
-    own = own or OwnSystem()
+    own, where = own or OwnSystem(), rts_given(rts)
     if detach and detached_from < 0:
-        return await start_detached(rts, json=json, top=top, cores=own.cores)
+        return await start_detached(where, json=json, top=top, cores=own.cores)
     detached = Detached(detached_from) if detach else None
-    json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
+    json, where = (False, lasting_connection(where)) if detach else (json, where)
     set_up_logging(verbose, log_json)
     large, how = parse_size(large_values) if large_values else None, reading_of(reading)
     options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how, placement)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
-        with new_journal(journal, workflow, settings or [], loaded, options) as kept:
+        with new_journal(journal, workflow, settings or [], loaded, options.on(where)) as kept:
             job = _job_settings(options, loaded, caching, iml, otel)
             return await _run_loaded(
-                loaded, job, kept, rts, own, records, to, output, top, task_output, detached
+                loaded, job, kept, where, own, records, to, output, top, task_output, detached
             )
 
 
@@ -248,14 +252,16 @@ def _job_settings(
     )
 
 
-def _running(rts: Path | None, own: OwnSystem) -> Path | None:
-    """Return the connection file of the run-time system that runs already, None if one is to be started."""
+def _running(rts: RtsFiles, own: OwnSystem) -> RtsFiles:
+    """Return the connection files of run-time systems that run already, None if one is to be started."""
     if rts is not None and own.cores:
         raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
     if rts is not None and own.sites is not None:
         raise UsageError("--sites cannot be used with --rts: add them there with gspc-rts site add")
     if rts is not None and own.allow_files:
         raise UsageError("--allow-files cannot be used with --rts: give it to gspc-rts start")
+    if isinstance(rts, dict):
+        return {name: running_connection(file) for name, file in rts.items()}
     return running_connection(rts) if rts is not None else None
 
 
@@ -280,7 +286,7 @@ async def resume(
     settings: Settings = None,
     keep_going: Annotated[bool, Flag] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    rts: File = None,
+    rts: Files = None,
     iml: Path | None = None,
     records: Path | None = None,
     output: ResultsFile = None,
@@ -317,11 +323,11 @@ async def resume(
     records
         Write everything that happens from now on to this file, as lines of JSON.
     """
-    own = own or OwnSystem()
+    own, where = own or OwnSystem(), rts_given(rts)
     if detach and detached_from < 0:
-        return await start_detached(rts, json=json, top=False, cores=own.cores)
+        return await start_detached(where, json=json, top=False, cores=own.cores)
     detached = Detached(detached_from) if detach else None
-    json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
+    json, where = (False, lasting_connection(where)) if detach else (json, where)
     set_up_logging(verbose, log_json)
     if dry_run and not changed:
         raise UsageError("--dry-run goes with --changed: it lists which results would stay")
@@ -338,15 +344,17 @@ async def resume(
         options = from_plain(durable.about.options, RunOptions)
         if keep_going:
             options = replace(options, keep_going=True)
+        if where is None and options.locations and not own.is_given:
+            where = {name: Path(file) for name, file in options.locations.items()}
         job = _job_settings(options, loaded, caching, iml, otel)
-        return await _run_loaded(loaded, job, durable, rts, own, records, to, output, detached=detached)
+        return await _run_loaded(loaded, job, durable, where, own, records, to, output, detached=detached)
 
 
 async def _run_loaded(
     loaded: LoadedWorkflow,
     settings: JobSettings,
     journal: Journal | None,
-    rts: Path | None,
+    rts: RtsFiles,
     own: OwnSystem,
     records: Path | None,
     json_file: TextIO | None,
@@ -367,8 +375,9 @@ async def _run_loaded(
     if records is not None:
         _check_records(records)
     try:
-        with place_for_connection_file(rts_file, top) as publish:
-            watch = publish or rts_file if top else None
+        home = home_of(rts_file)
+        with place_for_connection_file(home, top) as publish:
+            watch = publish or home if top else None
 
             async def wait_for(job: Job) -> JobResult:
                 if detached is None:
@@ -391,7 +400,8 @@ async def _run_loaded(
                 )
 
             async def is_back() -> bool:
-                return rts_file is not None and await find_live_connection(rts_file) is not None
+                files = rts_file.values() if isinstance(rts_file, dict) else [rts_file]
+                return all([file and await find_live_connection(file) for file in files])
 
             result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
     except JobFailed as failed:
@@ -442,7 +452,7 @@ def _is_kept(told: dict[str, object], file: Path) -> bool:
 async def _run(
     workflow: Workflow,
     settings: JobSettings,
-    rts_file: Path | None,
+    rts_file: RtsFiles,
     own: OwnSystem,
     records: Path | None,
     journal: Journal | None,

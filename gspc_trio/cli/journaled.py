@@ -11,7 +11,7 @@ from typing import TextIO
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gspc_trio.cli.common import CommandError, UsageError, interruptible, print_json
+from gspc_trio.cli.common import CommandError, RtsFiles, UsageError, interruptible, print_json
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.reuse import Reuse
 from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
@@ -28,7 +28,10 @@ from gspc_trio.workflow.definition import SettingError, Workflow, transformed
 
 
 class RunOptions(Struct, frozen=True):
-    """Options of a run that count again when it is resumed; names are those of ``JobSettings``."""
+    """Options of a run that count again when it is resumed; names are those of ``JobSettings``.
+
+    ``locations`` are the connection files of several run-time systems, by name.
+    """
 
     name: str
     keep_going: bool = False
@@ -39,6 +42,12 @@ class RunOptions(Struct, frozen=True):
     large_bytes_min: int | None = None
     reading: Reading = FROM_ITSELF
     placement: str = ""
+    locations: dict[str, str] = {}
+
+    def on(self, rts: RtsFiles) -> RunOptions:
+        """Return the options of a run on these run-time systems."""
+        named = rts if isinstance(rts, dict) else {}
+        return replace(self, locations={name: str(file.absolute()) for name, file in named.items()})
 
 
 @contextmanager
@@ -55,6 +64,8 @@ def new_journal(
         return
     plain = asdict(options)
     del plain["reading"]
+    if not options.locations:
+        del plain["locations"]
     if options.reading != FROM_ITSELF:
         plain["reading"] = asdict(options.reading)
     about = About(VERSION, str(file.resolve()), loaded.fingerprint, tuple(settings), plain)

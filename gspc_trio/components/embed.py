@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -21,6 +21,12 @@ from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.provision.strategy import EMBEDDED, RifOrder, Strategy, ends_in_s
 from gspc_trio.components.rif.shell.service import open_rif
 from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
+from gspc_trio.components.rts.shell.several import (
+    ConnectionFiles,
+    RunTimeSystems,
+    check_location,
+    join_several,
+)
 from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings, open_system
 from gspc_trio.components.worker.messages import ProcessKey
 from gspc_trio.components.worker.shell.compute import ComputeBackend, open_process_backend
@@ -62,7 +68,7 @@ async def open_rts(
     *,
     cores: int = 0,
     host: str = "",
-    connection_file: Path | str | None = None,
+    connection_file: ConnectionFiles | None = None,
     publish: Path | str | None = None,
     data_bytes: int = 0,
     spill_bytes: int = 0,
@@ -77,7 +83,8 @@ async def open_rts(
     Args:
         cores: number of cores that each host offers; 0 for what it has and this process may use.
         host: name of this host in reports; "" for its own.
-        connection_file: join the running RTS that published this file instead of starting one.
+        connection_file: join the running RTS that published this file instead of starting one; several of
+            them, name -> file, for jobs on all of these.
         publish: file in which to publish how to reach the RTS that is started, for gspc-top and other
             clients; None: nobody outside this process can.
         data_bytes: shared memory of a memory layer for large values; 0: they travel with the tasks.
@@ -92,6 +99,7 @@ async def open_rts(
         CertificateError, StateError: certificates or state cannot be used.
         ConnectionFileError: the file is missing, unsafe or not a connection file, or cannot be written.
         ConnectFailed: no RTS answers at the address in the file.
+        LocationError: a name cannot be used, or two name the same one.
         LayerGone: the memory layer did not start.
         NoRoom: this host has not so much memory for it, or cannot spill to that directory.
         NotInTrio: this is no task of trio, but of asyncio for example.
@@ -118,11 +126,15 @@ async def open_rts(
         if connection_file is not None:
             of_its_own = {"cores": cores, "publish": publish, "strategies": strategies}
             _refuse_settled([*settings, *(name for name, value in of_its_own.items() if value)])
-            opened = join_rts(Path(connection_file))
+            opened = _joined(connection_file)
         else:
             opened = _own_rts(wanted, publish, "listen" in settings, strategies or {})
         async with opened as rts, _with_data(rts, host, quota), _as_home(rts):
             yield rts
+
+
+def _joined(files: ConnectionFiles) -> AbstractAsyncContextManager[RunTimeSystem]:
+    return join_rts(Path(files)) if isinstance(files, str | Path) else join_several(files)
 
 
 def _refuse_unknown(settings: Iterable[str]) -> None:
@@ -255,7 +267,7 @@ def published(path: Path | str | None, info: ConnectionInfo) -> Iterator[None]:
 async def open_job(
     net: Net,
     *,
-    rts: RunTimeSystem,
+    rts: RunTimeSystem | Mapping[str, RunTimeSystem],
     values: Mapping[str, Values] | None = None,
     settings: JobSettings | None = None,
     transformations: Sequence[Transformation] = (terminate,),
@@ -270,7 +282,7 @@ async def open_job(
 
     Args:
         net: the workflow.
-        rts: where to run it.
+        rts: where to run it; several by name, of which a task says ``at="name"`` if it is for one of them.
         values: input port -> values of its initial tokens.
         settings: of the job.
         transformations: applied to the net in order before it runs.
@@ -284,12 +296,14 @@ async def open_job(
         JobFailed: the job failed or was stopped.
         JournalError: the journal cannot be written.
         JournalMismatch: the journal is of another workflow.
+        LocationError: names cannot be used, two name the same run-time system, or a task says another.
         PolicyError: there is no such scheduling policy, or it cannot be used.
         WorkflowError: the net and the values, or the dump, do not fit, or it takes published data without a
             memory layer.
         UnknownName: published data that it takes is not there.
     """
     net = transformed(net, transformations)
+    systems = _systems(rts, net)
     given = input_values(net, values or {}, complete=False)
     if dump is not None and (values is not None or journal is not None):
         raise WorkflowError("a dump is in place of values, and excludes a journal: give only the dump")
@@ -308,7 +322,7 @@ async def open_job(
         noted or journaled or engine,
         codes.__getitem__,
         engine.outputs,
-        rts,
+        systems,
         settings,
         records_path=records_path,
         journal=journal,
@@ -320,6 +334,18 @@ async def open_job(
             noted.begin(job.job_id, trio.current_time, job.records.write)
         async with feeding(job, engine, net, given):
             yield job
+
+
+def _systems(rts: RunTimeSystem | Mapping[str, RunTimeSystem], net: Net) -> RunTimeSystem:
+    """Return where a net runs, as one handle.
+
+    Raises:
+        LocationError: names cannot be used, two name the same run-time system, or a transition says another.
+    """
+    systems = rts if isinstance(rts, RunTimeSystem) else RunTimeSystems(rts)
+    for transition in net.all_transitions:
+        check_location(transition.shape.at, systems)
+    return systems
 
 
 def _new_engine(

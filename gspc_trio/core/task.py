@@ -110,6 +110,7 @@ class Shape(Struct, frozen=True, cache_hash=True):
         estimate_s: expected run time in seconds, or None. It is rounded up to a power of two.
         wait: True: wait for resources that do not exist yet. False: fail at once if there are not enough.
         same_host: True: take all resources from one host.
+        at: name of the run-time system that they come from, in a job that has several; "": any.
     """
 
     requirements: Annotated[tuple[Requirement, ...], Meta(min_length=1)] = (Requirement(),)
@@ -118,6 +119,7 @@ class Shape(Struct, frozen=True, cache_hash=True):
     wait: bool = False
     same_host: bool = False
     memories: tuple[Annotated[int, Meta(ge=1)], ...] = ()
+    at: str = ""
 
     def __str__(self) -> str:
         parts = []
@@ -134,7 +136,7 @@ class Shape(Struct, frozen=True, cache_hash=True):
         ]
         sizes_bytes = (self.memory_bytes, *self.memories)
         parts.extend(f"{size_bytes} bytes of memory" for size_bytes in sizes_bytes if size_bytes)
-        return " + ".join(parts)
+        return " + ".join(parts) + (f" at {self.at}" if self.at else "")
 
 
 CORE = Shape()

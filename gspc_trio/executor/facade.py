@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
+    from gspc_trio.components.rts.shell.several import ConnectionFiles
     from gspc_trio.components.rts.shell.system import SitesGiven
     from gspc_trio.executor.loop import RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
@@ -56,7 +57,8 @@ class Executor(ExecutorInterface):
         max_tasks_per_child: after so many tasks a compute process is replaced by a fresh one; None: never.
         cores: the same as ``max_workers``; 0 for what this machine has and this process may use.
         connection_file: use the running RTS that published this file instead of starting one.
-        rts: use this one, which ``open_rts`` has opened in another thread of this program.
+        rts: use this one, which ``open_rts`` has opened in another thread of this program; or several, name
+            -> connection file, or name -> run-time system. ``with_options(at=name)`` binds tasks to one.
         threads: compute in threads of one process instead of a process per core.
         shape: what each task needs to run; one core by default.
         options: what each task states about itself (attempts, time-out, ...).
@@ -110,7 +112,7 @@ class Executor(ExecutorInterface):
         max_tasks_per_child: SupportsIndex | None = None,
         cores: int = 0,
         connection_file: Path | str | None = None,
-        rts: RunTimeSystem | None = None,
+        rts: RunTimeSystem | Mapping[str, RunTimeSystem | Path | str] | None = None,
         threads: bool = False,
         shape: Shape = CORE,
         options: TaskOptions = DEFAULT_OPTIONS,
@@ -130,9 +132,7 @@ class Executor(ExecutorInterface):
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         is_running = connection_file is not None or rts is not None
         cores = _checked_workers(max_workers, cores, is_running, mp_context)
-        if rts is not None:
-            _refuse_file(rts)
-            _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
+        opened, files = _running(rts, connection_file, data_bytes)
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
         from gspc_trio.components.worker.shell.template_process import early_template
@@ -157,16 +157,14 @@ class Executor(ExecutorInterface):
                 cache=_cache(cache),
                 otel=otel,
             )
-            file = connection_file
-            opening: RtsOptions = {"cores": cores, "connection_file": file, "data_bytes": data_bytes}
+            opening: RtsOptions = {"cores": cores, "connection_file": files, "data_bytes": data_bytes}
             if sites is not None:
                 opening["sites"] = _checked_sites(sites, is_running)
-            mode = output_mode(output)
-            system, noted = opening if rts is None else rts, None if records is None else Path(records)
-            self._loop = Loop(system, settings, self._codes, tune_gc, mode, template, noted)
-        self._loop.start()
+            mode, noted = output_mode(output), None if records is None else Path(records)
+            self._loop = Loop(opened or opening, settings, self._codes, tune_gc, mode, template, noted)
+        self._loop.start(self._shape.at)
         follow_cells(self._loop, mode == "show")
-        has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
+        has_layer = data_bytes or iml is not None or (opened is not None and opened.data is not None)
         self._encode = self._loop.encode if has_layer else dumps
         weakref.finalize(self, self._loop.close).atexit = False
 
@@ -220,9 +218,12 @@ class Executor(ExecutorInterface):
         Raises:
             TypeError: there is no such option.
             WorkflowError: what is stated makes no sense.
+            LocationError: ``at`` names none of its run-time systems.
         """
         other = copy(self)
         other._shape, other._options = with_stated(self._shape, self._options, stated)
+        if other._shape.at:
+            self._loop.check_location(other._shape.at)
         other._origin = self  # which must not be collected before: that would shut it down
         return other
 
@@ -447,6 +448,36 @@ def _refuse_file(rts: object) -> None:
         raise TypeError(f"rts is what open_rts has opened; a file is connection_file={str(rts)!r}")
     if not hasattr(rts, "home"):
         raise TypeError(f"rts is what open_rts has opened, not {rts!r}")
+
+
+def _running(
+    rts: RunTimeSystem | Mapping[str, RunTimeSystem | Path | str] | None,
+    connection_file: Path | str | None,
+    data_bytes: int,
+) -> tuple[RunTimeSystem | None, ConnectionFiles | None]:
+    """Return the run-time system that is open already, or several as one handle; else connection files.
+
+    Raises:
+        LocationError: a name cannot be used, or two name the same one.
+        TypeError: something else was given, or more than one of them.
+    """
+    if rts is None:
+        return None, connection_file
+    _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
+    if not isinstance(rts, Mapping):
+        _refuse_file(rts)
+        return rts, None
+    from gspc_trio.components.rts.shell.several import RunTimeSystems, check_names
+
+    check_names(rts)
+    files = {name: one for name, one in rts.items() if isinstance(one, str | Path)}
+    if len(files) == len(rts):
+        return None, files
+    if files:
+        raise TypeError("rts names connection files, or what open_rts has opened, not both")
+    for one in rts.values():
+        _refuse_file(one)
+    return RunTimeSystems({name: one for name, one in rts.items() if not isinstance(one, str | Path)}), None
 
 
 def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:

@@ -20,6 +20,7 @@ from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import Flush, OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.several import ConnectionFiles, check_location
 from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.task import Shape, TaskState
@@ -53,7 +54,7 @@ class RtsOptions(TypedDict):
     """Arguments of ``open_rts``."""
 
     cores: int
-    connection_file: Path | str | None
+    connection_file: ConnectionFiles | None
     data_bytes: int
     sites: NotRequired[SitesGiven]
 
@@ -116,6 +117,7 @@ class Loop:
         self._why = ""
         self.resources: dict[str, int] = {}
         self.job: Job | None = None
+        self._system: RunTimeSystem | None = None
         self.cells: Cells | None = None
         self.is_watched = False
         self._flush: Flush | None = None
@@ -127,10 +129,14 @@ class Loop:
 
     # Any thread
 
-    def start(self) -> None:
+    def start(self, at: str = "") -> None:
         """Return when the job is there.
 
+        Args:
+            at: name of the run-time system for its tasks, if there are several.
+
         Raises:
+            LocationError: there is none of this name.
             Exception: what kept it from starting.
         """
         if isinstance(self._rts, RunTimeSystem):
@@ -153,6 +159,11 @@ class Loop:
             assert self._broken is not None
             self._wait_gone()
             raise self._broken
+        try:
+            self.check_location(at)
+        except ValueError:
+            self.stop()
+            raise
 
     def _start_in_its_thread(self, rts: RunTimeSystem) -> None:
         """Start in the thread of a run-time system."""
@@ -248,6 +259,11 @@ class Loop:
             "tasks": ", ".join(f"{number:,} {state.value}" for state, number in counts.items() if number),
             "cache": "" if cache is None else str(cache),
         }
+
+    def check_location(self, at: str) -> None:
+        """Raise LocationError if ``at`` names none of the run-time systems."""
+        if self._system is not None:
+            check_location(at, self._system)
 
     def close(self, cancel_waiting: bool = False) -> None:
         """Take no more calls, and end when those taken have ended.
@@ -390,7 +406,8 @@ class Loop:
         async with opening as rts:
             try:
                 async with self._table.run(self._codes.data, rts, self._settings, self._records) as job:
-                    self.job = self._table.job = job
+                    self.job, self._system = job, rts
+                    self._table.job = job
                     self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._table.is_stopped or self._closed:

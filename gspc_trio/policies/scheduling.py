@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
+from gspc_trio.components.job.locations.state import LocationPolicy
 from gspc_trio.components.job.machine import READY_MAX
 from gspc_trio.components.job.scheduler.interface import (
     LookAheadPolicy,
@@ -26,6 +27,7 @@ from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.task import Shape
+from gspc_trio.policies.locations import LeastEnd
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.performance_model import PerformanceModel
 from gspc_trio.policies.retry import Retry
@@ -62,6 +64,10 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and float(value) >= 0
 
 
+def _are_counts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
+
+
 def _is_depth(value: object) -> bool:
     if not (isinstance(value, tuple) and len(value) == 2 and all(map(_is_count, value))):
         return False
@@ -94,6 +100,8 @@ VALID: Mapping[str, tuple[Holds, str]] = {
     "worth_telling": ANSWER,
     "choose": (lambda value: value is None or _is_count(value), "the index of a variant, or None"),
     "moves": ANSWER,
+    "divide": (_are_counts, "a list of whole numbers, 0 or more"),
+    "leaves": ANSWER,
 }
 """Name of a method or an attribute -> whether a value of it can be used, and which can.
 
@@ -149,7 +157,7 @@ class _Blamed:
         return f"{type(self._part).__name__}.{name} of the scheduling policy"
 
 
-_USUAL_PARTS = (Retry, WorkAhead, LookAhead, LeastTime)
+_USUAL_PARTS = (Retry, WorkAhead, LookAhead, LeastTime, LeastEnd)
 
 
 def blamed(part: PartT) -> PartT:
@@ -169,6 +177,7 @@ class SchedulingPolicy(Struct, frozen=True):
         look_ahead: which tasks share a queue, and how many resources are asked for.
         ready_max: so many tasks are prepared in advance; the rest stays as tokens in the workflow.
         variants: which variant of a task runs.
+        locations: which of several run-time systems is asked for what.
     """
 
     retry: RetryPolicy = Retry()
@@ -176,6 +185,7 @@ class SchedulingPolicy(Struct, frozen=True):
     look_ahead: LookAheadPolicy = LookAhead()
     ready_max: int = READY_MAX
     variants: VariantPolicy = LeastTime()
+    locations: LocationPolicy = LeastEnd()
 
     def scheduler(
         self,
@@ -254,6 +264,7 @@ def checked_policy(policy: object, what: str) -> SchedulingPolicy:
         ("work_ahead", policy.work_ahead, WorkAheadPolicy),
         ("look_ahead", policy.look_ahead, LookAheadPolicy),
         ("variants", policy.variants, VariantPolicy),
+        ("locations", policy.locations, LocationPolicy),
     ):
         if isinstance(part, type):
             raise PolicyError(

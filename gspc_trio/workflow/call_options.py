@@ -35,6 +35,7 @@ class CallOptions(TypedDict, total=False):
     memories: Sequence[int]
     wait: bool
     same_host: bool
+    at: str
     shape: Shape
     options: TaskOptions
 
@@ -45,7 +46,7 @@ _OF_OPTIONS = frozenset(
         "cache",
     }
 )
-_OF_SHAPE = frozenset({"memory_bytes", "estimate_s", "memories", "wait", "same_host"})
+_OF_SHAPE = frozenset({"memory_bytes", "estimate_s", "memories", "wait", "same_host", "at"})
 
 
 def with_stated(shape: Shape, options: TaskOptions, given: CallOptions) -> tuple[Shape, TaskOptions]:

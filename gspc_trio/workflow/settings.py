@@ -30,6 +30,7 @@ class TaskSettings(TypedDict, total=False):
     requires: Requires
     wait: bool
     same_host: bool
+    at: str
     attempts: int
     loss_attempts: int
     timeout_s: float | None
@@ -79,6 +80,7 @@ def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, Tas
         estimate_s=None if estimate_s is None else 2.0 ** math.ceil(math.log2(estimate_s)),
         wait=given.get("wait", False),
         same_host=given.get("same_host", False),
+        at=_location(given.get("at", "")),
     )
     ranges, fetch, store = (given.get(name, False) for name in ("output_ranges", "stage_in", "stage_out"))
     files = isinstance(fetch, Mapping) or isinstance(store, Mapping)
@@ -158,6 +160,7 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
         "requires": shape.requirements,
         "wait": shape.wait,
         "same_host": shape.same_host,
+        "at": shape.at,
         "memories": shape.memories,
         "attempts": options.attempts,
         "loss_attempts": options.loss_attempts,
@@ -173,6 +176,12 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
     memory_bytes = whole_number("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
     estimate_s = shape.estimate_s if shape.estimate_s is not None else found.estimate_s
     return replace(found, memory_bytes=memory_bytes, estimate_s=estimate_s), options
+
+
+def _location(name: object) -> str:
+    if not isinstance(name, str):
+        raise WorkflowError(f"at is the name of a run-time system of the job, not {name!r}")
+    return name
 
 
 def _checked_priority(value: object) -> int:

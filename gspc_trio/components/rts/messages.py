@@ -17,6 +17,9 @@ from gspc_trio.policies.placement import FIFO
 NO_STRATEGY = "there is no strategy"
 """How the refusal of a bootstrap begins when its strategy is not known."""
 
+LOCATIONS_MAX = 64
+"""One job may run on so many run-time systems."""
+
 CORES_MAX = 4096
 """Cores of one host: no hardware has more, and a machine cannot compute in so many processes."""
 

@@ -129,6 +129,8 @@ class _Writer:
         for flag in ("wait", "same_host"):
             if getattr(shape, flag):
                 yield f"{flag}=True"
+        if shape.at:
+            yield f"at={shape.at!r}"
 
     def _source(self, arc: InputArc) -> str:
         if not arc.is_batch:

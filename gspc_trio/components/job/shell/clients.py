@@ -40,7 +40,7 @@ from gspc_trio.components.job.shell.output import OutputFollower
 from gspc_trio.core.frames import innermost_line
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.messages import Done
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.task import Shape, TaskState
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.protocol.values import RAISED_BY_USERS, dumps, loads
 from gspc_trio.records.facts import TaskChanged
@@ -100,11 +100,15 @@ class JobClients:
     Args:
         job: of which they ask.
         follower: tells what tasks print.
+        explain: says how the run-time systems are for tasks of a shape, in a job on several; or None.
     """
 
-    def __init__(self, job: Job, follower: OutputFollower) -> None:
+    def __init__(
+        self, job: Job, follower: OutputFollower, explain: Callable[[Shape], str] | None = None
+    ) -> None:
         self.job = job
         self._follower = follower
+        self._explain = explain
         self._clients: dict[_Client, None] = {}
 
     async def serve(self, peer: Peer) -> None:
@@ -186,7 +190,11 @@ class JobClients:
         elif isinstance(body, RetryFailed):
             self._retry(call, body.task_id)
         elif isinstance(body, GetTask):
-            call.reply(await describe_at_work(job, body.task_id, self._follower))
+            told = await describe_at_work(job, body.task_id, self._follower)
+            task = job.machine.scheduler.task(body.task_id)
+            if task is not None and self._explain is not None:
+                told = replace(told, why=f"{told.why}; {self._explain(task.shape)}")
+            call.reply(told)
         elif isinstance(body, GetNet):
             call.reply(job.machine.engine.describe())
         elif isinstance(body, GetMemory):

@@ -35,7 +35,6 @@ from gspc_trio.core.ids import Counter, JobId, TaskId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
 from gspc_trio.core.task import TaskState
-from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.workflow.graph import TaskGraph
@@ -75,6 +74,14 @@ async def lend_while_starved(job: Job) -> None:
             await trio.sleep(STARVED_S / 4)
 
 
+class Speaker(Protocol):
+    """A connection over which a task is spoken to, by way of its RIF."""
+
+    def post(self, message: ToTask) -> None:
+        """Send what is said to it."""
+        ...
+
+
 class OpenBeside(Protocol):
     """Opens the job that runs nested tasks."""
 
@@ -111,13 +118,13 @@ class NestedHub(Performer[NestedAction]):
         self._machine = NestedTasks(job.job_id, self._graph, self._runs)
         self._inbox: Inbox[NestedEvent] = Inbox()
         self._numbers = Counter()
-        self._sessions: dict[tuple[Peer, int], int] = {}
-        self._tasks: dict[int, tuple[Peer, JobId, int]] = {}
+        self._sessions: dict[tuple[Speaker, int], int] = {}
+        self._tasks: dict[int, tuple[Speaker, JobId, int]] = {}
         self._began = False
         self._opened = False
         self._beside: Job | None = None
 
-    def take(self, peer: Peer, message: FromTask) -> None:
+    def take(self, peer: Speaker, message: FromTask) -> None:
         """Take what a task says, by way of its RIF."""
         if not self._began:
             self._began = True
@@ -144,12 +151,12 @@ class NestedHub(Performer[NestedAction]):
     async def _drive(self) -> None:
         await drive(self._machine, self._inbox, self)
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, peer: Speaker) -> None:
         """A RIF cannot be heard any more."""
         for key in [key for key in self._sessions if key[0] is peer]:
             self._silence(key)
 
-    def _silence(self, key: tuple[Peer, int]) -> None:
+    def _silence(self, key: tuple[Speaker, int]) -> None:
         session = self._sessions.pop(key, None)
         if session is not None:
             del self._tasks[session]

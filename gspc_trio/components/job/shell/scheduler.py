@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import trio
 from msgspec import Struct, field
@@ -25,11 +25,11 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.job.shell.files import JobFiles, take_message
-from gspc_trio.components.job.shell.nested import NestedHub
 from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.rts.messages import (
     Await,
+    JobEnd,
     JobRegistered,
     LeaveJob,
     Lend,
@@ -38,7 +38,7 @@ from gspc_trio.components.rts.messages import (
     RifGone,
     RifUp,
 )
-from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Begun,
@@ -142,6 +142,22 @@ class _RifLink(Struct, eq=False):
         ]
 
 
+class Nested(Protocol):
+    """Takes what tasks say to the job server, as ``NestedHub`` does."""
+
+    def take(self, peer: Peer, message: FromTask) -> None:
+        """Take what a task says, by way of its RIF."""
+        ...
+
+    def forget(self, peer: Peer) -> None:
+        """A RIF cannot be heard any more."""
+        ...
+
+    def restate(self, job: JobId) -> None:
+        """Say again what the first job lends, to a run-time system that was started again."""
+        ...
+
+
 class SchedulerRoutes:
     """The connections of one job.
 
@@ -176,7 +192,7 @@ class SchedulerRoutes:
         files: JobFiles | None = None,
         orphans: Callable[[RifId, Orphans | None], None] | None = None,
     ) -> None:
-        self.nested: NestedHub | None = None
+        self.nested: Nested | None = None
         self._orphans = orphans or (lambda _, __: None)
         self._record = record
         self._files = files
@@ -324,6 +340,26 @@ class SchedulerRoutes:
     def _link_of(self, resource_id: ResourceId) -> _RifLink | None:
         """Return the link to the resource's RIF; None if it is gone, which the scheduler is told, too."""
         return self._links.get(self._rif_of.get(resource_id, ""))
+
+    def pass_over(self, count: int) -> None:
+        """Count so many submissions of the job that go to another run-time system."""
+        self._submitted += count
+
+    def close(self, reason: str) -> None:
+        """End the connections to all RIFs: the run-time system has gone for good."""
+        for link in list(self._links.values()):
+            self._drop(link, reason)
+
+    async def leave_all(self, end: JobEnd) -> None:
+        """Say goodbye to the run-time system, with how the job has ended."""
+        await self.rts.call(LeaveJob(end=end))
+
+    async def wait_back(self) -> None:
+        """Wait until the run-time system is there again."""
+        while True:
+            if not self.rts.lost.is_set():
+                return
+            await trio.sleep(RETRY_S)
 
     def _by_rif(self, resources: Sequence[ResourceId]) -> dict[RifId, list[ResourceId]]:
         parts: dict[RifId, list[ResourceId]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -31,6 +31,7 @@ from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.locations import Joined, LocationRoutes
 from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, lend_while_starved, nested_code
 from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, nested_name, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
@@ -39,13 +40,12 @@ from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
     EndState,
     JobEnd,
-    JobRegistered,
     JobSummary,
-    LeaveJob,
     RegisterJob,
 )
 from gspc_trio.components.rts.shell.client import RunTimeSystem
-from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
+from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.components.rts.shell.several import LocationError, RunTimeSystems
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.core.current import current_place
 from gspc_trio.core.ids import JobId, ResourceId, RifId
@@ -58,7 +58,7 @@ from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.lookahead import WorkAhead
-from gspc_trio.policies.scheduling import find_policy
+from gspc_trio.policies.scheduling import blamed, find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.records.facts import Fact, FactColumns, Record
 from gspc_trio.workflow.arcs import WorkflowError
@@ -107,7 +107,7 @@ async def run_job(
         engine: says what is ready.
         code: returns an entry of the code table, encoded.
         outputs: returns the values at the output ports.
-        rts: where to run.
+        rts: where to run; ``RunTimeSystems`` for several at a time.
         settings: of the job.
         open_ended: tasks may be added until ``Job.close``.
         on_done: told each task that ends for good.
@@ -126,21 +126,18 @@ async def run_job(
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
-        layer = settings.data or rts.data if nested is None else None
+        layer = _layer_of(rts, settings) if nested is None else None
         patterns = patterns or FilePatterns()
         given = (engine, code, outputs, settings, open_ended, on_done, journal, patterns, layer)
         server = _JobServer(*given)
         server.prepare(rts, nursery, nested, finished_before)
         here = rts.network.process_info()
-        address = await nursery.start(server.listen, rts) if settings.listen else ""
-        async with rts.join() as peer, AsyncExitStack() as stack:
-            joining = _registration(settings, here, address, journal, peer, layer is not None)
-            registered: JobRegistered = await peer.call(joining)
-            if journal is not None:
-                journal.note_job(registered.job, peer.instance)
-            await server.open_data(stack, rts, registered.job, here.host)
-            await server.open_tracer(stack, registered.job)
-            job = server.start(registered, joining, rts, peer, nursery)
+        async with AsyncExitStack() as stack:
+            joined = await server.join(stack, rts, nursery)
+            job_id = joined[0].registered.job
+            await server.open_data(stack, rts, job_id, here.host)
+            await server.open_tracer(stack, job_id)
+            job = server.start(joined, rts, nursery)
             if records_path is not None:
                 job.records.open_file(records_path)
             try:
@@ -162,6 +159,13 @@ def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettin
         if rts.has_outsiders and not settings.listen
         else settings
     )
+
+
+def _layer_of(rts: RunTimeSystem, settings: JobSettings) -> DataLayer | None:
+    layer = settings.data or rts.data
+    if layer is not None and isinstance(rts, RunTimeSystems):
+        raise LocationError("a job on several run-time systems has no memory layer: leave it out")
+    return layer
 
 
 def _registration(
@@ -212,8 +216,8 @@ class _JobServer:
         self.data: JobData | None = None
         self.reader: ResultReader | None = None
         self.cache: ResultCache | None = None
-        self.routes: SchedulerRoutes
-        self.contact: RtsContact
+        self.routes: SchedulerRoutes | LocationRoutes
+        self.contact: RtsContact | LocationRoutes
         self.job: Job | None = None
         self.hosts: dict[ResourceId, str] = {}
         self.traced = False
@@ -221,6 +225,23 @@ class _JobServer:
         self.clients: JobClients | None = None
         self.started = trio.Event()
         self.told = False  # whether anybody can ask the run-time system for what is kept of the job
+
+    async def join(self, stack: AsyncExitStack, rts: RunTimeSystem, nursery: trio.Nursery) -> list[Joined]:
+        """Register the job with its run-time systems, or the only one; listen where their clients look."""
+        here, journal = rts.network.process_info(), self.journal
+        systems = rts.named if isinstance(rts, RunTimeSystems) else {"": rts}
+        peers = [await stack.enter_async_context(one.join()) for one in systems.values()]
+        joined: list[Joined] = []
+        for peer, (name, one) in zip(peers, systems.items(), strict=True):
+            address = await nursery.start(self.listen, one) if self.settings.listen else ""
+            kept = journal if one is rts else None  # nobody keeps what runs on several
+            joining = _registration(self.settings, here, address, kept, peer, self.layer is not None)
+            joined.append(Joined(name, one, peer, joining, await peer.call(joining)))
+        if isinstance(rts, RunTimeSystems):
+            rts.job_ids = {one.name: one.registered.job for one in joined}
+        elif journal is not None:
+            journal.note_job(joined[0].registered.job, joined[0].peer.instance)
+        return joined
 
     async def listen(
         self, rts: RunTimeSystem, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -313,16 +334,10 @@ class _JobServer:
         if named:
             engine.resolve({name: await self.data.find(name) for name in sorted(named)})
 
-    def start(
-        self,
-        registered: JobRegistered,
-        joining: RegisterJob,
-        rts: RunTimeSystem,
-        peer: Peer,
-        nursery: trio.Nursery,
-    ) -> Job:
+    def start(self, joined: Sequence[Joined], rts: RunTimeSystem, nursery: trio.Nursery) -> Job:
         """Make the parts of the job, each with what it needs, and let them run."""
         settings, journal, data, inbox = self.settings, self.journal, self.data, self.inbox
+        registered, joining, peer = joined[0].registered, joined[0].joining, joined[0].peer
         here, hosts = rts.network.process_info(), self.hosts
         earlier = joining.adopts if registered.adopted else ""
         adopts = earlier if journal is None or journal.takes_over else ""
@@ -353,22 +368,11 @@ class _JobServer:
         )
         job.data, job.tracer = data, self.tracer
         takeover = self._takeover(adopts, registered.rifs) if adopts else None
-        routes = self.routes = SchedulerRoutes(
-            rts.network,
-            peer,
-            self._opening(registered.job, here, adopts),
-            self.code,
-            inbox.put if data is None else data.taking(hosts),
-            hosts,
-            nursery,
-            job.records.append,
-            machine.scheduler.sent_to,
-            self._files(settings.directory or here.directory, rts.network.buffers.served),
-            None if takeover is None else takeover.report,
-        )
+        routes = self.routes = self._routes(joined, rts, job, adopts, takeover, nursery)
         routes.nested = self.nested or NestedHub(job, nursery, self._beside(rts), routes.post)
         follower = OutputFollower(job, routes.ask)
-        self.clients = JobClients(job, follower)
+        explain = routes.explain if isinstance(routes, LocationRoutes) else None
+        self.clients = JobClients(job, follower, explain)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes, nursery)
@@ -383,6 +387,37 @@ class _JobServer:
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job
+
+    def _routes(
+        self,
+        joined: Sequence[Joined],
+        rts: RunTimeSystem,
+        job: Job,
+        adopts: JobId,
+        takeover: Takeover | None,
+        nursery: trio.Nursery,
+    ) -> SchedulerRoutes | LocationRoutes:
+        """Return the connections of the job to its run-time systems, or to the only one."""
+        data, put, hosts, here = self.data, self.inbox.put, self.hosts, rts.network.process_info()
+        opening = self._opening(job.job_id, here, adopts)
+        record, sent_to = job.records.append, job.machine.scheduler.sent_to
+        files = self._files(self.settings.directory or here.directory, rts.network.buffers.served)
+        if isinstance(rts, RunTimeSystems):
+            given = (opening, self.code, put, hosts, nursery, record, sent_to, files)
+            return LocationRoutes(joined, *given, blamed(self.policy.locations))
+        return SchedulerRoutes(
+            rts.network,
+            joined[0].peer,
+            opening,
+            self.code,
+            put if data is None else data.taking(hosts),
+            hosts,
+            nursery,
+            record,
+            sent_to,
+            files,
+            None if takeover is None else takeover.report,
+        )
 
     def _scheduler(self, job_id: JobId) -> Scheduler:
         failed_max, tracing = self.settings.failed_max, self.tracer is not None
@@ -457,7 +492,7 @@ class _JobServer:
         missed = tuple(task.task_id for task in rest if task.task_id not in names)
         self.inbox.put(LookedUp((), missed, tuple(known)))
 
-    async def _drive(self, job: Job, routes: SchedulerRoutes, nursery: trio.Nursery) -> None:
+    async def _drive(self, job: Job, routes: SchedulerRoutes | LocationRoutes, nursery: trio.Nursery) -> None:
         send, append, on_done = routes.send, job.records.append, self.on_done
         if self.data is not None and on_done is not None:
             on_done = self.data.but_for_again(on_done)
@@ -504,7 +539,7 @@ class _JobServer:
                 job.end(JobEnded("stopped", "its scope was cancelled"))
             raise
 
-    async def _listen_to_rts(self, job: Job, contact: RtsContact, peer: Peer) -> None:
+    async def _listen_to_rts(self, job: Job, contact: RtsContact | LocationRoutes, peer: Peer) -> None:
         job.await_rts = self._await_rts
         gone = await contact.run(peer)
         if job.machine.ended is None:
@@ -516,10 +551,7 @@ class _JobServer:
     async def _await_rts(self) -> None:
         """Wait for a run-time system that is to come back, as long as it is awaited."""
         with trio.move_on_after(self.contact.grace_s):
-            while True:
-                if not self.routes.rts.lost.is_set():
-                    return
-                await trio.sleep(RETRY_S)
+            await self.routes.wait_back()
 
     async def leave(self) -> None:
         """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""
@@ -538,7 +570,7 @@ class _JobServer:
                 summary_of(job, result) if self.told else JobSummary(),
             )
             self.contact.grace_s = 0.0  # it ends this connection then
-            await self.routes.rts.call(LeaveJob(end=end))
+            await self.routes.leave_all(end)
         except PeerGone:
             pass
         job.records.send_the_rest()
