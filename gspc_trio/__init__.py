@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
     from gspc_trio.iml.layout import Layout, replicated, striped
     from gspc_trio.iml.shell.layer import open_iml
+    from gspc_trio.policies.locations import LeastEnd
     from gspc_trio.policies.lookahead import LookAhead, WorkAhead
     from gspc_trio.policies.retry import Retry
     from gspc_trio.policies.scheduling import SchedulingPolicy

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gspc_trio.components.job.locations.state import LocationPolicy
 from gspc_trio.components.job.scheduler.interface import (
     LookAheadPolicy,
     ResourcesUp,
@@ -126,7 +127,7 @@ def test_a_value_that_cannot_be_used_names_its_method(
 def test_a_time_that_is_no_number_is_refused_and_there_is_a_rule_for_each_value() -> None:
     with pytest.raises(PolicyError, match=r"Wordy.elsewhere_s of the scheduling policy is 'soon'"):
         _ = blamed(Wordy()).elsewhere_s
-    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy, VariantPolicy)
+    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy, VariantPolicy, LocationPolicy)
     assert {name for kind in kinds for name in vars(kind) if not name.startswith("_")} == {*VALID}
 
 
