@@ -467,17 +467,9 @@ def _running(
     if not isinstance(rts, Mapping):
         _refuse_file(rts)
         return rts, None
-    from gspc_trio.components.rts.shell.several import RunTimeSystems, check_names
+    from gspc_trio.components.rts.shell.several import systems_or_files
 
-    check_names(rts)
-    files = {name: one for name, one in rts.items() if isinstance(one, str | Path)}
-    if len(files) == len(rts):
-        return None, files
-    if files:
-        raise TypeError("rts names connection files, or what open_rts has opened, not both")
-    for one in rts.values():
-        _refuse_file(one)
-    return RunTimeSystems({name: one for name, one in rts.items() if not isinstance(one, str | Path)}), None
+    return systems_or_files(rts)
 
 
 def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:

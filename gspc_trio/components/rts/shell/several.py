@@ -101,6 +101,27 @@ def check_names(named: Mapping[str, object]) -> None:
             )
 
 
+def systems_or_files(
+    given: Mapping[str, RunTimeSystem | Path | str],
+) -> tuple[RunTimeSystems | None, ConnectionFiles | None]:
+    """Return several run-time systems that are open as one handle, or their connection files.
+
+    Raises:
+        LocationError: a name cannot be used, or two name the same one.
+        TypeError: one is neither, or some are files and others are not.
+    """
+    check_names(given)
+    files = {name: one for name, one in given.items() if isinstance(one, str | Path)}
+    if len(files) == len(given):
+        return None, files
+    systems = {name: one for name, one in given.items() if isinstance(one, RunTimeSystem)}
+    if len(systems) < len(given):
+        raise TypeError(
+            "rts names connection files, or what open_rts has opened: all of them one or the other"
+        )
+    return RunTimeSystems(systems), None
+
+
 def check_location(at: str, rts: RunTimeSystem) -> None:
     """Raise LocationError if ``at`` names none of the run-time systems of a job."""
     if not at:
