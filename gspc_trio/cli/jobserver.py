@@ -33,7 +33,6 @@ from gspc_trio.cli.arguments import (
     Verbose,
 )
 from gspc_trio.cli.beside import place_for_connection_file, show_top
-from gspc_trio.cli.cache import CacheOptions, Caching, cache_app, cache_option
 from gspc_trio.cli.calls import ask, begun_with_dump, call, close, dump_job, put, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
@@ -61,6 +60,7 @@ from gspc_trio.cli.job_commands import (
     wait,
 )
 from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
+from gspc_trio.cli.kept import CacheOptions, Caching, cache_app, cache_option, model_app, model_option
 from gspc_trio.cli.pictures import convert, draw
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
@@ -247,6 +247,7 @@ def _job_settings(
         large_bytes_min=options.large_bytes_min,
         modules=loaded.modules,
         cache=cache_option(caching),
+        model=model_option(caching),
         data=None if iml is None else published_layer(iml),
         otel=otel,
     )
@@ -561,6 +562,7 @@ app.command(dump_job, name="dump")
 for _command in (each, check, convert, draw, status, wait, log, report, call, put, ask, close, stop):
     app.command(_command)
 app.command(cache_app)
+app.command(model_app)
 
 
 def main() -> None:

@@ -72,6 +72,8 @@ class Executor(ExecutorInterface):
             and in a notebook, and kept otherwise.
         cache: directory, or settings, of a cache: results are kept there for later runs, and what was
             computed before with the same code, arguments and files is not computed again.
+        model: file in which the run times of variants are kept for later runs, and merged with what others
+            write there; None: they are forgotten.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
         placement: which free resource is used next: ``fifo``, ``compact``, ``fair`` or ``progressive`` (see
             ``JobSettings``); "": as the run-time system does.
@@ -88,6 +90,7 @@ class Executor(ExecutorInterface):
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
+        BadModel: the performance model cannot be used; the message names the file and the line.
         CacheError: the directory of the cache cannot be used.
         OSError: the file for the records cannot be written.
         OtelMissing: spans are asked for, and OpenTelemetry is not installed.
@@ -121,6 +124,7 @@ class Executor(ExecutorInterface):
         iml: Path | str | None = None,
         output: OutputMode | None = None,
         cache: CacheSettings | Path | str | None = None,
+        model: Path | str | None = None,
         priority: int = 0,
         placement: str = "",
         policy: SchedulingPolicy | str = "default",
@@ -156,6 +160,7 @@ class Executor(ExecutorInterface):
                 process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
                 cache=_cache(cache),
                 otel=otel,
+                model="" if model is None else str(Path(model).absolute()),
             )
             opening: RtsOptions = {"cores": cores, "connection_file": files, "data_bytes": data_bytes}
             if sites is not None:

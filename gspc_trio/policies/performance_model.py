@@ -96,16 +96,20 @@ class Law(Struct, frozen=True):
 
     def seconds(self, size: int) -> float | None:
         """Return how long a task with an input of this size runs, None where the law says nothing."""
-        if self.samples < LAW_SAMPLES_MIN or self.largest < LAW_RANGE_MIN * self.smallest:
-            return None
         if not self.smallest / LAW_REACH <= size <= self.largest * LAW_REACH:
             return None
-        spread = self.samples * self.xx - self.x * self.x
-        if spread <= 0.0:
+        exponent = self.exponent()
+        if exponent is None:
             return None
-        exponent = (self.samples * self.xy - self.x * self.y) / spread
         logarithm = (self.y + exponent * (self.samples * log(size) - self.x)) / self.samples
         return exp(logarithm) if logarithm < 27.0 else None  # that is 17,000 years
+
+    def exponent(self) -> float | None:
+        """Return the power of the size with which the seconds grow, None while too little is known."""
+        if self.samples < LAW_SAMPLES_MIN or self.largest < LAW_RANGE_MIN * self.smallest:
+            return None
+        spread = self.samples * self.xx - self.x * self.x
+        return (self.samples * self.xy - self.x * self.y) / spread if spread > 0.0 else None
 
 
 NO_LAW = Law()

@@ -132,7 +132,7 @@ def test_a_time_that_is_no_number_is_refused_and_there_is_a_rule_for_each_value(
 
 
 def test_a_choice_of_what_is_no_variant_or_cannot_be_taken_is_refused() -> None:
-    class Odd(LeastTime):
+    class Odd(LeastTime, frozen=True):
         def choose(self, costs: Sequence[VariantCost | None], in_order: bool) -> int | None:
             return None if in_order else max(1, len(costs) - 1)
 

@@ -118,5 +118,7 @@ def _change(
     """Let a task that is at no worker wait for another variant."""
     assert entry.place is not TaskPlace.SENT, "only what is at no worker changes"
     entry.task = take(state, choice, costs, number)
-    move(state, entry, state.look_ahead.shape_of(entry.task))
+    shape = state.look_ahead.shape_of(entry.task)
+    if shape != entry.queue.shape or entry.place is not TaskPlace.WAITING:  # else it keeps its place
+        move(state, entry, shape)
     entry.alone = entry.alone or not (entry.task.options.may_rerun and entry.queue.single)

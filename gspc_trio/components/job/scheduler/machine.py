@@ -286,6 +286,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         finished(self._state, event)
         if self._state.choices:
             choices.ended(self._state, event.outcomes)
+            if self._state.look_s == self._state.now:  # one has tried something
+                changes.look(self._state)
 
     @handles(Begun)
     def _begun(self, event: Begun) -> None:

@@ -136,5 +136,7 @@ def end_trial(state: SchedulerState, choice: Choice, *, has_run: bool) -> None:
         return
     del state.trying[choice.trial]
     choice.trial = None
-    if not has_run:
+    if has_run:
+        state.look_s = state.now  # the next one may try, or what is known now is better for those that wait
+    else:
         state.tallies[choice.task.name].trials -= 1

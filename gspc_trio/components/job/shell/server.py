@@ -58,6 +58,7 @@ from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.lookahead import WorkAhead
+from gspc_trio.policies.performance_model import PerformanceModel
 from gspc_trio.policies.scheduling import blamed, find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.records.facts import Fact, FactColumns, Record
@@ -122,7 +123,7 @@ async def run_job(
         JobFailed: the job failed or was stopped, or the RTS went away.
         JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
-        CacheError, PolicyError, OtelMissing: the cache, the policy, or OpenTelemetry cannot be used.
+        CacheError, PolicyError, BadModel, OtelMissing: what is named so cannot be used.
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
@@ -136,7 +137,7 @@ async def run_job(
             joined = await server.join(stack, rts, nursery)
             job_id = joined[0].registered.job
             await server.open_data(stack, rts, job_id, here.host)
-            await server.open_tracer(stack, job_id)
+            await server.open_kept(stack, job_id)
             job = server.start(joined, rts, nursery)
             if records_path is not None:
                 job.records.open_file(records_path)
@@ -222,6 +223,7 @@ class _JobServer:
         self.hosts: dict[ResourceId, str] = {}
         self.traced = False
         self.tracer: JobTracer | None = None
+        self.model: PerformanceModel | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
         self.told = False  # whether anybody can ask the run-time system for what is kept of the job
@@ -287,13 +289,17 @@ class _JobServer:
                 return False
         return self.reader is None or self.reader.may_end(finished)
 
-    async def open_tracer(self, stack: AsyncExitStack, job_id: JobId) -> None:
-        """Send spans of the job, if that is wanted, for as long as the stack is open."""
+    async def open_kept(self, stack: AsyncExitStack, job_id: JobId) -> None:
+        """Send spans of the job, and keep run times, if that is wanted, for as long as the stack is open."""
         if self.traced:
             from gspc_trio.components.job.shell.span_export import open_tracer
 
             tracing = open_tracer(self.settings, job_id, self.hosts, self.status)
             self.tracer = await stack.enter_async_context(tracing)
+        if self.settings.model:
+            from gspc_trio.components.job.shell.model_file import open_model_file
+
+            self.model = (await stack.enter_async_context(open_model_file(self.settings.model))).model
 
     def status(self) -> JobStatus | None:
         """Return how the job is; None if it has not begun."""
@@ -421,7 +427,10 @@ class _JobServer:
 
     def _scheduler(self, job_id: JobId) -> Scheduler:
         failed_max, tracing = self.settings.failed_max, self.tracer is not None
-        return self.policy.scheduler(job_id, failed_max=failed_max, recording=False, tracing=tracing)
+        model = self.model
+        return self.policy.scheduler(
+            job_id, failed_max=failed_max, recording=False, tracing=tracing, model=model
+        )
 
     def _files(self, directory: str, buffers: Budget) -> JobFiles:
         return JobFiles(directory, self.settings.stage, self.patterns, buffers)
@@ -444,6 +453,7 @@ class _JobServer:
             listen="",
             failed_max=NESTED_FAILED_MAX,
             cache=None,
+            model="",
             traceparent="" if self.tracer is None else str(self.tracer.context),
             otel=self.tracer is not None,
             policy=replace(self.policy, work_ahead=WorkAhead(longest_s=0.0)),  # none waits behind another

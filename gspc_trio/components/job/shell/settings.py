@@ -36,6 +36,7 @@ _CHECKED = {
     "modules": (dict, "a dict: name of a module -> (file name, source text)"),
     "initializer": (bytes, "code as it is encoded: Executor(initializer=...) takes a function"),
     "cache": (CacheSettings | None, "CacheSettings(directory), or None"),
+    "model": (str, "the name of a file"),
     "otel": (bool | None, "True, False or None"),
     "traceparent": (str, "the text of a trace context"),
     "placement": (str, 'one of fifo, compact, fair and progressive, or ""'),
@@ -70,6 +71,7 @@ class JobSettings(Struct, frozen=True):
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
             one that an installed package offers.
         cache: where results are kept for later runs, and looked for; None: nowhere.
+        model: file in which the run times of variants are kept for later runs; "": they are forgotten.
         otel: whether spans of the job go to a collector by OpenTelemetry; None: if the variable
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set.
         traceparent: the span that the job is part of, in W3C's form; "": what ``TRACEPARENT`` says.
@@ -101,6 +103,7 @@ class JobSettings(Struct, frozen=True):
     process_tasks_max: int = 0
     policy: SchedulingPolicy | str = DEFAULT
     cache: CacheSettings | None = None
+    model: str = ""
     otel: bool | None = None
     traceparent: str = ""
     placement: str = ""

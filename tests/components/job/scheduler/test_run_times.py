@@ -91,6 +91,20 @@ def _run(cluster: Cluster, name: str, seconds: float, times: int) -> None:
         cluster.finished(name, ok(task_id, attempt, duration_s=seconds))
 
 
+def test_what_has_been_tried_is_tried_next_by_the_first_that_waits() -> None:
+    """Both variants need a core: whoever changes keeps its place."""
+    both = TaskVariants((TaskVariant("new", 1, CORE), TaskVariant("old", 2, CORE, 1.0)))
+    cluster = Cluster(core=1)
+    cluster.ready(*range(1, 41), variants=both)
+    cluster.grant("r1.core0", CORE)
+    for task_id in range(1, 41):
+        way = cluster.world.scheduler._state.choices[task_id].way
+        assert way == (0 if task_id >= 10 else 1)
+        now = cluster.world.now + 1.0
+        cluster.finished("r1.core0", ok(task_id, duration_s=0.01 if way == 0 else 1.0), now=now)
+        cluster.world.do(Tick())
+
+
 def _chosen(cluster: Cluster, task_id: int, variants: TaskVariants) -> str:
     cluster.ready(task_id, variants=variants)
     return cluster.explain(task_id)
