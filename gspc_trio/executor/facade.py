@@ -72,8 +72,7 @@ class Executor(ExecutorInterface):
             and in a notebook, and kept otherwise.
         cache: directory, or settings, of a cache: results are kept there for later runs, and what was
             computed before with the same code, arguments and files is not computed again.
-        model: file in which the run times of variants are kept for later runs, and merged with what others
-            write there; None: they are forgotten.
+        model: file in which the run times of variants are kept for later runs; None: they are forgotten.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
         placement: which free resource is used next: ``fifo``, ``compact``, ``fair`` or ``progressive`` (see
             ``JobSettings``); "": as the run-time system does.
@@ -90,8 +89,7 @@ class Executor(ExecutorInterface):
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
-        BadModel: the performance model cannot be used; the message names the file and the line.
-        CacheError: the directory of the cache cannot be used.
+        BadModel, CacheError: the performance model, or the directory of the cache, cannot be used.
         OSError: the file for the records cannot be written.
         OtelMissing: spans are asked for, and OpenTelemetry is not installed.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.

@@ -125,7 +125,7 @@ async def run_job(
         OSError: the file for the records cannot be written.
         CacheError, PolicyError, BadModel, OtelMissing: what is named so cannot be used.
     """
-    settings = _found_by_clients_of(rts, settings)
+    settings = settings.found_by_clients_of(rts)
     async with open_scope() as nursery:
         layer = _layer_of(rts, settings) if nested is None else None
         patterns = patterns or FilePatterns()
@@ -151,15 +151,6 @@ async def run_job(
                     await server.leave()
                 job.records.close_file()
         nursery.cancel_scope.cancel()
-
-
-def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettings:
-    """Have the job listen if clients outside this process may look for it, to watch or to stop it."""
-    return (
-        settings.listening(rts.outside or rts.address)
-        if rts.has_outsiders and not settings.listen
-        else settings
-    )
 
 
 def _layer_of(rts: RunTimeSystem, settings: JobSettings) -> DataLayer | None:
@@ -426,10 +417,9 @@ class _JobServer:
         )
 
     def _scheduler(self, job_id: JobId) -> Scheduler:
-        failed_max, tracing = self.settings.failed_max, self.tracer is not None
-        model = self.model
+        kept, traced = self.settings.failed_max, self.tracer is not None
         return self.policy.scheduler(
-            job_id, failed_max=failed_max, recording=False, tracing=tracing, model=model
+            job_id, failed_max=kept, recording=False, tracing=traced, model=self.model
         )
 
     def _files(self, directory: str, buffers: Budget) -> JobFiles:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,6 +21,9 @@ from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.network import address_towards
 from gspc_trio.policies.placement import bad_placement
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy
+
+if TYPE_CHECKING:
+    from gspc_trio.components.rts.shell.client import RunTimeSystem
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -123,6 +127,11 @@ class JobSettings(Struct, frozen=True):
         """
         here = rts.startswith("memory:")
         return replace(self, listen="ws://127.0.0.1:0" if here else address_towards(rts))
+
+    def found_by_clients_of(self, rts: RunTimeSystem) -> JobSettings:
+        """Have the job listen if clients outside this process may look for it, to watch or to stop it."""
+        is_found = self.listen or not rts.has_outsiders
+        return self if is_found else self.listening(rts.outside or rts.address)
 
 
 class OtelMissing(ImportError):
