@@ -63,9 +63,12 @@ def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
     if not queue.free:
         return None
     resources = pool.resources
+    features = need.features
     for name in need.preferences:
         vertex = resources.get(name)
-        if vertex is None or (host is not None and vertex.host is not host) or not need.suits(vertex.host):
+        if vertex is None or (host is not None and vertex.host is not host):
+            continue
+        if features and not features <= vertex.host.features:
             continue
         if vertex.queue is queue and pool.is_open(vertex):
             return vertex
