@@ -105,7 +105,8 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         """
         if wrong := bad_placement(placement):
             raise BadPlacement(f"{placement!r:.60}: {wrong}")
-        self._state = ManagerState(epoch, limits or Limits(), placement, numbering)
+        self._state = ManagerState(epoch, limits or Limits(), numbering)
+        self._placement = placement
         super().__init__(self._state)
         self._judged_at = -1
 
@@ -180,7 +181,7 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         self._after()
 
     def _checked_placement(self, event: JobJoined | JobWeighed) -> str:
-        placement = event.placement or self._state.placement
+        placement = event.placement or self._placement
         if wrong := bad_placement(placement):
             raise BadPlacement(f"job {event.job} asks for the placement {placement!r:.60}: {wrong}")
         return placement

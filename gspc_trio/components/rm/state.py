@@ -203,12 +203,13 @@ class Lacking:
 class ManagerState(Turn[RmAction]):
     """Everything a resource manager knows.
 
+    It has fewer than 30 attributes: CPython looks up those of an object with more by a slower way.
+
     Attributes:
         epoch: first part of its grant ids.
         last: id of the newest grant.
-        numbering, step: which numbers its grants have.
+        numbering: which numbers its grants have.
         limits: times and numbers.
-        placement: of the jobs that ask for none.
         pool, changer: the resources.
         jobs: by id.
         grants: live ones by id, those being revoked among them.
@@ -234,16 +235,13 @@ class ManagerState(Turn[RmAction]):
         self,
         epoch: int,
         limits: Limits,
-        placement: str = FIFO,
         numbering: Numbering | None = None,
     ) -> None:
         super().__init__()
         self.epoch = epoch
         self.numbering: Numbering = numbering or Numbering()
-        self.step: int = self.numbering.step
         self.last: GrantId = (epoch, self.numbering.first)
         self.limits = limits
-        self.placement = placement
         self.pool: Pool = Pool()
         self.changer: Changer = Changer(self.pool)
         self.jobs: dict[JobId, Job] = {}
@@ -385,20 +383,20 @@ class ManagerState(Turn[RmAction]):
     def is_own(self, grant_id: GrantId) -> bool:
         """Whether this resource manager may have given the grant; it has not if the number is too high."""
         first = self.numbering.first
-        return grant_id > (self.epoch, first) and (grant_id[1] - first) % self.step == 0
+        return grant_id > (self.epoch, first) and (grant_id[1] - first) % self.numbering.step == 0
 
     def advance(self, grant_id: GrantId) -> None:
         """Give newer grants than this one of another resource manager from now on."""
         epoch, number = grant_id
         if epoch == self.epoch and grant_id > self.last:
-            self.last = (epoch, number + (self.numbering.first - number) % self.step)
+            self.last = (epoch, number + (self.numbering.first - number) % self.numbering.step)
 
     def give_one(self, want: Want) -> bool:
         """Give a want the first free resource of its class; return whether there is one."""
         vertex = self.pool.take(want.form.queue, want)
         if vertex is None:
             return False
-        vertex.newest = self.last = grant_id = (self.epoch, self.last[1] + self.step)
+        vertex.newest = self.last = grant_id = (self.epoch, self.last[1] + self.numbering.step)
         holding = Holding(want, self.now, (vertex,), (vertex.resource_id,), vertex.kinds.units, grant_id)
         self.pool.hold(vertex, holding)
         self._enter(holding, ())
@@ -409,7 +407,7 @@ class ManagerState(Turn[RmAction]):
         vertices = holding.vertices
         holding.resources = tuple([vertex.resource_id for vertex in vertices])
         holding.units = sum([vertex.kinds.units for vertex in vertices])
-        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + self.step)
+        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + self.numbering.step)
         for vertex in vertices:
             vertex.newest = grant_id
         self._enter(holding, _memories(holding))
