@@ -24,6 +24,7 @@ from cyclopts.argument import Argument
 from gspc_trio.components.rts.messages import CORES_MAX
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.policies.placement import bad_placement
+from gspc_trio.policies.queues import bad_assignment
 
 FILE_NAMES = ["--rts", "--connection-file"]
 Flag: Parameter = Parameter(negative=())
@@ -104,6 +105,11 @@ def _placement(_: object, name: str) -> None:
         raise ValueError(wrong)
 
 
+def _assign(_: object, name: str) -> None:
+    if wrong := bad_assignment(name):
+        raise ValueError(wrong)
+
+
 def _policy(_: object, name: str) -> None:
     from gspc_trio.policies.scheduling import find_policy
 
@@ -157,6 +163,14 @@ HostOptions = Annotated[
     list[str] | None, Parameter(name="--host", consume_multiple=False, negative=(), validator=_hosts)
 ]
 PlacementName = Annotated[str, Parameter(validator=_placement)]
+AssignName = Annotated[
+    str,
+    Parameter(
+        validator=_assign,
+        help="queues: each resource of the job has a queue of tasks, and idle ones steal from others; "
+        "by default a task goes where a resource comes free.",
+    ),
+]
 JobPlacement = Annotated[
     str,
     Parameter(
@@ -169,7 +183,10 @@ JobPlacement = Annotated[
 RunWeight = Annotated[
     Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
 ]
-PolicyName = Annotated[str, Parameter(validator=_policy)]
+PolicyName = Annotated[
+    str,
+    Parameter(validator=_policy, help="Scheduling policy: default, or one that an installed package offers."),
+]
 RemovePolicy = Literal["lose", "wait", "refuse"]
 
 

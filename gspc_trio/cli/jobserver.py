@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gspc_trio.cli.arguments import (
     FILE_NAMES,
+    AssignName,
     Detach,
     DetachedFrom,
     Directory,
@@ -153,6 +154,7 @@ async def run(
     priority: Priority = 0,
     policy: PolicyName = DEFAULT,
     placement: JobPlacement = "",
+    assign: AssignName = "",
     threads: Annotated[bool, Flag] = False,
     otel: Otel = None,
     top: Annotated[bool, Flag] = False,
@@ -178,8 +180,6 @@ async def run(
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     keep_going
         After a failure, run everything that does not depend on the failed task.
-    policy
-        Scheduling policy: default, or one that an installed package offers.
     threads
         Run tasks in threads of one process, not in a process per core.
     top
@@ -195,7 +195,9 @@ async def run(
     json, where = (False, lasting_connection(where)) if detach else (json, where)
     set_up_logging(verbose, log_json)
     large, how = parse_size(large_values) if large_values else None, reading_of(reading)
-    options = RunOptions(workflow.stem, keep_going, threads, weight, priority, policy, large, how, placement)
+    options = RunOptions(
+        workflow.stem, keep_going, threads, weight, priority, policy, large, how, placement, assign
+    )
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
         with new_journal(journal, workflow, settings or [], loaded, options.on(where)) as kept:
@@ -244,6 +246,7 @@ def _job_settings(
         priority=options.priority,
         policy=options.policy,
         placement=options.placement,
+        assign=options.assign,
         large_bytes_min=options.large_bytes_min,
         modules=loaded.modules,
         cache=cache_option(caching),

@@ -42,6 +42,7 @@ class RunOptions(Struct, frozen=True):
     large_bytes_min: int | None = None
     reading: Reading = FROM_ITSELF
     placement: str = ""
+    assign: str = ""
     locations: dict[str, str] = {}
 
     def on(self, rts: RtsFiles) -> RunOptions:

@@ -76,6 +76,7 @@ class Executor(ExecutorInterface):
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
         placement: which free resource is used next: ``fifo``, ``compact``, ``fair`` or ``progressive`` (see
             ``JobSettings``); "": as the run-time system does.
+        assign: ``queues``: each resource has a queue of tasks, and idle ones steal (see ``JobSettings``).
         large_bytes_min: arguments and results of so many bytes or more go into the memory layer, smaller ones
             travel with their tasks; None: 65,536.
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
@@ -125,6 +126,7 @@ class Executor(ExecutorInterface):
         model: Path | str | None = None,
         priority: int = 0,
         placement: str = "",
+        assign: str = "",
         policy: SchedulingPolicy | str = "default",
         large_bytes_min: SupportsIndex | None = None,
         sites: SitesGiven | None = None,
@@ -152,7 +154,7 @@ class Executor(ExecutorInterface):
                 data=_layer(iml),
                 priority=priority,
                 placement=placement,
-                policy=find_policy(policy),
+                policy=find_policy(policy, assign),
                 large_bytes_min=_size(large_bytes_min),
                 initializer=_initializer_code(initializer, initargs),
                 process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
@@ -559,9 +561,8 @@ def _checked_workers(
     """
     if mp_context is not None:
         raise ValueError(
-            "mp_context has no meaning here: compute processes are always forked from a fresh interpreter "
-            "that has never seen this program, so that no thread, lock or open file of it is in them; "
-            "leave it out"
+            "mp_context has no meaning here: compute processes are forked from a fresh interpreter that has "
+            "never seen this program, and have no thread, lock or open file of it; leave it out"
         )
     if max_workers is None:
         if cores and is_running:
@@ -569,8 +570,7 @@ def _checked_workers(
         return cores
     if not isinstance(max_workers, SupportsIndex):
         raise TypeError(f"max_workers is a whole number, None for what this machine has, not {max_workers!r}")
-    number = index(max_workers)
-    if number <= 0:
+    if (number := index(max_workers)) <= 0:
         raise ValueError(f"max_workers must be greater than 0, not {number}")
     if cores:
         raise TypeError(f"max_workers={number} and cores={cores} say the same: give one of them")

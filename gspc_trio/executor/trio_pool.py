@@ -70,6 +70,7 @@ async def open_pool(
     data_bytes: int = 0,
     priority: int = 0,
     placement: str = "",
+    assign: str = "",
     policy: SchedulingPolicy | str = "default",
     records: Path | str | None = None,
 ) -> AsyncIterator[TaskPool]:
@@ -89,6 +90,7 @@ async def open_pool(
         data_bytes: shared memory for large arguments and results; 0: none.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
         placement: which free resource is used next; as with ``Executor``.
+        assign: whether each resource has a queue; as with ``Executor``.
         policy: how tasks are scheduled, or the name of a way; as with ``Executor``.
         records: file to which all that happens is written, as lines of JSON.
 
@@ -106,7 +108,7 @@ async def open_pool(
     needs = checked_needs(shape, options)
     mode = output_mode(output)
     settings = replace(call_settings("pool"), threads=threads, priority=priority, placement=placement)
-    settings = replace(settings, policy=find_policy(policy))
+    settings = replace(settings, policy=find_policy(policy, assign))
     file = None if records is None else Path(records)
     async with _opened(rts, cores, data_bytes) as system:
         pool = TaskPool(*needs)

@@ -14,10 +14,12 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.job.locations.state import LocationPolicy
 from gspc_trio.components.job.machine import READY_MAX
 from gspc_trio.components.job.scheduler.interface import (
+    AssignPolicy,
     LookAheadPolicy,
     RetryPolicy,
     VariantPolicy,
@@ -30,6 +32,7 @@ from gspc_trio.core.task import Shape
 from gspc_trio.policies.locations import LeastEnd
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.performance_model import PerformanceModel
+from gspc_trio.policies.queues import Queues, bad_assignment
 from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.variants import LeastTime
 
@@ -98,6 +101,9 @@ VALID: Mapping[str, tuple[Holds, str]] = {
     "shape_of": (lambda value: isinstance(value, Shape), "a Shape"),
     "credit": (_is_count, "a whole number, 0 or more"),
     "worth_telling": ANSWER,
+    "task_s": FINITE,
+    "left_s": FINITE,
+    "steals": ANSWER,
     "choose": (lambda value: value is None or _is_count(value), "the index of a variant, or None"),
     "moves": ANSWER,
     "divide": (_are_counts, "a list of whole numbers, 0 or more"),
@@ -157,7 +163,7 @@ class _Blamed:
         return f"{type(self._part).__name__}.{name} of the scheduling policy"
 
 
-_USUAL_PARTS = (Retry, WorkAhead, LookAhead, LeastTime, LeastEnd)
+_USUAL_PARTS = (Retry, WorkAhead, LookAhead, LeastTime, LeastEnd, Queues)
 
 
 def blamed(part: PartT) -> PartT:
@@ -178,6 +184,7 @@ class SchedulingPolicy(Struct, frozen=True):
         ready_max: so many tasks are prepared in advance; the rest stays as tokens in the workflow.
         variants: which variant of a task runs.
         locations: which of several run-time systems is asked for what.
+        assign: in which resource's queue a task waits; None: it goes where a resource comes free.
     """
 
     retry: RetryPolicy = Retry()
@@ -186,6 +193,7 @@ class SchedulingPolicy(Struct, frozen=True):
     ready_max: int = READY_MAX
     variants: VariantPolicy = LeastTime()
     locations: LocationPolicy = LeastEnd()
+    assign: AssignPolicy | None = None
 
     def scheduler(
         self,
@@ -211,6 +219,7 @@ class SchedulingPolicy(Struct, frozen=True):
             failed_max=failed_max,
             recording=recording,
             tracing=tracing,
+            assign_policy=None if self.assign is None else blamed(self.assign),
         )
 
 
@@ -218,12 +227,24 @@ USUAL = SchedulingPolicy()
 """Back-off, about 2 ms of work ahead, a queue for each shape."""
 
 
-def find_policy(policy: SchedulingPolicy | str) -> SchedulingPolicy:
+def find_policy(policy: SchedulingPolicy | str, assign: str = "") -> SchedulingPolicy:
     """Return a policy that can be used: this one, or the one of this name.
 
+    Args:
+        policy: the policy, or its name.
+        assign: ``queues``: tasks wait in queues of resources if the policy does not say how; "": as it says.
+
     Raises:
-        PolicyError: no package offers it, it cannot be loaded, or it is no policy.
+        PolicyError: no package offers it, it cannot be loaded, or it is no policy; there is no such way to
+            assign tasks.
     """
+    if wrong := bad_assignment(assign):
+        raise PolicyError(wrong)
+    found = _find(policy)
+    return replace(found, assign=Queues()) if assign and found.assign is None else found
+
+
+def _find(policy: SchedulingPolicy | str) -> SchedulingPolicy:
     if policy == DEFAULT:
         return USUAL
     if not isinstance(policy, str):
@@ -265,7 +286,10 @@ def checked_policy(policy: object, what: str) -> SchedulingPolicy:
         ("look_ahead", policy.look_ahead, LookAheadPolicy),
         ("variants", policy.variants, VariantPolicy),
         ("locations", policy.locations, LocationPolicy),
+        ("assign", policy.assign, AssignPolicy),
     ):
+        if part is None and name == "assign":
+            continue
         if isinstance(part, type):
             raise PolicyError(
                 f"{what}: its {name} is a class, which is no policy yet: write {part.__name__}()"

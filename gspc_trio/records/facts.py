@@ -143,6 +143,24 @@ class GrantChanged(Fact, frozen=True):
     held: bool
 
 
+class QueueChanged(Fact, frozen=True):
+    """So many tasks of a job wait in the queue of a resource.
+
+    Attributes:
+        at_s: time, seconds.
+        job: whose tasks.
+        resource_id: whose queue.
+        tasks: number of them.
+        backlog_s: seconds that they take, with what is at the worker.
+    """
+
+    at_s: float
+    job: JobId
+    resource_id: ResourceId
+    tasks: Count
+    backlog_s: float
+
+
 class ResourceChanged(Fact, frozen=True):
     """A resource was ``added`` below ``parents``, or ``removed``."""
 
@@ -338,6 +356,7 @@ Record: TypeAlias = (
     | StudyJobChanged
     | StudyClientChanged
     | TaskFlow
+    | QueueChanged
 )
 
 RECORD_TYPES: tuple[type[Record], ...] = (
@@ -356,4 +375,5 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     StudyJobChanged,
     StudyClientChanged,
     TaskFlow,
+    QueueChanged,
 )

@@ -21,7 +21,7 @@ from gspc_trio import Workflow, farm
 def workflow():
     return Workflow(farm(str), {"items": []})
 """
-OPTIONS = RunOptions("flow", True, False, 2.0, 3, large_bytes_min=1 << 20)
+OPTIONS = RunOptions("flow", True, False, 2.0, 3, large_bytes_min=1 << 20, assign="queues")
 
 
 def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
@@ -38,10 +38,18 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
             "priority": 3,
             "policy": "default",
             "large_bytes_min": 1 << 20,
+            "assign": "queues",
+            "placement": "",
         }
     assert from_plain(kept.about.options, RunOptions) == OPTIONS
     assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(
-        "flow", keep_going=True, weight=2.0, priority=3, large_bytes_min=1 << 20, modules=loaded.modules
+        "flow",
+        keep_going=True,
+        weight=2.0,
+        priority=3,
+        large_bytes_min=1 << 20,
+        modules=loaded.modules,
+        assign="queues",
     )
 
 

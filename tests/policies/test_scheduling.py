@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gspc_trio.components.job.locations.state import LocationPolicy
 from gspc_trio.components.job.scheduler.interface import (
+    AssignPolicy,
     LookAheadPolicy,
     ResourcesUp,
     RetryPolicy,
@@ -21,6 +23,7 @@ from gspc_trio.components.rm.messages import Grant
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Task
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
+from gspc_trio.policies.queues import Queues
 from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.scheduling import USUAL, VALID, PolicyError, SchedulingPolicy, blamed, find_policy
 from gspc_trio.policies.variants import LeastTime
@@ -111,6 +114,8 @@ NAN, INF = float("nan"), float("inf")
         (Retry, "alone_after", None, "True or False"),
         (LookAhead, "shape_of", None, "a Shape"),
         (LookAhead, "credit", 1.5, "a whole number, 0 or more"),
+        (Queues, "task_s", None, "a finite number, 0 or more"),
+        (Queues, "steals", None, "True or False"),
     ],
 )
 def test_a_value_that_cannot_be_used_names_its_method(
@@ -127,7 +132,7 @@ def test_a_value_that_cannot_be_used_names_its_method(
 def test_a_time_that_is_no_number_is_refused_and_there_is_a_rule_for_each_value() -> None:
     with pytest.raises(PolicyError, match=r"Wordy.elsewhere_s of the scheduling policy is 'soon'"):
         _ = blamed(Wordy()).elsewhere_s
-    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy, VariantPolicy, LocationPolicy)
+    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy, VariantPolicy, LocationPolicy, AssignPolicy)
     assert {name for kind in kinds for name in vars(kind) if not name.startswith("_")} == {*VALID}
 
 
@@ -143,8 +148,19 @@ def test_a_choice_of_what_is_no_variant_or_cannot_be_taken_is_refused() -> None:
             blamed(Odd()).choose(costs, False)
 
 
+def test_queues_are_asked_for_by_name_and_leave_a_policy_that_has_its_own_alone() -> None:
+    assert find_policy("default", "queues") == SchedulingPolicy(assign=Queues())
+    own = SchedulingPolicy(assign=Queues(margin_s=1.0))
+    assert find_policy(own, "queues") is own
+    assert find_policy("default").assign is None
+    with pytest.raises(PolicyError, match=r"there is no such way to assign tasks .did you mean 'queues'"):
+        find_policy("default", "queue")
+    with pytest.raises(PolicyError, match="its assign is 3, which has no task_s"):
+        find_policy(SchedulingPolicy(assign=cast("AssignPolicy", 3)))
+
+
 def test_parts_that_are_the_usual_ones_are_asked_directly() -> None:
-    for part in (USUAL.retry, USUAL.work_ahead, USUAL.look_ahead, USUAL.variants):
+    for part in (USUAL.retry, USUAL.work_ahead, USUAL.look_ahead, USUAL.variants, Queues()):
         assert blamed(part) is part
 
 

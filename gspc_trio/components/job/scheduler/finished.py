@@ -10,6 +10,7 @@ from gspc_trio.components.job.scheduler.choices import note_failure
 from gspc_trio.components.job.scheduler.grants import leave
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose, tell_of_attempt
+from gspc_trio.components.job.scheduler.resource_queues import learned
 from gspc_trio.components.job.scheduler.state import (
     AskedBack,
     CodeTime,
@@ -18,7 +19,7 @@ from gspc_trio.components.job.scheduler.state import (
     TaskEntry,
     TaskPlace,
 )
-from gspc_trio.components.job.scheduler.tasks import again, end, fail, start_timer
+from gspc_trio.components.job.scheduler.tasks import again, end, fail, start_timer, to_own_queue
 from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.components.worker.verdict import had_begun
 from gspc_trio.core.ids import ResourceId, host_name
@@ -66,6 +67,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
         if outcome.reason is not _BY_ITSELF:
             own_errors += _is_own_error(outcome)
             entry.held = None
+            to_own_queue(state, entry)
             _ended_otherwise(state, entry, held, outcome, resource_id)
             continue
         task, last, its = entry.task, outcome, entry
@@ -166,6 +168,8 @@ def _learn(state: SchedulerState, held: Held | None, code_id: int, seconds: floa
         times = state.times[key] = CodeTime()
     times.average_s = state.work_ahead.learn(times.average_s, times.samples, seconds / count, count)
     times.samples += count
+    if state.assigned is not None:
+        learned(state, key)
 
 
 def _ended_otherwise(

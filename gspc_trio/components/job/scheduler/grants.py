@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler import resource_queues
 from gspc_trio.components.job.scheduler.changes import refuse_way
 from gspc_trio.components.job.scheduler.choices import class_came
 from gspc_trio.components.job.scheduler.ending import forget_ends, note_end
@@ -17,7 +18,7 @@ from gspc_trio.components.job.scheduler.losses import end_cancelled, lose, tell_
 from gspc_trio.components.job.scheduler.run_times import note_resources
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
 from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
-from gspc_trio.components.job.scheduler.tasks import again, fail, withdraw
+from gspc_trio.components.job.scheduler.tasks import again, fail, to_own_queue, withdraw
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Cancel
@@ -85,6 +86,8 @@ def forget(state: SchedulerState, held: Held) -> None:
         if state.by_resource.get(resource_id) is held:
             del state.by_resource[resource_id]
     held.leaving, held.timer = True, 0
+    if state.assigned is not None:
+        resource_queues.dissolve(state, held)
     queue.levels.place(held)
     state.touched.pop(held, None)
     state.turned[queue] = None
@@ -128,6 +131,8 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     """
     note_end(state, event)
     note_resources(state, event.resources)
+    if state.assigned is not None:
+        resource_queues.resources_up(state.assigned, event.resources)
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:
@@ -211,6 +216,7 @@ def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
         if entry.asked is AskedBack.AWAITED:
             queue.awaited -= 1
         entry.held = None
+        to_own_queue(state, entry)
         lost = Outcome(entry.task.task_id, entry.attempt, Reason.LOST, error=TaskError("lost", detail))
         if position == 0 and not entry.unsent:
             if state.tracing:

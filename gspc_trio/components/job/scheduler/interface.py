@@ -17,7 +17,7 @@ from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskI
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
-from gspc_trio.records.facts import FactColumns, GrantChanged, TaskChanged, TaskCounts
+from gspc_trio.records.facts import FactColumns, GrantChanged, QueueChanged, TaskChanged, TaskCounts
 
 # Events -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +220,7 @@ SchedulerAction: TypeAlias = (
     | TaskCounts
     | FactColumns
     | GrantChanged
+    | QueueChanged
 )
 
 
@@ -403,6 +404,36 @@ class VariantPolicy(Protocol):
 
     def moves(self, costs: Sequence[VariantCost | None], at: int, to: int, in_order: bool) -> bool:
         """Return whether a task that waits for variant ``at`` had better take variant ``to``."""
+        ...
+
+
+class AssignPolicy(Protocol):
+    """In which resource's queue a task waits (SCH-4)."""
+
+    def task_s(self, stated_s: float | None, measured_s: float | None, mean_s: float | None) -> float:
+        """Return how long a task is taken to run.
+
+        Args:
+            stated_s: what it states, or None.
+            measured_s: what tasks of its code have taken on resources of its class; None: nothing was
+                measured.
+            mean_s: what all tasks of the job have taken; None: nothing was measured.
+        """
+        ...
+
+    def left_s(self, work_s: float, since_s: float) -> float:
+        """Return how long what is at a worker still takes: it was taken for ``work_s``, ``since_s`` ago."""
+        ...
+
+    def steals(self, own_s: float, transfer_s: float, run_s: float, victim_s: float) -> bool:
+        """Return whether an idle resource takes a task that waits in the queue of another one.
+
+        Args:
+            own_s: work that it has taken so far.
+            transfer_s: time to bring the task's data there.
+            run_s: time that the task runs.
+            victim_s: work of the other resource, this task included.
+        """
         ...
 
 

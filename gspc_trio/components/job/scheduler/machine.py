@@ -8,10 +8,11 @@ from random import Random
 
 from msgspec import Struct
 
-from gspc_trio.components.job.scheduler import changes, choices, demand, grants, run_times, tasks
+from gspc_trio.components.job.scheduler import assign, changes, choices, demand, grants, run_times, tasks
 from gspc_trio.components.job.scheduler.check import check_state
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
+    AssignPolicy,
     CancelTasks,
     EndedUnsent,
     LookAheadPolicy,
@@ -32,6 +33,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
     WorkAheadPolicy,
 )
+from gspc_trio.components.job.scheduler.resource_queues import check_queues, has_queue
 from gspc_trio.components.job.scheduler.serve import (
     count_stuck,
     follow_head,
@@ -41,6 +43,7 @@ from gspc_trio.components.job.scheduler.serve import (
     tell_demand,
 )
 from gspc_trio.components.job.scheduler.state import (
+    Assigned,
     Held,
     SchedulerState,
     ShapeQueue,
@@ -92,6 +95,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         failed_max: so many of the tasks that failed last are kept for RetryTask, or None for all.
         recording: whether single tasks are recorded from the beginning; Watched changes it.
         tracing: whether it is said of each attempt how it has ended.
+        assign_policy: tasks wait in queues of resources, by this; None: they go where a resource is free.
     """
 
     noun = "a scheduler"
@@ -109,6 +113,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         failed_max: int | None = None,
         recording: bool = True,
         tracing: bool = False,
+        assign_policy: AssignPolicy | None = None,
     ) -> None:
         self._state = SchedulerState(
             job,
@@ -121,6 +126,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             failed_max,
             recording=recording,
             tracing=tracing,
+            assigned=None if assign_policy is None else Assigned(assign_policy),
         )
         super().__init__(self._state)
         self.job = job
@@ -155,6 +161,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         """Assert every invariant of the state."""
         check_state(self._state)
         demand.check(self._state)
+        if self._state.assigned is not None:
+            check_queues(self._state)
 
     def status(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state."""
@@ -380,12 +388,20 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
                 grants.release(state, held)
             else:
                 held.queue.levels.place(held)
+            if state.assigned is not None:
+                assign.changed(state, held)
         state.touched.clear()
         while state.turned:
             queue = next(iter(state.turned))
             del state.turned[queue]
             if state.stopping is None:
-                serve(state, queue)
+                if state.assigned is None:
+                    serve(state, queue)
+                elif has_queue(queue.shape):
+                    assign.serve(state, queue)
+                else:
+                    serve(state, queue)
+                    assign.serve(state, queue)
                 if state.choices:
                     changes.bring(state, queue)
             tell_demand(state, queue)
@@ -462,6 +478,8 @@ def explain_task(state: SchedulerState, task_id: TaskId) -> str:
     if entry.place is TaskPlace.SENT:
         return f"{name} {_at_worker(entry)}{why}"
     queue = entry.queue
+    if entry.place is TaskPlace.QUEUED:
+        return f"{name} {assign.explain(state, entry)}{why}"
     if entry.place is TaskPlace.DELAYED:
         due = min(due for due, number, _ in state.timers if number == entry.timer)
         return f"{name} is tried again in {max(0.0, due - state.now):.1f} s, after {_history(entry)}"

@@ -14,6 +14,7 @@ from itertools import islice
 from math import inf
 
 from gspc_trio.components.job.scheduler.ending import fitting_share
+from gspc_trio.components.job.scheduler.resource_queues import look_again
 from gspc_trio.components.job.scheduler.state import (
     AVOIDING_SEEN,
     AskedBack,
@@ -74,7 +75,7 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
                 break
         if not filled:
             return
-    _take_back_for_idle(state, queue)
+    take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
 
 
 def _goes_ahead_below_s(state: SchedulerState, queue: ShapeQueue, level: int) -> float:
@@ -122,7 +123,6 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     if first is not None and first.alone:
         return False
     submissions: list[Submission] = []
-    sent_before = count
     code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
     ahead_max = state.work_ahead.beside_long(first.staged) if first is not None and held.slow else inf
     while count < share:
@@ -162,6 +162,27 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
             break
     if not submissions:
         return False
+    submitted(state, held, first, submissions, work_s)
+    return True
+
+
+def submitted(
+    state: SchedulerState,
+    held: Held,
+    first: TaskEntry | None,
+    submissions: list[Submission],
+    work_s: float,
+) -> None:
+    """Send tasks that have been put under a grant.
+
+    Args:
+        state: of the scheduler.
+        held: the grant.
+        first: what ran there before, None for nothing.
+        submissions: the tasks, the last ones under it.
+        work_s: of all that is there now.
+    """
+    queue = held.queue
     held.work_s = work_s
     queue.sent += len(submissions)
     queue.levels.place(held)
@@ -169,14 +190,14 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
         Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
     )
     if state.recording:
-        _tell_sent(state, held, list(islice(sent.values(), sent_before, None)))
+        before = len(held.sent) - len(submissions)
+        _tell_sent(state, held, list(islice(held.sent.values(), before, None)))
     if first is None:
         held.announced, held.since_s = held.head(), state.now
         held.slow = _is_slow(state, held)
     count_stuck(state, held)
-    if count > 1 and state.patrol_s is None:
+    if len(held.sent) > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
-    return True
 
 
 def _tell_sent(state: SchedulerState, held: Held, entries: list[TaskEntry]) -> None:
@@ -262,13 +283,23 @@ def record_of(state: SchedulerState, entry: TaskEntry) -> TaskChanged:
     return TaskChanged(at_s, state.job, task.task_id, its_state, entry.tries, task.name, held.resource_id)
 
 
-def take_back(state: SchedulerState, held: Held, number: int) -> int:
-    """Ask the last ``number`` tasks of a grant back that have not begun; return how many were asked."""
+def take_back(state: SchedulerState, held: Held, number: int, *, movable: bool = False) -> int:
+    """Ask the last ``number`` tasks of a grant back that have not begun; return how many were asked.
+
+    Args:
+        state: of the scheduler.
+        held: the grant.
+        number: of tasks.
+        movable: if each resource has a queue, only those that may run on any.
+    """
     entries = [
         entry
         for entry in held.sent.values()
         if entry.asked is AskedBack.NO and not (entry.begun or entry.cancelling)
     ]
+    if movable and state.assigned is not None:
+        hard = {entry.task.task_id for entry in entries if entry.task.shape.requirements[0].hard}
+        entries = [entry for entry in entries if entry is held.head() or entry.task.task_id not in hard]
     if entries and entries[0] is held.head():
         del entries[0]
     entries = entries[max(0, len(entries) - number) :]
@@ -283,16 +314,15 @@ def take_back(state: SchedulerState, held: Held, number: int) -> int:
     return len(entries)
 
 
-def _take_back_for_idle(state: SchedulerState, queue: ShapeQueue) -> None:
-    """Nothing waits and some grants are empty: take their share from those that have most.
+def take_back_for_idle(state: SchedulerState, queue: ShapeQueue, idle: int, awaited: int) -> None:
+    """Nothing waits and ``idle`` grants are empty: take their share from those of a shape that have most.
 
     Tasks come back through the queue and not from worker to worker: only the worker knows which have begun.
     """
     by_count = queue.levels.by_count
-    idle = len(by_count.get(0, ()))
-    if not idle or max(by_count) < 2:
+    if not idle or max(by_count, default=0) < 2:
         return
-    missing = idle - queue.awaited  # each task that was asked back already will occupy one
+    missing = idle - awaited  # each task that was asked back already will occupy one
     victims = VICTIMS_MAX
     for level in sorted(by_count, reverse=True):
         if level < 2:
@@ -302,9 +332,9 @@ def _take_back_for_idle(state: SchedulerState, queue: ShapeQueue) -> None:
                 return
             victims -= 1
             if held.slow:
-                missing -= take_back(state, held, missing)
+                missing -= take_back(state, held, missing, movable=True)
             elif state.work_ahead.worth_taking_back(held.work_s):
-                missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)))
+                missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)), movable=True)
 
 
 def patrol(state: SchedulerState) -> None:
@@ -319,6 +349,8 @@ def patrol(state: SchedulerState) -> None:
     for queue in state.queues.values():
         if queue.waiting or queue.elsewhere:
             state.turned[queue] = None
+    if state.assigned is not None:
+        look_again(state)
     for held in state.grants.values():
         head = held.head()
         if head is None or len(held.sent) < 2:
@@ -336,7 +368,7 @@ def patrol(state: SchedulerState) -> None:
 
 def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
     """Tell the resource manager how many further grants the queue can use, if that has changed much."""
-    if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck):
+    if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck or queue.queued):
         return  # nothing was asked for, and nothing is wanted
     wanted = 0
     if state.stopping is None and queue.live:

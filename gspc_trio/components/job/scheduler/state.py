@@ -21,7 +21,7 @@ from gspc_trio.components.job.scheduler.interface import (
     VariantPolicy,
     WorkAheadPolicy,
 )
-from gspc_trio.components.job.scheduler.waiting import Waiting
+from gspc_trio.components.job.scheduler.waiting import AssignedTasks, QueuesOfClass, ResourceQueue, Waiting
 from gspc_trio.core.demand import TaskGroup
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.machine import Turn
@@ -80,7 +80,7 @@ class Sums(Struct, eq=False):
 
 
 class TaskPlace(IntEnum):
-    """Where a task's entry is; a live task is in one of the first four."""
+    """Where a task's entry is; a live task is in one of the first four, or in a resource's queue."""
 
     WAITING = 0
     """In the queue of its shape, for any grant."""
@@ -94,11 +94,18 @@ class TaskPlace(IntEnum):
     """It has failed for good; only a request to try it again brings it back."""
     ENDED = 5
     """It has finished or was cancelled."""
+    QUEUED = 6
+    """In the queue of a resource, live as well."""
 
 
 TRANSITIONS: dict[TaskPlace, frozenset[TaskPlace]] = {
-    TaskPlace.WAITING: frozenset({TaskPlace.SENT, TaskPlace.ELSEWHERE, TaskPlace.FAILED, TaskPlace.ENDED}),
-    TaskPlace.ELSEWHERE: frozenset({TaskPlace.SENT, TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
+    TaskPlace.WAITING: frozenset(
+        {TaskPlace.SENT, TaskPlace.ELSEWHERE, TaskPlace.QUEUED, TaskPlace.FAILED, TaskPlace.ENDED}
+    ),
+    TaskPlace.ELSEWHERE: frozenset(
+        {TaskPlace.SENT, TaskPlace.WAITING, TaskPlace.QUEUED, TaskPlace.FAILED, TaskPlace.ENDED}
+    ),
+    TaskPlace.QUEUED: frozenset({TaskPlace.SENT, TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
     TaskPlace.DELAYED: frozenset({TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
     TaskPlace.SENT: frozenset({TaskPlace.WAITING, TaskPlace.DELAYED, TaskPlace.FAILED, TaskPlace.ENDED}),
     TaskPlace.FAILED: frozenset({TaskPlace.WAITING}),
@@ -131,7 +138,8 @@ class TaskEntry(Struct, eq=False):
         cost_s: seconds of work it was taken for when it was sent.
         cancelling: it was asked to end.
         asked: it was asked back.
-        number: of its last submission, among all of the job.
+        number: of its last submission, among all of the job; in a resource's queue, its place among others.
+        line: the grant in whose resource's queue it waits.
         unsent: that submission never left this process.
         begun: it stages data, and its worker has said that it has begun with it.
         avoid: resources that failed it.
@@ -161,6 +169,7 @@ class TaskEntry(Struct, eq=False):
     lost_at: frozenset[str] = frozenset()
     doubts: int = 0
     timer: int = 0
+    line: Held | None = None
 
     @property
     def tries(self) -> int:
@@ -200,6 +209,7 @@ class Held:
         timer: number of the timer that ends its rest after a refusal, 0 if it does not rest.
         watched: attempt that ran at the last patrol.
         level: number of tasks under which it is found in the queue's levels, -1 if it is not there.
+        line: tasks that wait for its resource, None if such a grant has no queue.
     """
 
     grant_id: GrantId
@@ -220,6 +230,7 @@ class Held:
     timer: int = 0
     watched: tuple[TaskId, int] = (0, 0)
     level: int = -1
+    line: ResourceQueue[TaskEntry] | None = None
 
     @property
     def resource_id(self) -> ResourceId:
@@ -293,6 +304,8 @@ class ShapeQueue:
         waiting: tasks that can run on any grant, by rank.
         elsewhere: tasks that wait for another resource than those that failed them.
         delayed: number of tasks that wait for a time.
+        queued: how many wait in the queues of resources, whose grants may be of other shapes; ``urgent`` is
+            priority -> how many of them have it.
         sent: number of tasks submitted.
         grants: all that are held.
         levels: the usable ones.
@@ -310,6 +323,8 @@ class ShapeQueue:
     waiting: Waiting[TaskEntry] = Factory(Waiting)
     elsewhere: OrderedDict[TaskId, TaskEntry] = Factory(OrderedDict)
     delayed: int = 0
+    queued: int = 0
+    urgent: dict[int, int] = Factory(dict)
     sent: int = 0
     grants: dict[GrantId, Held] = Factory(dict)
     levels: Levels = Factory(Levels)
@@ -323,7 +338,7 @@ class ShapeQueue:
     @property
     def unserved(self) -> int:
         """Number of tasks that a further grant would run."""
-        return self.waiting.size + len(self.elsewhere)
+        return self.waiting.size + len(self.elsewhere) + self.queued
 
     @property
     def priority(self) -> int:
@@ -331,7 +346,8 @@ class ShapeQueue:
         entries = list(islice(self.elsewhere.values(), AVOIDING_SEEN))
         if (first := self.waiting.first()) is not None:
             entries.append(first)
-        return max((entry.task.options.priority for entry in entries), default=0)
+        priorities = [entry.task.options.priority for entry in entries]
+        return max(priorities + list(self.urgent), default=0)
 
     @property
     def wanted(self) -> int:
@@ -345,7 +361,7 @@ class ShapeQueue:
     @property
     def tasks(self) -> int:
         """Number of live tasks."""
-        return self.waiting.size + len(self.elsewhere) + self.delayed + self.sent
+        return self.waiting.size + len(self.elsewhere) + self.queued + self.delayed + self.sent
 
 
 DEMAND_S = 1.0
@@ -426,6 +442,11 @@ class ClassWork(Struct, eq=False):
     seconds: float = 0.0
 
 
+ClassQueues: TypeAlias = QueuesOfClass[Held]
+
+Assigned: TypeAlias = AssignedTasks[Held, ShapeQueue]
+
+
 @define(eq=False)
 class SchedulerState(Turn[SchedulerAction]):
     """Everything one scheduler knows, and the actions of the event it is handling.
@@ -458,6 +479,7 @@ class SchedulerState(Turn[SchedulerAction]):
         processors: resource class -> those of its resources; counted anew after any have come or gone.
         tallies: name of a code -> how many of its tasks have tried a variant.
         trying: what is being tried -> the task that does.
+        assigned: of tasks in queues of resources, None if tasks go where a resource is free.
         look_s: when to look again whether tasks had better change their variant, ``look_pause_s`` after the
             last time; None: none waits.
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
@@ -510,6 +532,7 @@ class SchedulerState(Turn[SchedulerAction]):
     processors: dict[str, Counter[str]] = Factory(dict)
     tallies: dict[str, Tally] = Factory(dict)
     trying: dict[Trial, TaskId] = Factory(dict)
+    assigned: Assigned | None = None
     look_s: float | None = None
     look_pause_s: float = 0.0
     now: float = 0.0

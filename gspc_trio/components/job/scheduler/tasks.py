@@ -22,6 +22,7 @@ from gspc_trio.components.job.scheduler.interface import (
     TaskDone,
     TasksReady,
 )
+from gspc_trio.components.job.scheduler.resource_queues import take_out
 from gspc_trio.components.job.scheduler.state import (
     AskedBack,
     Held,
@@ -154,10 +155,19 @@ def withdraw(state: SchedulerState, entry: TaskEntry) -> None:
         queue.waiting.remove(entry)
     elif entry.place is TaskPlace.ELSEWHERE:
         del queue.elsewhere[task_id]
+    elif entry.place is TaskPlace.QUEUED:
+        take_out(state, entry)
     else:
         queue.delayed -= 1
     entry.timer = 0
     state.turned[queue] = None
+
+
+def to_own_queue(state: SchedulerState, entry: TaskEntry) -> None:
+    """Count a task that is at no worker any more with its own shape: the grant may have been of another."""
+    if state.assigned is not None:
+        entry.queue = state.queue_for(state.look_ahead.shape_of(entry.task))
+        state.turned[entry.queue] = None
 
 
 def move(state: SchedulerState, entry: TaskEntry, shape: Shape) -> None:

@@ -1,14 +1,19 @@
-"""Tasks that wait, by their rank."""
+"""Tasks that wait, by their rank: for any resource of a kind, or for a certain one."""
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from math import nan
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import Task
+from attrs import Factory, define
+
+from gspc_trio.components.job.scheduler.interface import AssignPolicy
+from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.task import Shape, Task
 
 Rank: TypeAlias = tuple[int, int]
 """Of two tasks that wait, that of the lower rank goes first."""
@@ -22,8 +27,15 @@ class HasTask(Protocol):
         """The task that it stands for."""
         ...
 
+    @property
+    def number(self) -> int:
+        """Of two of one rank in a resource's queue, that of the lower number goes first."""
+        ...
+
 
 EntryT = TypeVar("EntryT", bound=HasTask)
+HeldT = TypeVar("HeldT")
+QueueT = TypeVar("QueueT")
 
 
 def rank_of(task: Task) -> Rank:
@@ -53,6 +65,10 @@ class Waiting(Generic[EntryT]):
     def __iter__(self) -> Iterator[EntryT]:
         for rank in self._ranks:
             yield from self._rows[rank].values()
+
+    def __reversed__(self) -> Iterator[EntryT]:
+        for rank in reversed(self._ranks):
+            yield from reversed(self._rows[rank].values())
 
     def __contains__(self, entry: EntryT) -> bool:
         row = self._rows.get(rank_of(entry.task))
@@ -99,3 +115,117 @@ class Waiting(Generic[EntryT]):
         assert self.size == sum(map(len, self._rows.values())), "waiting tasks are miscounted"
         for rank, row in self._rows.items():
             assert all(rank_of(entry.task) == rank for entry in row.values()), "a task has another rank"
+
+
+class Targeted(IntEnum):
+    """Whether tasks of a shape name the resources on which they are to run."""
+
+    NOT = 0
+    SOFTLY = 1
+    HARD = 2
+
+
+def targeted(shape: Shape) -> Targeted:
+    """Return whether tasks of a shape name where they are to run, and whether they may run nowhere else."""
+    first = shape.requirements[0]
+    if first.hard:
+        return Targeted.HARD
+    return Targeted.SOFTLY if first.preferences else Targeted.NOT
+
+
+def _place(entry: HasTask) -> tuple[Rank, int]:
+    return rank_of(entry.task), entry.number
+
+
+class ResourceQueue(Generic[EntryT]):
+    """The tasks that wait for one resource (SCH-4).
+
+    Attributes:
+        kinds: the tasks, by how they are targeted.
+        stated_s: seconds that those take together which state it.
+        counts: (resource class, code) of the others -> how many they are.
+        order: of the resources whose queues are equal, that of the lower number is the first.
+        free_at_s: when all would be done, as it was noted last.
+    """
+
+    __slots__ = ("counts", "free_at_s", "kinds", "order", "stated_s")
+
+    def __init__(self, order: int) -> None:
+        self.kinds: tuple[Waiting[EntryT], ...] = tuple(Waiting() for _ in Targeted)
+        self.stated_s: float = 0.0
+        self.counts: dict[tuple[str, int], int] = {}
+        self.order: int = order
+        self.free_at_s: float = nan  # as long as nothing was noted
+
+    def __len__(self) -> int:
+        untargeted, soft, hard = self.kinds
+        return untargeted.size + soft.size + hard.size
+
+    def __iter__(self) -> Iterator[EntryT]:
+        """Yield all of them, the next one first."""
+        entries = [entry for waiting in self.kinds for entry in waiting]
+        yield from sorted(entries, key=_place)
+
+    def first(self) -> EntryT | None:
+        """Return the task that is to go first."""
+        untargeted, soft, hard = self.kinds
+        if not (soft.size or hard.size):
+            return untargeted.first()
+        found: EntryT | None = None
+        for waiting in self.kinds:
+            entry = waiting.first() if waiting.size else None
+            if found is None or (entry is not None and _place(entry) < _place(found)):
+                found = entry
+        return found
+
+    def work_s(self, run_s: Callable[[tuple[str, int]], float]) -> float:
+        """Return how long all take together, ``run_s`` being what tasks take that do not state it."""
+        seconds = self.stated_s
+        for code, count in self.counts.items():
+            seconds += count * run_s(code)
+        return seconds
+
+
+@define(eq=False)
+class QueuesOfClass(Generic[HeldT]):
+    """The queues of the resources of one class that tasks may be sent to.
+
+    Attributes:
+        members: the grants whose queues they are, in the order in which they came.
+        queued: number of tasks in them.
+        by_end: (when all would be done, order, grant), a heap; those that have changed since are void.
+    """
+
+    members: dict[HeldT, None] = Factory(dict)
+    queued: int = 0
+    by_end: list[tuple[float, int, HeldT]] = Factory(list)
+
+
+@define(eq=False)
+class AssignedTasks(Generic[HeldT, QueueT]):
+    """What a scheduler knows whose tasks wait in queues of resources (SCH-4).
+
+    Attributes:
+        policy: says how long a task runs and whether it is stolen.
+        classes: the queues of each resource class.
+        within: resource -> itself and all that it is part of.
+        named: resource, or what it is part of -> the grants with queues there.
+        hard: resource, or what contains some -> shapes of tasks that wait for one of several such, and may
+            run nowhere else.
+        runs_s: (resource class, code) -> seconds that tasks are taken for which do not state it.
+        mean_s: of all tasks that were measured, None if none was.
+        counter: of all that got a place in an order.
+        pending: grants to which something may be sent, or that may steal.
+        stolen: how many tasks were.
+    """
+
+    policy: AssignPolicy
+    classes: dict[str, QueuesOfClass[HeldT]] = Factory(dict)
+    within: dict[ResourceId, tuple[ResourceId, ...]] = Factory(dict)
+    named: dict[ResourceId, dict[HeldT, None]] = Factory(dict)
+    hard: dict[ResourceId, dict[QueueT, None]] = Factory(dict)
+    runs_s: dict[tuple[str, int], float] = Factory(dict)
+    mean_s: float | None = None
+    counter: int = 0
+    pending: dict[HeldT, None] = Factory(dict)
+    stolen: int = 0

@@ -198,7 +198,7 @@ class _JobServer:
         self.code = code
         self.outputs = outputs
         self.settings = settings
-        self.policy = find_policy(settings.policy)
+        self.policy = find_policy(settings.policy, settings.assign)
         self.open_ended = open_ended
         self.on_done = on_done
         self.patterns = patterns
@@ -446,7 +446,8 @@ class _JobServer:
             model="",
             traceparent="" if self.tracer is None else str(self.tracer.context),
             otel=self.tracer is not None,
-            policy=replace(self.policy, work_ahead=WorkAhead(longest_s=0.0)),  # none waits behind another
+            policy=replace(self.policy, assign=None, work_ahead=WorkAhead(longest_s=0.0)),
+            assign="",  # none waits behind another
             priority=settings.priority + 1,
         )
 

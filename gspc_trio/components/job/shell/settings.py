@@ -20,6 +20,7 @@ from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.network import address_towards
 from gspc_trio.policies.placement import bad_placement
+from gspc_trio.policies.queues import bad_assignment
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _CHECKED = {
     "model": (str, "the name of a file"),
     "otel": (bool | None, "True, False or None"),
     "traceparent": (str, "the text of a trace context"),
+    "assign": (str, 'queues, or ""'),
     "placement": (str, 'one of fifo, compact, fair and progressive, or ""'),
 }
 """Settings that people give, and what they are: where they are used, no error would say whose they are."""
@@ -82,6 +84,8 @@ class JobSettings(Struct, frozen=True):
         placement: which free resource it gets next: ``fifo`` (free for longest), ``compact`` (fill one host
             after the other), ``fair`` (spread over hosts), ``progressive`` (spread while there is room, then
             fill up); "": as the run-time system does.
+        assign: ``queues``: each resource that the job holds has a queue of tasks, and idle ones steal; "": a
+            task goes where a resource comes free.
 
     Raises:
         TypeError, ValueError: a setting cannot be used.
@@ -111,6 +115,7 @@ class JobSettings(Struct, frozen=True):
     otel: bool | None = None
     traceparent: str = ""
     placement: str = ""
+    assign: str = ""
 
     def __post_init__(self) -> None:
         for name, (kind, words) in _CHECKED.items():
@@ -118,6 +123,8 @@ class JobSettings(Struct, frozen=True):
                 raise TypeError(f"{name} of a job is {words}, not {getattr(self, name)!r:.60}")
         if self.placement and (wrong := bad_placement(self.placement)):
             raise ValueError(f"placement of a job: {wrong}")
+        if wrong := bad_assignment(self.assign):
+            raise ValueError(f"assign of a job: {wrong}")
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.

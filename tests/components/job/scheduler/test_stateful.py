@@ -29,7 +29,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskOptions, TaskState, TaskVariants
 from gspc_trio.policies.scheduling import USUAL
-from gspc_trio.records.facts import GrantChanged, TaskChanged, TaskCounts
+from gspc_trio.records.facts import GrantChanged, QueueChanged, TaskChanged, TaskCounts
 from gspc_trio.records.progress import Progress
 from tests.components.job.scheduler.model import (
     CLASS_OF_CODE,
@@ -48,9 +48,11 @@ from tests.components.job.scheduler.support import GANG, JOB, singly
 class SchedulerModel(RuleBasedStateMachine):
     """Each step lets one message through on one connection, or something happen at one end."""
 
+    POLICY = USUAL
+
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = USUAL.scheduler(JOB)
+        self.scheduler = self.POLICY.scheduler(JOB)
         self.now = 0.0
         self.manager, self.host = Manager(), Host()
         self.to_manager: deque[Any] = deque()
@@ -113,7 +115,7 @@ class SchedulerModel(RuleBasedStateMachine):
             assert not self.live
             assert not self.held
             self.stopped = True
-        else:
+        elif not isinstance(action, QueueChanged):
             assert isinstance(action, GrantChanged)
             self.progress.apply(action)
 
