@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from attrs import evolve
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -96,7 +97,7 @@ class Location(Struct, frozen=True):
         if not one.preferences:
             return one
         own = tuple(self.id_there(name) for name in one.preferences if self.has(name))
-        return Requirement(one.resource_class, own, one.hard and bool(own), one.patience_s)
+        return evolve(one, preferences=own, hard=one.hard and bool(own))
 
     def inward(self, event: OutsideEvent) -> OutsideEvent:
         """Return what the run-time system or one of its hosts says, in the words of the job."""

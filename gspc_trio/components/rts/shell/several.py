@@ -51,7 +51,7 @@ class RunTimeSystems(RunTimeSystem):
         self.job_ids: dict[str, JobId] = {}
         known: dict[str, str] = {}
         for name, rts in named.items():
-            before = known.setdefault(rts.peer.instance, name)
+            before = known.setdefault(rts.peer.instance or rts.network.instance, name)
             if before != name:
                 raise LocationError(
                     f"{before} and {name} are the same run-time system: give it once, under one name"
