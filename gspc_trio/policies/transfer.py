@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from itertools import islice
 from typing import Protocol
 
 from attrs import define, evolve, field
@@ -16,6 +17,9 @@ MEASURED_BYTES_MIN = 1 << 16
 
 USUAL_BYTES_PER_S = 1e9
 """What a network between hosts is taken to move, as long as nothing was measured."""
+
+LOOKED_AT_MAX = 16
+"""So many hosts that have none of a task's data are looked at."""
 
 SMOOTHING = 0.3
 """Weight of the newest transfer in a measured bandwidth."""
@@ -106,7 +110,22 @@ class TransferCost:
     memory_bytes: dict[str, int] = field(factory=dict)
     bandwidths: Bandwidths = field(factory=Bandwidths)
     classes: dict[str, dict[ResourceId, str]] = field(factory=dict)
+    _hosts_with: dict[str, list[str]] = field(factory=dict)
     _shapes: dict[Shape, Shape] = field(factory=dict)
+
+    def note_resource(self, host: str, resource_id: ResourceId, resource_class: str) -> None:
+        """A host has this resource."""
+        self.classes.setdefault(host, {})[resource_id] = resource_class
+        self._hosts_with.clear()
+
+    def forget_resources(self, lost: Set[ResourceId]) -> None:
+        """These resources are not there any more."""
+        self._hosts_with.clear()
+        for host, resources in list(self.classes.items()):
+            for resource_id in lost & resources.keys():
+                del resources[resource_id]
+            if not resources:
+                del self.classes[host]
 
     def variants_of(self, task: Task) -> TaskVariants | None:
         """Return the variants of a task with what it takes to bring its data to each, None if it has none."""
@@ -125,9 +144,21 @@ class TransferCost:
         return replace(variants, ways=tuple(ways))
 
     def _transfer_s(self, places: Mapping[str, int], resource_class: str) -> float:
-        """Return the seconds that it takes to bring data to the best host with a resource of a class."""
-        hosts = [host for host, resources in self.classes.items() if resource_class in resources.values()]
+        """Return the seconds that it takes to bring data to the best host with a resource of a class.
+
+        It is one that has some of the data, or one of the first of those that have none: there may be many.
+        """
+        holders = [host for host in places if resource_class in self.classes.get(host, {}).values()]
+        hosts = holders or self._first_with(resource_class)
         return min((cost_s(places, host, self.bandwidths.likely) for host in hosts), default=0.0)
+
+    def _first_with(self, resource_class: str) -> list[str]:
+        """Return the first hosts with a resource of a class."""
+        found = self._hosts_with.get(resource_class)
+        if found is None:
+            hosts = (host for host, resources in self.classes.items() if resource_class in resources.values())
+            found = self._hosts_with[resource_class] = list(islice(hosts, LOOKED_AT_MAX))
+        return found
 
     def shape_of(self, task: Task) -> Shape:
         """Return the task's shape with preferences for its first resource, if it states none itself.

@@ -104,3 +104,13 @@ def test_each_variant_costs_what_it_takes_to_bring_the_data_to_its_class() -> No
     assert policy.variants_of(Task(1, "t", 1)) is None
     without_data = Task(2, "t", 1, variants=TaskVariants(ways))
     assert policy.variants_of(without_data) == TaskVariants(ways)
+    for number in range(100):
+        policy.note_resource(f"h{number}", f"h{number}.fpga0", "fpga")
+    policy.data = Places(t1={"a": 2_000_000_000})
+    told = policy.variants_of(Task(1, "t", 1, variants=TaskVariants(ways)))
+    assert told is not None
+    assert [way.transfer_s for way in told.ways] == [0.0, 2.0, 2.0]
+    policy.forget_resources({f"h{number}.fpga0" for number in range(100)})
+    told = policy.variants_of(Task(1, "t", 1, variants=TaskVariants(ways)))
+    assert told is not None
+    assert [way.transfer_s for way in told.ways] == [0.0, 2.0, 0.0]

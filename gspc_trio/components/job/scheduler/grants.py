@@ -22,6 +22,7 @@ from gspc_trio.components.job.scheduler.tasks import again, fail, to_own_queue, 
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Cancel
+from gspc_trio.core.ids import host_name
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.records.facts import GrantChanged
@@ -34,6 +35,11 @@ def grant(state: SchedulerState, event: Grant) -> None:
     if len(event.resources) != len(event.shape.requirements):
         raise IllegalEvent(
             f"job {state.job}: grant {event.grant_id} has {len(event.resources)} resources for {event.shape}"
+        )
+    if state.ends and not meets_wishes(event):  # its tasks would be put aside, for it, for ever
+        raise IllegalEvent(
+            f"job {state.job}: grant {event.grant_id} of {', '.join(event.resources)} is not what "
+            f"{event.shape} asks for"
         )
     queue = state.queue_for(event.shape)
     held = Held(event.grant_id, event.resources, queue)
@@ -49,6 +55,14 @@ def grant(state: SchedulerState, event: Grant) -> None:
     state.actions.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, True))
     if held.up and state.stopping is None:
         hold_others(state, held)
+
+
+def meets_wishes(event: Grant) -> bool:
+    """Return whether the resources of a grant are on hosts that are asked for and no others will do."""
+    return all(
+        not wish.hard or host_name(resource_id) in map(host_name, wish.preferences)
+        for wish, resource_id in zip(event.shape.requirements, event.resources, strict=True)
+    )
 
 
 def hold_others(state: SchedulerState, held: Held) -> None:

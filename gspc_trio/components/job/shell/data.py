@@ -552,7 +552,7 @@ class DataHosts:
     def note_up(self, host: str, resources: Iterable[Resource]) -> None:
         """A host has these resources."""
         for resource in resources:
-            self._policy.classes.setdefault(host, {})[resource.resource_id] = resource.resource_class
+            self._policy.note_resource(host, resource.resource_id, resource.resource_class)
             if is_top(resource):
                 tops = self._policy.tops.setdefault(host, [])
                 if resource.resource_id not in tops:
@@ -562,11 +562,7 @@ class DataHosts:
     def note_lost(self, resource_ids: Iterable[ResourceId]) -> None:
         """These resources are not there any more."""
         lost, tops = set(resource_ids), self._policy.tops
-        for host, resources in list(self._policy.classes.items()):
-            for resource_id in lost & resources.keys():
-                del resources[resource_id]
-            if not resources:
-                del self._policy.classes[host]
+        self._policy.forget_resources(lost)
         for host in list(tops):
             tops[host] = [top for top in tops[host] if top not in lost]
             if not tops[host]:

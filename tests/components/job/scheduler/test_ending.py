@@ -8,7 +8,7 @@ from gspc_trio.components.job.scheduler.ending import LOOKED_AT_MAX, fitting_sha
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed
 from gspc_trio.components.worker.messages import Finished
-from gspc_trio.core.machine import Tick
+from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
 from tests.components.job.scheduler.support import (
@@ -172,6 +172,19 @@ def test_a_grant_that_nothing_fits_goes_back_when_it_is_wanted() -> None:
     world.do(ready(1, options=LONG))
     world.do(grant(1))
     assert world.do(Recall(JOB, ((1, 1),))) == [release(1)]
+
+
+def test_a_grant_elsewhere_than_where_its_tasks_have_to_run_is_illegal() -> None:
+    """There they would be put aside for the host that they name, which is what they wait for already."""
+    world = World(cores=0)
+    world(ResourcesUp((Resource("r1.core0", "core"),), 10.0))
+    world(ResourcesUp((Resource("r2.core0", "core"),)))
+    world.do(ready(1, options=LONG, shape=only("r2")))
+    with pytest.raises(
+        IllegalEvent, match=r"of r1.core0 is not what core \(only r2\) asks for"
+    ):
+        world.scheduler.handle(Grant(JOB, only("r2"), (1, 1), ("r1.core0",)), 0.0)
+    assert world.do(Grant(JOB, only("r2"), (1, 1), ("r2.core0",)))
 
 
 def test_no_host_with_an_end_changes_nothing() -> None:
