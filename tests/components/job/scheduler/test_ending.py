@@ -180,9 +180,7 @@ def test_a_grant_elsewhere_than_where_its_tasks_have_to_run_is_illegal() -> None
     world(ResourcesUp((Resource("r1.core0", "core"),), 10.0))
     world(ResourcesUp((Resource("r2.core0", "core"),)))
     world.do(ready(1, options=LONG, shape=only("r2")))
-    with pytest.raises(
-        IllegalEvent, match=r"of r1.core0 is not what core \(only r2\) asks for"
-    ):
+    with pytest.raises(IllegalEvent, match=r"of r1.core0 is not what core \(only r2\) asks for"):
         world.scheduler.handle(Grant(JOB, only("r2"), (1, 1), ("r1.core0",)), 0.0)
     assert world.do(Grant(JOB, only("r2"), (1, 1), ("r2.core0",)))
 
