@@ -22,6 +22,7 @@ from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
     LookAheadPolicy,
     RetryPolicy,
+    RunTimes,
     VariantPolicy,
     WorkAheadPolicy,
 )
@@ -203,7 +204,7 @@ class SchedulingPolicy(Struct, frozen=True):
         failed_max: int | None = None,
         recording: bool = True,
         tracing: bool = False,
-        model: PerformanceModel | None = None,
+        model: RunTimes | None = None,
     ) -> Scheduler:
         """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``,
         ``model`` an empty one by default.
