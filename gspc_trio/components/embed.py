@@ -331,7 +331,7 @@ async def open_job(
     ) as job:
         job.ports = engine
         if noted is not None:
-            noted.begin(job.job_id, trio.current_time, job.records.write)
+            job.records.more = noted.begin(job.job_id, trio.current_time)
         async with feeding(job, engine, net, given):
             yield job
 

@@ -36,7 +36,7 @@ from gspc_trio.compute.output import Output
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace
 from gspc_trio.core.held import cpus_here, hold
-from gspc_trio.core.trace_context import TRACEPARENT
+from gspc_trio.core.trace_context import TRACEPARENT, TraceContext
 from gspc_trio.protocol.values import RAISED_BY_USERS
 
 if TYPE_CHECKING:  # few tasks have one
@@ -50,6 +50,8 @@ GATHER_S = 0.01
 
 IDLE_S = 1
 """After so long without a task memory that tasks have freed is given back."""
+
+_TRACEPARENT = TRACEPARENT.encode()
 
 _IDLE, _FOR_EVER = pack_struct("ll", IDLE_S, 0), pack_struct("ll", 0, 0)
 _DESCRIPTOR_BYTES = socket.CMSG_SPACE(4)
@@ -105,6 +107,7 @@ class Loop:
         self._wrapped: Wrapped | None = None
         self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
         self._sending: set[int] = set()  # codes that have sent results themselves, if they were due
+        self._trace_text: Callable[[int, int], bytes] | None = None
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._oldest_unsent = 0.0
@@ -215,7 +218,7 @@ class Loop:
         place = self._place
         place.task_id, place.attempt = task_id, attempt
         if place.trace is not None:
-            self.show_trace(place.trace.text_of(task_id, attempt))
+            self.show_trace(place.trace)
         started_s, begun = time(), perf_counter()
         stdout = stderr = b""
         error = None
@@ -276,9 +279,11 @@ class Loop:
             directory = os.fsencode(self._wrapped.stage_in())
         os.chdir(directory)
 
-    def show_trace(self, traceparent: str) -> None:
+    def show_trace(self, trace: TraceContext) -> None:
         """Put the trace context of the task that begins into the environment."""
-        changes.put_variable(TRACEPARENT, traceparent)
+        if self._trace_text is None:
+            self._trace_text = trace.texts()
+        changes.put_variable(_TRACEPARENT, self._trace_text(self._place.task_id, self._place.attempt))
 
     def check_interrupted(self, problem: BaseException) -> None:
         """Told what a task raised; a loop in a thread ends itself when it was interrupted."""

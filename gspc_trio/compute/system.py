@@ -56,3 +56,30 @@ def give_back_memory() -> None:
 def interrupt_thread(thread: int, exception: type[BaseException]) -> None:
     """Raise ``exception`` in a thread (``threading.get_ident``) at its next bytecode."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))
+
+
+class VariableInPlace:
+    """A variable of the environment whose value, always of one length, changes where it is.
+
+    Of each value that the C library is given to copy, it keeps the copy for ever: a process that has put a
+    hundred thousand there has lost 11 MB.
+
+    Args:
+        name: of the variable.
+        length: of its values.
+
+    Attributes:
+        text: what the environment has, which cannot become longer or shorter.
+        value: the part of it to change.
+    """
+
+    def __init__(self, name: bytes, length: int) -> None:
+        self.text: bytearray = bytearray(name + b"=" + bytes(length + 1))
+        self.value: slice = slice(len(name) + 1, len(name) + 1 + length)
+        self._held = (ctypes.c_char * len(self.text)).from_buffer(self.text)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._held))  # the environment is read to the very end
+
+    def attach(self) -> None:
+        """Have it in the environment, in place of one of that name."""
+        if _libc.putenv(self._held) != 0:
+            raise MemoryError("there is no room for another variable in the environment")

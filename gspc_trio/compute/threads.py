@@ -29,7 +29,7 @@ from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
 from gspc_trio.core.current import ComputePlace, current_traceparent, offer_place
-from gspc_trio.core.trace_context import TRACEPARENT
+from gspc_trio.core.trace_context import TRACEPARENT, TraceContext
 
 ASK_AGAIN_S = 0.1
 """An interrupted thread that goes on is interrupted again after so long: code may swallow exceptions."""
@@ -172,9 +172,9 @@ class _ThreadLoop(Loop):
         del directory
         raise TaskFailure("refused", "tasks with files need compute in processes, not in threads")
 
-    def show_trace(self, traceparent: str) -> None:
+    def show_trace(self, trace: TraceContext) -> None:
         """Do nothing: all threads of a process have one environment."""
-        del traceparent
+        del trace
 
     def check_interrupted(self, problem: BaseException) -> None:
         """Go on raising an interruption."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any
 
+from gspc_trio.compute.system import VariableInPlace
 from gspc_trio.core.imports import module_being_imported
 
 Function = Callable[..., Any]
@@ -43,7 +44,8 @@ class Changes:
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}
         self._handlers: dict[int, Any] = {}
-        self._putenv = os.putenv
+        self._variable: VariableInPlace | None = None
+        self._put = -1  # what ``variables`` was after it was put there
 
     def watch_forks(self) -> None:
         """Notice from now on when this is a fork that a task has made."""
@@ -87,11 +89,19 @@ class Changes:
                 os.close(folder)
         self._take()  # what was put back is no change
 
-    def put_variable(self, name: str, value: str) -> None:
-        """Put a variable into the environment for the task that begins: no change of the task's."""
-        self.variables += 1
-        self._putenv(name, value)
-        _VARIABLES[os.fsencode(name)] = os.fsencode(value)
+    def put_variable(self, name: bytes, value: bytes) -> None:
+        """Put a variable into the environment for the task that begins: no change of the task's.
+
+        It is always the same variable, and its values are of one length.
+        """
+        variable = self._variable
+        if variable is None:
+            variable = self._variable = VariableInPlace(name, len(value))
+        if self.variables != self._put or not self.watched:  # perhaps somebody has replaced it
+            variable.attach()
+        variable.text[variable.value] = value
+        _VARIABLES[name] = value
+        self._put = self.variables = self.variables + 1
 
     def leave_fork(self) -> None:
         """End this process, a fork of the compute process that has returned from its task.

@@ -112,7 +112,8 @@ class CallTable(Generic[R]):
             engine, code, dict, rts, settings, open_ended=True, on_done=self.done, records_path=records
         )
         async with running as job:
-            engine.begin(job.job_id, trio.current_time, job.records.write)
+            clock = trio.lowlevel.current_clock().current_time
+            job.records.more = engine.begin(job.job_id, clock)
             yield job
 
     def note_flow(self) -> None:

@@ -24,6 +24,9 @@ from gspc_trio.tui.model import Model
 ENDED_JOBS_KEPT_S = 600.0
 """A job that is over is told for so long."""
 
+INTERVAL_S = 1.0
+"""Seconds between two batches of records that are asked for: those who scrape come more seldom."""
+
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
@@ -162,7 +165,7 @@ async def open_metrics(connection_file: Path, port: int, host: str = "127.0.0.1"
     Raises:
         OSError: the port cannot be had.
     """
-    follower = Follower(connector(connection_file, "metrics"), Model())
+    follower = Follower(connector(connection_file, "metrics"), Model(), interval_s=INTERVAL_S)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Followed(follower.model))
     server, thread = start_http_server(port, host, registry)

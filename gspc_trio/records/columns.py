@@ -7,9 +7,8 @@ What several of them have in common is said once, and of each what is its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 
-from gspc_trio.records.facts import RECORD_TYPES, FactColumns, Record, TaskFlow
+from gspc_trio.records.facts import RECORD_TYPES, FactColumns, Record
 
 COLUMNS_MIN = 8
 """Fewer facts are told one by one."""
@@ -18,7 +17,6 @@ ROWS_MAX = 1_000
 """Facts in one record of columns, which is one line of a file."""
 
 _MAKERS: Mapping[str, Callable[..., Record]] = {kind.__name__: kind for kind in RECORD_TYPES}
-_FLOW_FIELDS = {name: attrgetter(name) for name in TaskFlow.__struct_fields__}
 
 
 def columns_of(
@@ -79,15 +77,3 @@ def facts_of(columns: FactColumns) -> list[Record]:
     """
     make = _MAKERS[columns.of]
     return [make(**row) for row in rows_of(columns)]
-
-
-def with_flows_packed(records: Sequence[Record | FactColumns]) -> Sequence[Record | FactColumns]:
-    """Return these records with the token flow of their tasks in columns, at the end, if that is much."""
-    flows = [record for record in records if type(record) is TaskFlow]
-    if len(flows) < COLUMNS_MIN:
-        return records
-    each = {name: list(map(get, flows)) for name, get in _FLOW_FIELDS.items()}
-    return [
-        *(record for record in records if type(record) is not TaskFlow),
-        *columns_of(TaskFlow, {}, each),
-    ]

@@ -33,7 +33,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 BATCH_INTERVAL_S = 0.2
-"""Seconds between two batches of records that are asked for; more with many jobs."""
+"""Seconds between two batches of records for whoever looks at them."""
 
 STATUS_INTERVAL_S = 1.0
 """Seconds between two questions for the state of the resource manager."""
@@ -55,6 +55,7 @@ class Follower:
         connect: opens a connection to the RTS and says in which network its jobs are; called for each try.
         model: the fold that takes the records.
         layer: opens a connection to a memory layer that stands alone, or None.
+        interval_s: seconds between two batches of records that are asked for; more with many jobs.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Follower:
         connect: Callable[[], tuple[Network, AbstractAsyncContextManager[Peer]]],
         model: Model,
         layer: Callable[[], AbstractAsyncContextManager[Peer]] | None = None,
+        interval_s: float = BATCH_INTERVAL_S,
     ) -> None:
+        self._interval_s = interval_s
         self.model = model
         self._layer = layer
         self.up: trio.Event = trio.Event()
@@ -219,7 +222,7 @@ class Follower:
                         self._wake()
                     told = not batch.more
             if told:
-                await trio.sleep(max(BATCH_INTERVAL_S, 0.01 * len(self._peers)))
+                await trio.sleep(max(self._interval_s, 0.01 * len(self._peers)))
                 peer.post(Watch(1))
 
     def _wake(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.core.task import TaskState
-from gspc_trio.records.columns import COLUMNS_MIN, ROWS_MAX, columns_of, facts_of, with_flows_packed
+from gspc_trio.records.columns import ROWS_MAX, columns_of, facts_of
 from gspc_trio.records.facts import FactColumns, Record, StreamOpened, TaskChanged, TaskFlow
 from gspc_trio.records.lines import BadRecordLine, decode_record, decode_records, encode_records, read_records
 from gspc_trio.reports.run import recorded_run
@@ -48,16 +48,6 @@ def test_what_is_put_into_columns_comes_out_of_memory_and_of_lines(facts: list[R
     assert list(read_records([line, line])) == facts * 2
     with pytest.raises(BadRecordLine):
         decode_record(line)
-
-
-@given(st.lists(st.one_of(tasks, flows), max_size=4 * COLUMNS_MIN))
-def test_the_token_flow_is_packed_and_the_rest_keeps_its_order(records: list[Record]) -> None:
-    written = with_flows_packed(records)
-    read = [fact for line in encode_records(written).splitlines() for fact in decode_records(line)]
-    for kind in (TaskChanged, TaskFlow):
-        assert [one for one in read if type(one) is kind] == [one for one in records if type(one) is kind]
-    number = sum(type(one) is TaskFlow for one in records)
-    assert sum(type(one) is FactColumns for one in written) == (number >= COLUMNS_MIN)
 
 
 def test_what_all_have_is_said_once_and_a_line_has_an_end() -> None:

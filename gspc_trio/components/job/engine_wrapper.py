@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Task, TaskError
-from gspc_trio.records.facts import TaskFlow
+from gspc_trio.records.columns import COLUMNS_MIN, columns_of
+from gspc_trio.records.facts import FactColumns, TaskFlow
 from gspc_trio.workflow.graph import FailedThrough
 
 if TYPE_CHECKING:
@@ -141,23 +142,50 @@ class FlowEngine(EngineWrapper):
         self.take_over: Callable[[TaskId], Task | None] = engine.take_over
         self._knows = knows
         knows.note_flow()
-        self._write: Callable[[TaskFlow], None] | None = None
+        self._extract = engine.extract
+        self._flow = knows.flow
+        self._job: JobId | None = None
+        self._taken: list[tuple[float, Task, Flow]] = []
 
-    def begin(self, job: JobId, clock: Callable[[], float], write: Callable[[TaskFlow], None]) -> None:
-        """Write records from now on.
+    def begin(self, job: JobId, clock: Callable[[], float]) -> Callable[[], Sequence[TaskFlow | FactColumns]]:
+        """Note what tasks take from now on; return what returns the records of it, those not returned yet.
 
         Args:
             job: its id.
             clock: returns the time, seconds.
-            write: takes a record.
         """
-        self._job, self._clock, self._write = job, clock, write
+        self._job, self._clock = job, clock
+        return self._take
+
+    def _take(self) -> Sequence[TaskFlow | FactColumns]:
+        assert self._job is not None
+        taken, self._taken = self._taken, []
+        if len(taken) < COLUMNS_MIN:
+            return [_flow_of(self._job, *one) for one in taken]
+        times, tasks, flows = zip(*taken, strict=True)
+        each: dict[str, Sequence[object]] = {
+            "at_s": times,
+            "task_id": [task.task_id for task in tasks],
+            "name": [task.name for task in tasks],
+        }
+        shapes = [task.shape for task in tasks]
+        if shapes.count(shapes[0]) < len(shapes) or len(shapes[0].requirements) != 1:
+            each["cores"] = [len(shape.requirements) for shape in shapes]
+        first = flows[0]
+        if flows.count(first) < len(flows) or first.parents or first.inputs or first.outputs:
+            each["parents"] = [flow.parents for flow in flows]
+            each["inputs"] = [flow.inputs for flow in flows]
+            each["outputs"] = [flow.outputs for flow in flows]
+        return columns_of(TaskFlow, {"job": self._job}, each)
 
     def extract(self, task_id: TaskId) -> Task:
         """Return the task; it counts as extracted from now on."""
-        task = self._wrapped.extract(task_id)
-        if self._write is not None:
-            flow = self._knows.flow(task_id)
-            needs = (len(task.shape.requirements), flow.inputs, flow.outputs)
-            self._write(TaskFlow(self._clock(), self._job, task_id, task.name, flow.parents, *needs))
+        task = self._extract(task_id)
+        if self._job is not None:
+            self._taken.append((self._clock(), task, self._flow(task_id)))
         return task
+
+
+def _flow_of(job: JobId, at_s: float, task: Task, flow: Flow) -> TaskFlow:
+    cores = len(task.shape.requirements)
+    return TaskFlow(at_s, job, task.task_id, task.name, flow.parents, cores, flow.inputs, flow.outputs)

@@ -1,7 +1,8 @@
 """Spans of a job: itself, the attempts of its tasks, and the phases of those (pure).
 
 What has ended waits as spans in a bounded queue for whoever sends them. Of what finds no room there nothing
-is made, it is only counted: a job that is faster than spans can be sent does not become slower.
+is made, it is only counted: a job that is faster than spans can be sent does not become slower. Of such a job
+every so manieth attempt has a span, so that what is seen is spread over all of its time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ QUEUE_SPANS_MAX = 2_048
 
 KEPT_FOR_FAILURES = 256
 """So many of these places are for attempts that did not finish, and for the job."""
+
+SPANS_OF_MOST = 2
+"""Spans of an attempt that stages no data: its own, and that of compute."""
 
 TEXT_MAX = 4_096
 """Characters of a message or traceback in a span."""
@@ -60,23 +64,41 @@ class SpanQueue:
         kept: so many places only ``must`` may take.
 
     Attributes:
-        dropped: number of those for which there was no room.
+        to_pass: so many attempts are passed over before the next one has spans; those that did not finish
+            are never.
     """
 
     def __init__(self, spans_max: int = QUEUE_SPANS_MAX, kept: int = KEPT_FOR_FAILURES) -> None:
         self._waiting: deque[Span] = deque()
         self._max = spans_max
         self._usual = spans_max - kept
-        self.dropped: int = 0
+        self.to_pass: int = 0
+        self._pause = 0  # what that was at first
+        self._every = 1  # of so many attempts one has spans
+        self._asked = 0  # spans of those for which room was wanted
+        self._passed = 0  # spans of those that were passed over before the last one
+        self._refused = 0
+        self._counted = 0  # when spans were taken last: all of these
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def dropped(self) -> int:
+        """Number of spans for which there was no room, and of those of attempts that were passed over."""
+        return self._refused + self._passed_over()
+
+    def _passed_over(self) -> int:
+        return self._passed + (self._pause - self.to_pass) * SPANS_OF_MOST
+
     def has_room(self, count: int, *, must: bool = False) -> bool:
         """Return whether so many spans can be put in; if not, they count as dropped."""
+        self._asked += count
+        self._passed += (self._pause - self.to_pass) * SPANS_OF_MOST
+        self._pause = self.to_pass = self._every - 1
         if len(self._waiting) + count <= (self._max if must else self._usual):
             return True
-        self.dropped += count
+        self._refused += count
         return False
 
     def put(self, spans: list[Span]) -> None:
@@ -84,7 +106,17 @@ class SpanQueue:
         self._waiting.extend(spans)
 
     def take(self, count: int) -> list[Span]:
-        """Return at most so many of those that have waited longest."""
+        """Return at most so many of those that have waited longest.
+
+        If more have come than that since it was called last, as many of those that come will be passed over.
+        """
+        counted = self._asked + self._passed_over()
+        self._every = max(1, -(-(counted - self._counted) // min(count, self._usual)))
+        self._counted = counted
+        too_many = self.to_pass - self._every + 1
+        if too_many > 0:  # it has become slower
+            self._pause -= too_many
+            self.to_pass -= too_many
         return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
 
 
@@ -121,8 +153,13 @@ class JobTracer:
     ) -> Callable[[TaskDone], None]:
         """Return what takes each task that has ended, and then gives it to another one, if there is one."""
 
+        queue, before = self.queue, self._before
+
         def take(done: TaskDone) -> None:
-            self.finished(done, clock())
+            if queue.to_pass > 0 and not before and done.state is TaskState.FINISHED:
+                queue.to_pass -= 1
+            else:
+                self.finished(done, clock())
             if on_done is not None:
                 on_done(done)
 

@@ -19,7 +19,7 @@ import trio
 
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.records.backlog import TASKS_TOLD_MAX, Backlog
-from gspc_trio.records.columns import facts_of, with_flows_packed
+from gspc_trio.records.columns import facts_of
 from gspc_trio.records.facts import FactColumns, Record, StreamOpened, TaskChanged
 from gspc_trio.records.lines import encode_records
 from gspc_trio.records.messages import RecordBatch
@@ -71,6 +71,7 @@ class RecordStream:
     Attributes:
         folds_tasks: records of single tasks are folded, and watchers are told of them; else they are for the
             file alone, and :meth:`renew` tells of tasks.
+        more: asked for more records for the file each time it is written, or None.
     """
 
     def __init__(self, version: str, on_look: Callable[[bool, bool], bool] | None = None) -> None:
@@ -81,6 +82,7 @@ class RecordStream:
         self._unwritten: list[Record | FactColumns] = []
         self._unwritten_facts = 0
         self.folds_tasks: bool = True
+        self.more: Callable[[], Sequence[Record | FactColumns]] | None = None
         self._news: trio.Event | None = None
         now = trio.current_time()
         self.opened: StreamOpened = StreamOpened(now, time.time() - now, version)
@@ -117,10 +119,14 @@ class RecordStream:
 
     def _write_out(self) -> bool:
         """Give the file what waits for it; return False if that fails."""
-        if self._file is None or not self._unwritten:
-            return self._file is not None
+        if self._file is None:
+            if self.more is not None:
+                self.more()  # what it has noted is forgotten
+            return False
         records, self._unwritten, self._unwritten_facts = self._unwritten, [], 0
-        return self._try(self._file.write, encode_records(with_flows_packed(records)))
+        if self.more is not None:
+            records += self.more()
+        return not records or self._try(self._file.write, encode_records(records))
 
     def open_file(self, path: Path) -> None:
         """Write all records from now on to ``path``, lines of JSON.

@@ -50,6 +50,30 @@ def test_an_attempt_has_a_span_below_the_job_and_one_below_that_for_each_phase()
     ]
 
 
+def test_of_a_fast_job_spans_are_spread_evenly_until_it_is_slow_again() -> None:
+    traced = tracer()
+    take = traced.before(None, lambda: 20.0)
+
+    def told(first: int, last: int) -> list[int]:
+        """Return which of these tasks have spans that are sent when they have ended."""
+        for number in range(first, last):
+            take(done(number))
+        spans = traced.queue.take(QUEUE_SPANS_MAX)
+        return [int(span.attributes["gspc.task.id"]) for span in spans if span.parent_id == JOB.span_id]
+
+    usual = (QUEUE_SPANS_MAX - KEPT_FOR_FAILURES) // 2
+    assert told(0, 10_000) == list(range(usual)), "how fast it is is not known yet"
+    every = -(-10_000 // usual)
+    assert told(10_000, 20_000) == list(range(10_000, 20_000, every))
+    again = told(20_000, 20_005)
+    assert told(20_005, 20_030) == list(range(20_005, 20_030)), "all, for there is room"
+    traced.ended(failed(), 20.0)
+    [attempt] = traced.queue.take(QUEUE_SPANS_MAX)
+    assert attempt.attributes["gspc.outcome"] == "failed"
+    sent = usual + len(range(10_000, 20_000, every)) + len(again) + 25
+    assert traced.queue.dropped == 2 * (20_030 - sent)
+
+
 def test_what_is_tried_again_is_linked_with_the_attempt_before() -> None:
     traced = tracer()
     traced.ended(failed(), 20.0)

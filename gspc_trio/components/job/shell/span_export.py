@@ -35,7 +35,7 @@ BATCH_SPANS_MAX = 512
 LOOK_INTERVAL_S = 0.5
 """Spans wait for at most so long before they are sent, if those before them have been."""
 
-CPU_SHARE = 0.02
+CPU_SHARE = 0.01
 """So much of a core the thread takes at most; what it cannot send in that is dropped."""
 
 END_S = 1.0
