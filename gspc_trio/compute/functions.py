@@ -116,6 +116,7 @@ class Runner:
 
 def find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> Callable[..., Any]:
     """Return what calls a code; ``watch`` and ``echo`` as for :class:`Runner`."""
+    changes.only_programs &= _starts_programs_alone(code)
     if isinstance(code, ImportedFunction):
         return _import(code.module, code.qualname)
     if isinstance(code, PickledFunction):
@@ -132,6 +133,13 @@ def find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> 
     from gspc_trio.compute import programs
 
     return lambda named, memory_bytes: programs.run(code, named, memory_bytes, watch, echo)
+
+
+def _starts_programs_alone(code: Code) -> bool:
+    """Whether a code does nothing in this process but to start programs."""
+    return isinstance(code, ProgramCall) or (
+        isinstance(code, ImportedFunction) and code.module == "gspc_trio.compute.commands"
+    )
 
 
 def _import(module_name: str, qualname: str) -> Callable[..., Any]:

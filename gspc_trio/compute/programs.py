@@ -30,6 +30,14 @@ ECHO_BYTES_MAX = 4 * STDOUT_BYTES_MAX
 KILL_S = 2.0
 """Bound on ending what an interrupted program has started."""
 
+_IGNORED_HERE = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores."""
+
+_PLAIN = {str, int, float, bool, bytes, type(None)}
+
+PATHS_KEPT_S = 1.0
+"""So long a program is taken to be where it was found: to look for it costs a call for each directory."""
+
 READS_AFTER_END = 32
 """Enough to empty a full pipe; a child that the program left may go on writing for ever."""
 
@@ -74,6 +82,8 @@ def run(
         TaskFailure: it could not be started, wrote too much, or ended with a status other than 0 (if
             checked).
     """
+    if not _PLAIN.issuperset(map(type, named.values())):
+        changes.only_programs = False  # classes of users have run code to make these
     arguments = [fill(argument, named) for argument in call.arguments]
     more = held_environment()
     more.update((name, fill(value, named)) for name, value in call.environment.items())
@@ -202,6 +212,15 @@ def _passes_nothing_on() -> bool:
     """
     if threading.active_count() > 1:
         return False
+    if not changes.only_programs:
+        return _keeps_descriptors()
+    if not _own.is_known:
+        _own.is_known = _keeps_descriptors()
+    return _own.is_known
+
+
+def _keeps_descriptors() -> bool:
+    """Whether none of our descriptors but 0 to 2 would be a new process's too."""
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
         try:
@@ -213,7 +232,8 @@ def _passes_nothing_on() -> bool:
 
 
 def _spawn(arguments: list[str], more: dict[str, str], stdout: int, stderr: int) -> _Spawned:
-    variables = _variables.now()
+    variables = _own.environment()
+    found = _own.path_of(arguments[0], variables)
     if more:
         variables = {**variables, **{os.fsencode(name): os.fsencode(value) for name, value in more.items()}}
     actions = (
@@ -221,34 +241,73 @@ def _spawn(arguments: list[str], more: dict[str, str], stdout: int, stderr: int)
         (os.POSIX_SPAWN_DUP2, stdout, 1),
         (os.POSIX_SPAWN_DUP2, stderr, 2),
     )
+    if found:
+        with suppress(OSError):  # it is not where it was
+            return _Spawned(
+                os.posix_spawn(
+                    found,
+                    arguments,
+                    variables,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigdef=_IGNORED_HERE,
+                )
+            )
     pid = os.posix_spawnp(
         arguments[0],
         arguments,
         variables,
         file_actions=actions,
         setsid=True,
-        setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them
+        setsigdef=_IGNORED_HERE,
     )
     return _Spawned(pid)
 
 
-class _Variables:
-    """The environment of this process as bytes: to encode it costs as much as to start a program."""
+class _Own:
+    """What is known of this process, so that it need not be found out for each program.
+
+    Attributes:
+        is_known: whether it was seen that no descriptor would be inherited, as :data:`changes` lets it stay.
+    """
 
     def __init__(self) -> None:
+        self.is_known = False
         self._of = -1
-        self._known: dict[bytes, bytes] = {}
+        self._environment: dict[bytes, bytes] = {}
+        self._paths: dict[str, str] = {}
+        self._paths_until_s = 0.0
 
-    def now(self) -> dict[bytes, bytes]:
-        """Return it as it is now."""
+    def environment(self) -> dict[bytes, bytes]:
+        """Return the variables of now as bytes: to encode them costs as much as to start a program."""
         if not changes.watched or self._of != changes.variables:
             self._of = changes.variables
-            self._known = dict(os.environb)
-        return self._known
+            self._environment = dict(os.environb)
+            self._paths_until_s = 0.0
+        return self._environment
+
+    def path_of(self, name: str, variables: dict[bytes, bytes]) -> str:
+        """Return where a program was found a moment ago, "" if it is to be looked for by who starts it."""
+        now = monotonic()
+        if now > self._paths_until_s:
+            self._paths.clear()
+            self._paths_until_s = now + PATHS_KEPT_S
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = _find(name, os.fsdecode(variables.get(b"PATH", b"")))
+        return path
 
 
-_variables = _Variables()
-"""Of this process, which has one environment."""
+def _find(name: str, search: str) -> str:
+    """Return the path of the program that a name stands for, "" for one with a path and for none."""
+    folders = search.split(os.pathsep)
+    if "/" in name or not all(folder.startswith("/") for folder in folders):
+        return ""
+    candidates = (f"{folder}/{name}" for folder in folders)
+    return next((path for path in candidates if os.access(path, os.X_OK) and os.path.isfile(path)), "")
+
+
+_own = _Own()
 
 
 class Pipe:
@@ -348,7 +407,9 @@ class Running:
                 self._read_stdout()
             if self._stderr.reading in ready:
                 self._read_stderr()
-        for read in (self._read_stdout, self._read_stderr):
+        for pipe, read in ((self._stdout, self._read_stdout), (self._stderr, self._read_stderr)):
+            if ended and pipe.reading not in ready:
+                continue  # it was looked at after the program had ended: whatever that wrote was there
             for _ in range(READS_AFTER_END):
                 if not read():
                     break

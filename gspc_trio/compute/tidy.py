@@ -33,6 +33,7 @@ class Changes:
         in_fork: whether this process is a fork of the compute process.
         watched: whether changes are noticed.
         variables: how often the environment was changed so far.
+        only_programs: whether no code of users has run in this process, only programs that it starts.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class Changes:
         self.in_fork: bool = False
         self.watched: bool = False
         self.variables: int = 0
+        self.only_programs: bool = False
         self._folder: int | None = None
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}
@@ -59,7 +61,7 @@ class Changes:
         _replace("posix", "unsetenv", self._counted(self._before(self._keep_variable)))
         _replace("posix", "umask", self._after(self._keep_mask))
         _replace("_signal", "signal", self._after(self._keep_handler))
-        self.watched = True
+        self.watched = self.only_programs = True
 
     def keep(self) -> None:
         """Let what has changed stay."""
