@@ -19,8 +19,7 @@ from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.imports import collector_paused
 from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Halt, Items, Template, words_of
 from gspc_trio.nursery.scopes.collector import tuned_collector
-from gspc_trio.policies.lookahead import WorkAhead
-from gspc_trio.policies.scheduling import SchedulingPolicy
+from gspc_trio.policies.scheduling import USUAL_OF_PROGRAMS
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ RtsFile = Annotated[
 
 READ_BYTES = 1 << 16
 """Most that is read of the list at a time."""
-
-AHEAD_S = 0.01
-"""About so many seconds of work each worker has ahead: the results of quick commands are taken together."""
 
 FAILURES_SHOWN_MAX = 20
 COMMAND_CHARACTERS_MAX = 200
@@ -235,8 +231,7 @@ class _Run:
                 system = open_prepared_rts(template, cores=jobs, data_bytes=0)
             else:
                 system = open_rts(cores=0 if rts is not None else jobs, connection_file=rts)
-            policy = SchedulingPolicy(work_ahead=WorkAhead(ahead_s=AHEAD_S))
-            async with system as opened, open_pool(opened, output="keep", policy=policy) as pool:
+            async with system as opened, open_pool(opened, output="keep", policy=USUAL_OF_PROGRAMS) as pool:
                 at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
                 limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
                 outcomes = pool.outcomes(

@@ -46,6 +46,7 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.network import LOOPBACK, Network, address_towards, outward_address
 from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.scheduling import DEFAULT, usual_policy
 from gspc_trio.protocol.listening import BadSetting, check_bytes
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError
@@ -312,7 +313,7 @@ async def open_job(
     journaled = await journal.recover(net, given) if journal is not None else None
     engine = journaled.engine if journaled is not None else _new_engine(net, given, dump)
     finished_before = 0 if dump is None else engine.counts()[TaskState.FINISHED]
-    settings = replace(settings or JobSettings(name=net.name), process_key=process_key())
+    settings = _settings_of(engine, settings or JobSettings(name=net.name))
     engine.keep_going(settings.keep_going)
 
     # All now: what the functions refer to may change, and every host is to run the same.
@@ -334,6 +335,13 @@ async def open_job(
             job.records.more = noted.begin(job.job_id, trio.current_time)
         async with feeding(job, engine, net, given):
             yield job
+
+
+def _settings_of(engine: WorkflowEngine, settings: JobSettings) -> JobSettings:
+    """Return the settings of the job of an engine, with what they leave open."""
+    usual = usual_policy(engine.code_table)
+    policy = usual if settings.policy == DEFAULT else settings.policy
+    return replace(settings, policy=policy, process_key=process_key())
 
 
 def _systems(rts: RunTimeSystem | Mapping[str, RunTimeSystem], net: Net) -> RunTimeSystem:

@@ -6,7 +6,7 @@ arguments that returns a :class:`SchedulingPolicy`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from numbers import Real
 from random import Random
@@ -27,6 +27,7 @@ from gspc_trio.components.job.scheduler.interface import (
     WorkAheadPolicy,
 )
 from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.core.code import CodeEntry, Program
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.task import Shape
@@ -226,6 +227,22 @@ class SchedulingPolicy(Struct, frozen=True):
 
 USUAL = SchedulingPolicy()
 """Back-off, about 2 ms of work ahead, a queue for each shape."""
+
+USUAL_OF_PROGRAMS = SchedulingPolicy(work_ahead=WorkAhead(ahead_s=0.01))
+"""That of tasks that are programs. To take in a result costs a tenth of the shortest program: several results
+come together, if a worker has that many tasks.
+"""
+
+
+def usual_policy(entries: Iterable[CodeEntry]) -> SchedulingPolicy:
+    """Return the policy of a job that states none.
+
+    Args:
+        entries: the codes of its tasks.
+    """
+    runs = [entry.run for entry in entries]
+    are_programs = bool(runs) and all(isinstance(run, Program) for run in runs)
+    return USUAL_OF_PROGRAMS if are_programs else USUAL
 
 
 def find_policy(policy: SchedulingPolicy | str, assign: str = "") -> SchedulingPolicy:

@@ -14,6 +14,7 @@ from gspc_trio import Executor
 from gspc_trio.compute import process_tree, programs
 from gspc_trio.compute.code import ProgramCall
 from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.compute.tidy import changes
 
 pytestmark = pytest.mark.process
 
@@ -132,6 +133,30 @@ def test_programs_inherit_no_descriptor() -> None:
         assert run(listing)["stdout"].split() == spawned.split() == ["0", "1", "2", "3"]
     finally:
         os.close(descriptor)
+
+
+def spawn(name: str) -> str:
+    with programs.Pipe() as stdout, programs.Pipe() as stderr:
+        assert programs._spawn([name], {}, stdout.writing, stderr.writing).wait() == 0
+        stdout.read()
+        return stdout.kept.decode()
+
+
+def test_a_program_that_has_moved_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "moving").write_text(f"#!/bin/sh\necho {folder.name}\n")
+        (folder / "moving").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{first}:{second}:{os.environ['PATH']}")
+    assert spawn("moving") == "first\n"
+    monkeypatch.setattr(changes, "watched", True)  # the environment is known to be as it was
+    assert spawn("moving") == "first\n"
+    (first / "moving").unlink()
+    assert spawn("moving") == "second\n"
+    (second / "moving").unlink()
+    with pytest.raises(FileNotFoundError):
+        spawn("moving")
 
 
 class InterruptAtStart:

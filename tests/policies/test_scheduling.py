@@ -20,12 +20,21 @@ from gspc_trio.components.job.scheduler.interface import (
     WorkAheadPolicy,
 )
 from gspc_trio.components.rm.messages import Grant
+from gspc_trio.core.code import CodeEntry, Program
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Task
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.queues import Queues
 from gspc_trio.policies.retry import Retry
-from gspc_trio.policies.scheduling import USUAL, VALID, PolicyError, SchedulingPolicy, blamed, find_policy
+from gspc_trio.policies.scheduling import (
+    USUAL,
+    VALID,
+    PolicyError,
+    SchedulingPolicy,
+    blamed,
+    find_policy,
+    usual_policy,
+)
 from gspc_trio.policies.variants import LeastTime
 
 
@@ -46,6 +55,12 @@ class Wordy(Retry, frozen=True):
 def test_the_usual_policy_has_a_name() -> None:
     assert find_policy("default") is find_policy(USUAL) is USUAL
     assert SchedulingPolicy() == USUAL
+
+
+def test_programs_are_sent_further_ahead_if_nothing_else_runs_and_nobody_says_otherwise() -> None:
+    program, function = CodeEntry(Program(["true"])), CodeEntry(len)
+    assert usual_policy([program, program]) == SchedulingPolicy(work_ahead=WorkAhead(ahead_s=0.01))
+    assert [usual_policy(entries) for entries in ([], [function], [program, function])] == [USUAL] * 3
 
 
 def test_policies_of_installed_packages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
