@@ -25,6 +25,7 @@ from gspc_trio.testing.fault_injection import FaultInjector
 from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, SITE_KINDS, Fault, Trigger
 from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
+from gspc_trio.testing.locations import locations_broken
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
@@ -478,7 +479,7 @@ class Simulated(Protocol):
 def simulate(seed: int, options: Options | None = None) -> Report:
     """Run one seed and say how it went; it raises nothing that the simulated system does.
 
-    A study is simulated after the cluster, and apart from it.
+    A study is simulated after the cluster, and apart from it; then a job on several run-time systems.
 
     Args:
         seed: of everything.
@@ -489,8 +490,10 @@ def simulate(seed: int, options: Options | None = None) -> Report:
     if report.broken or not options.faults.studies:
         return report
     study = simulate_study(seed, options)
+    broken = study.broken or locations_broken(seed)
     return replace(
         study,
+        broken=broken,
         schedule=report.schedule + study.schedule if options.schedule is None else options.schedule,
         happened=report.happened + study.happened,
         digest=blake2b(f"{report.digest} {study.digest}".encode(), digest_size=8).hexdigest(),

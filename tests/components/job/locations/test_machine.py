@@ -177,6 +177,14 @@ def test_one_that_is_away_keeps_what_it_has_and_is_told_what_is_held_when_it_is_
     assert driver.handle(Demand("j1", CORE, 2, HERE_GRANT)) == [here(1, (9, 1)), there(1, (7, 1))]
 
 
+def test_one_that_was_started_again_before_anybody_noticed_is_asked_again() -> None:
+    driver = Driver()
+    driver.handle(Demand("j1", CORE, 4, NO_GRANT))
+    driver.said("there", Reclaim())
+    driver.handle(Claims("j1", ()))
+    assert driver.handle(Demand("j1", CORE, 4, NO_GRANT)) == [there(2)]
+
+
 def test_a_grant_that_was_given_up_meanwhile_is_released_by_others() -> None:
     driver = Driver()
     driver.granted()
