@@ -13,6 +13,7 @@
 ``dask.chain_all`` the same, when each is to be a task of its own
 ``seen.loss``      no-op tasks with metrics, spans and records all on, against none of them: the part of their
                    CPU time that these take
+``seen.records``, ``seen.spans``, ``seen.metrics``  the same with one of them alone
 ``dask.array``     the sum of an array of random numbers, 1 GiB in 64 chunks: rate, of that of Dask's threads
 ``snakemake.cpu``  one more job of Snakemake that does nothing: CPU time, of that of one with ``--gspc-spawn``
 
@@ -31,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -360,31 +362,32 @@ server.serve_forever()
 
 
 @contextmanager
-def executor_seen(folder: Path, endpoint: str) -> Iterator[tuple[Any, int]]:
+def executor_seen(folder: Path, endpoint: str, seen: tuple[str, ...]) -> Iterator[tuple[Any, int]]:
     """Open an executor on a system of its own; yield it and the process of that.
 
-    With an endpoint, its metrics are read each second, and its spans and records are written.
+    As ``seen`` says, its metrics are read each second, its spans go to an endpoint, its records to a file.
     """
     from urllib.request import urlopen
 
     from gspc_trio import Executor
 
-    file, over = folder / f"rts-{bool(endpoint)}.json", threading.Event()
-    metrics = ("--metrics", "0") if endpoint else ()
+    file, over = folder / f"rts-{bool(seen)}.json", threading.Event()
+    metrics = ("--metrics", "0") if "metrics" in seen else ()
+    endpoint = endpoint if "spans" in seen else ""
     os.environ.update({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "NO_PROXY": "*"})
     script = str(Path(sys.executable).with_name("gspc-rts"))
-    until = "http" if endpoint else "connection file"
+    until = "http" if metrics else "connection file"
     with started(script, "start", "--cores", "2", "--rts", str(file), *metrics, until=until) as (pid, line):
 
         def scrape() -> None:
-            while endpoint and not over.wait(1.0):
+            while metrics and not over.wait(1.0):
                 with urlopen(line.rpartition(" ")[2]) as page:
                     page.read()
 
         thread = threading.Thread(target=scrape)
         thread.start()
         try:
-            records = folder / "records.jsonl" if endpoint else None
+            records = folder / "records.jsonl" if "records" in seen else None
             with Executor(connection_file=file, records=records) as executor:
                 yield executor, pid
         finally:
@@ -392,14 +395,14 @@ def executor_seen(folder: Path, endpoint: str) -> Iterator[tuple[Any, int]]:
             thread.join()
 
 
-def seen_loss(small: bool) -> float:
+def seen_loss(small: bool, seen_by: tuple[str, ...] = ("metrics", "spans", "records")) -> float:
     """Return how much more CPU time tasks that do nothing take when everything about them is written."""
-    tasks, pairs, found = (1_000, 1, []) if small else (10_000, PAIRS, list[float]())
+    tasks, pairs, found = (1_000, 1, []) if small else (40_000, PAIRS, list[float]())
     with (
         TemporaryDirectory() as name,
         started("-c", COLLECTOR, until="http") as (_, endpoint),
-        executor_seen(Path(name), "") as unseen,
-        executor_seen(Path(name), endpoint) as seen,
+        executor_seen(Path(name), "", ()) as unseen,
+        executor_seen(Path(name), endpoint, seen_by) as seen,
     ):
         for number in range(-2, pairs):
             seconds = {}
@@ -410,7 +413,7 @@ def seen_loss(small: bool) -> float:
                 seconds[pid] = used_s(os.getpid(), pid) - before_s
             if number >= 0:  # before, it has loaded everything
                 found.append(1 - seconds[unseen[1]] / seconds[seen[1]])
-    print(f"seen.loss from {min(found):.3f} to {max(found):.3f}", file=sys.stderr)
+    print(f"{', '.join(seen_by)}: from {min(found):.3f} to {max(found):.3f}", file=sys.stderr)
     return statistics.median(found)
 
 
@@ -426,6 +429,9 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "dask.chain_all": (dask_chain_all, "of submit", ("dask",)),
     "dask.array": (dask_array, "of threads", ("dask", "numpy")),
     "seen.loss": (seen_loss, "of CPU time", ("opentelemetry", "prometheus_client")),
+    "seen.records": (partial(seen_loss, seen_by=("records",)), "of CPU time", ()),
+    "seen.spans": (partial(seen_loss, seen_by=("spans",)), "of CPU time", ("opentelemetry",)),
+    "seen.metrics": (partial(seen_loss, seen_by=("metrics",)), "of CPU time", ("prometheus_client",)),
     "snakemake.cpu": (snakemake_cpu, "of spawned", ("snakemake", "snakemake_executor_plugin_gspc")),
 }
 """Name -> what measures it, its unit, modules that it needs."""

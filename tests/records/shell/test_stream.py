@@ -15,9 +15,10 @@ from trio.testing import MockClock
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.memory import memory_pair
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
-from gspc_trio.records.backlog import COALESCE_AT
-from gspc_trio.records.facts import RifChanged, TaskChanged, TaskCounts, WorkerChanged
-from gspc_trio.records.lines import decode_record
+from gspc_trio.records.backlog import COALESCE_AT, TASKS_TOLD_MAX
+from gspc_trio.records.columns import columns_of, facts_of
+from gspc_trio.records.facts import RifChanged, TaskChanged, TaskCounts, TaskFlow, WorkerChanged
+from gspc_trio.records.lines import decode_record, decode_records
 from gspc_trio.records.messages import RecordBatch
 from gspc_trio.records.progress import Progress
 from gspc_trio.records.shell.stream import SNAPSHOT_RECORDS_MAX, STALL_S, RecordStream, Watcher
@@ -180,3 +181,44 @@ async def test_a_glance_takes_the_place_of_what_was_known(autojump_clock: MockCl
     assert list(seen.jobs["j1"].live) == [8]
     assert seen.jobs["j1"].counts == stream.progress.jobs["j1"].counts
     assert seen.jobs["j1"].counts[TaskState.FINISHED] == 70
+
+
+async def test_columns_go_to_the_file_as_they_are_and_to_watchers_one_by_one(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    stream = RecordStream("test")
+    stream.open_file(tmp_path / "run")
+    [columns] = columns_of(
+        TaskChanged, {"at_s": 1.0, "job": "j1", "state": TaskState.READY}, {"task_id": [1, 2]}
+    )
+    stream.more = lambda: [TaskFlow(2.0, "j1", 1)]
+    async with watched(stream, 9) as (peer, _):
+        await batches(peer)
+        stream.append(columns)
+        stream.folds_tasks = False  # from now on the file alone has them
+        stream.append(columns)
+        stream.append(ready(3))
+        (batch,) = await batches(peer)
+        assert list(batch.records) == facts_of(columns)
+    assert stream.progress.jobs["j1"].counts[TaskState.READY] == 2
+    stream.close_file()
+    lines = (tmp_path / "run").read_bytes().splitlines()
+    kinds = [decode_records(line) for line in lines]
+    assert [len(facts) for facts in kinds] == [1, 2, 2, 1, 1]
+    assert kinds[-1] == [TaskFlow(2.0, "j1", 1)]
+
+
+async def test_it_looks_again_before_very_many_are_told_one_by_one(autojump_clock: MockClock) -> None:
+    def look(to_file: bool, watched: bool) -> bool:
+        stream.folds_tasks = is_little
+        return False
+
+    is_little = True
+    stream = RecordStream("test", look)
+    same = {"at_s": 1.0, "job": "j1", "state": TaskState.READY}
+    async with watched(stream, 9) as (peer, _):
+        await batches(peer)
+        is_little = False
+        stream.append(columns_of(TaskChanged, same, {"task_id": range(9)})[0])
+        stream.append(columns_of(TaskChanged, same, {"task_id": range(10, 10 + TASKS_TOLD_MAX + 1)})[0])
+    assert stream.progress.jobs["j1"].counts[TaskState.READY] == 9
