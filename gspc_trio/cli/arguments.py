@@ -253,7 +253,11 @@ ManagerCount = Annotated[
     ),
 ]
 Sharing = Annotated[
-    str, Parameter(help="How several managers share the hosts: pessimistic (each has hosts of its own).")
+    str,
+    Parameter(
+        help="How several managers share the hosts: pessimistic (each has hosts of its own) or optimistic "
+        "(each sees all, and who comes too late chooses again)."
+    ),
 ]
 RemoteRm = Annotated[
     Path | None,

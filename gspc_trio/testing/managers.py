@@ -14,7 +14,9 @@ from random import Random
 from typing import TypeAlias
 
 from attrs import define, field
+from msgspec import structs
 
+from gspc_trio.components.managers.claims import OptimisticManagers
 from gspc_trio.components.managers.members import Managers
 from gspc_trio.components.managers.messages import (
     ManagerDown,
@@ -25,7 +27,7 @@ from gspc_trio.components.managers.messages import (
     TellManager,
     Word,
 )
-from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed, RmAction, RmEvent
+from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed, RmEvent
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import (
     Demand,
@@ -38,10 +40,11 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     Revoked,
 )
-from gspc_trio.components.rm.shell.service import AnsweringManager, ToRts
+from gspc_trio.components.rm.shell.server import ClaimingManager
+from gspc_trio.components.rm.shell.service import AnsweringManager
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
-from gspc_trio.core.machine import IllegalEvent, Machine, Tick
+from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Shape
 from gspc_trio.policies.placement import FIFO
@@ -52,10 +55,6 @@ RESTART_S = 0.5
 
 Cost: TypeAlias = Callable[[object, object], float]
 """Who handles which event -> how long that keeps it busy, in seconds."""
-
-
-Make: TypeAlias = Callable[[ResourceManager], Machine[RmEvent, RmAction | ToRts]]
-"""Resource manager -> the machine of its process."""
 
 
 @define(eq=False)
@@ -89,7 +88,7 @@ class _Manager:
 
     number: int
     life: int
-    machine: Machine[RmEvent, RmAction | ToRts] | None = None
+    machine: AnsweringManager | ClaimingManager | None = None
     free_at: float = 0.0
     tick_at: float | None = None
 
@@ -99,7 +98,6 @@ class ManagersWorld:
 
     Args:
         managers: says who decides what.
-        make: returns the machine of a manager's process, for a resource manager.
         random: for delays.
         latency_s: longest time that a message takes.
         cost: how long an event keeps whom busy.
@@ -114,7 +112,6 @@ class ManagersWorld:
     def __init__(
         self,
         managers: Managers,
-        make: Make = AnsweringManager,
         *,
         random: Random,
         latency_s: float = 0.001,
@@ -127,7 +124,7 @@ class ManagersWorld:
         self.kills = 0
         self.busy_s: dict[int, float] = {}
         self.jobs: dict[JobId, Work] = {}
-        self._make, self._random, self._latency_s, self._cost = make, random, latency_s, cost
+        self._random, self._latency_s, self._cost = random, latency_s, cost
         self._placement = placement
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -341,8 +338,12 @@ class ManagersWorld:
     def _start(self, process: _Manager) -> None:
         number = process.number
         numbers = self.managers.numbering(number)
-        rm = ResourceManager(self.managers.epoch, None, self._placement, numbers)
-        process.machine = self._make(rm)
+        claims = isinstance(self.managers, OptimisticManagers)
+        rm = ResourceManager(
+            self.managers.epoch, None, self._placement, structs.replace(numbers, own_first=claims)
+        )
+        answering = AnsweringManager(rm)
+        process.machine = ClaimingManager(answering) if claims else answering
         process.free_at, process.tick_at = self.now, None
         self._handle(ManagerUp(number))
 
@@ -354,7 +355,7 @@ class ManagersWorld:
             self._at(process.free_at, lambda: self._arrive(process, life, event))
             return
         try:
-            said = machine.handle(event, self.now)
+            said: Sequence[object] = machine.handle(event, self.now)
         except IllegalEvent as error:
             said = [RmAnswered(event, str(error))] if isinstance(event, Added | Removed) else []
             if isinstance(event, Demand | Release):

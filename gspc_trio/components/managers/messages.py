@@ -16,14 +16,28 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.core.messages import Question
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
-SHARINGS = ("pessimistic",)
+SHARINGS = ("pessimistic", "optimistic")
 """How several resource managers share the hosts, see ``docs/scheduling.md``."""
 
 MANAGER_ROLE = "manager"
 """In which a resource manager connects to its run-time system."""
 
+
+class ManagerClaim(Struct, frozen=True):
+    """A resource manager gives these resources if nobody else was given any of them since.
+
+    Attributes:
+        seen: number of events that it had been told when it decided.
+        grant: what it gives.
+    """
+
+    seen: Count
+    grant: Grant
+
+
 Word: TypeAlias = (
     Grant
+    | ManagerClaim
     | Recall
     | Refuse
     | Lapsed
@@ -48,6 +62,7 @@ class ManagerOrder:
         name: its own.
         epoch, first, step: of the numbers of its grants.
         placement: which free resource is used next.
+        claims: it does not give: it claims.
         credentials: for TLS, "" for none.
     """
 
@@ -58,6 +73,7 @@ class ManagerOrder:
     first: int
     step: int
     placement: str = "fifo"
+    claims: bool = False
     credentials: str = field(default="", repr=False)
 
 

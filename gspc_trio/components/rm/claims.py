@@ -6,7 +6,7 @@ of is free. Should two speak of one resource, the fence of its RIF decides, as e
 
 from __future__ import annotations
 
-from gspc_trio.components.rm.events import Claimed
+from gspc_trio.components.rm.events import Claimed, Overruled
 from gspc_trio.components.rm.lapse import recall_unwanted, revoke
 from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rm.parts import Form, Holding, Job
@@ -30,6 +30,27 @@ def claimed(state: ManagerState, event: Claimed) -> None:
     lost = [grant.grant_id for grant in event.grants if not _hold(state, job, grant)]
     _lapse(state, job, lost)
     recall_unwanted(state, [grant.grant_id for grant in event.grants])
+
+
+def overruled(state: ManagerState, event: Overruled) -> None:
+    """Give up a grant that was not given, and hold what others have of it."""
+    holding = state.grants.get(event.grant_id)
+    if holding is not None and holding.lease_until is None and holding.owner == event.job:
+        state.release(holding, holding.vertices)
+    for grant in event.held:
+        given_elsewhere(state, grant)
+
+
+def given_elsewhere(state: ManagerState, grant: Grant) -> None:
+    """Hold what another resource manager has given; what was to be given of it here will be overruled."""
+    resources = state.pool.resources
+    if grant.job not in state.jobs or grant.grant_id in state.grants:
+        return
+    for name in grant.resources:
+        vertex = resources.get(name)
+        for holding in [] if vertex is None else list(state.pool.related_holdings(vertex, limit=4096)):
+            state.release(holding, holding.vertices)
+    _hold(state, state.jobs[grant.job], grant)
 
 
 def there(state: ManagerState) -> None:

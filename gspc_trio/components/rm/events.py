@@ -158,10 +158,31 @@ class Numbering(Struct, frozen=True):
     Attributes:
         first: its grants are newer than this one.
         step: its first grant is so many newer, and each is so many newer than the one before, at least.
+        own_first: what it has given before is used next, so it seldom wants what others want.
     """
 
     first: Count = 0
     step: Count = 1
+    own_first: bool = False
+
+
+class GivenElsewhere(Struct, frozen=True):
+    """Another resource manager has given this: what was to be given of it here is not."""
+
+    grant: Grant
+
+
+class Overruled(Struct, frozen=True):
+    """A grant was not given: another resource manager was first.
+
+    Attributes:
+        job, grant_id: of the grant; the job has to demand anew what it wants.
+        held: what is held of the resources and their relatives.
+    """
+
+    job: JobId
+    grant_id: GrantId
+    held: tuple[Grant, ...]
 
 
 RmEvent: TypeAlias = (
@@ -181,6 +202,8 @@ RmEvent: TypeAlias = (
     | Revoked
     | Claimed
     | Advanced
+    | GivenElsewhere
+    | Overruled
     | Tick
 )
 """What the resource manager takes."""

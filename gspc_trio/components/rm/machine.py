@@ -22,10 +22,12 @@ from gspc_trio.components.rm.events import (
     Awaited,
     Claimed,
     Coming,
+    GivenElsewhere,
     JobGone,
     JobJoined,
     JobWeighed,
     Numbering,
+    Overruled,
     Removed,
     Rested,
     Resumed,
@@ -370,6 +372,16 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     @handles(Advanced)
     def _advanced(self, event: Advanced) -> None:
         self._state.advance(event.grant_id)
+
+    @handles(GivenElsewhere)
+    def _given_elsewhere(self, event: GivenElsewhere) -> None:
+        claims.given_elsewhere(self._state, event.grant)
+        self._after()
+
+    @handles(Overruled)
+    def _overruled(self, event: Overruled) -> None:
+        claims.overruled(self._state, event)
+        self._after()
 
     @handles(Revoked)
     def _revoked(self, event: Revoked) -> None:

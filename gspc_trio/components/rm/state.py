@@ -208,7 +208,7 @@ class ManagerState(Turn[RmAction]):
     Attributes:
         epoch: first part of its grant ids.
         last: id of the newest grant.
-        numbering: which numbers its grants have.
+        numbering: which of several resource managers this is.
         limits: times and numbers.
         pool, changer: the resources.
         jobs: by id.
@@ -441,8 +441,9 @@ class ManagerState(Turn[RmAction]):
         with it may be on the same resources.
         """
         pool, special = self.pool, self.special
+        in_front = self.numbering.own_first and self.is_own(holding.grant_id)
         for vertex in vertices:
-            pool.free(vertex)
+            pool.free(vertex, in_front)
             if special and vertex.host.wanted:
                 self._freed(vertex)
         if vertices is holding.vertices or len(vertices) == len(holding.vertices):

@@ -41,7 +41,7 @@ from gspc_trio.components.launcher.events import (
     StudyDone,
     SubmitClients,
 )
-from gspc_trio.components.managers.messages import BeginManaging, ManagerHere
+from gspc_trio.components.managers.messages import BeginManaging, ManagerClaim, ManagerHere
 from gspc_trio.components.provision.messages import (
     Enrol,
     Enrolled,
@@ -74,9 +74,11 @@ from gspc_trio.components.rm.events import (
     Awaited,
     Claimed,
     Coming,
+    GivenElsewhere,
     JobGone,
     JobJoined,
     JobWeighed,
+    Overruled,
     Removed,
     Rested,
     Resumed,
@@ -232,7 +234,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ServerPing, SubmitClients, CancelClient, StudyDone,
     RequestAccepted, RequestRefused, ClientMoved, StatesStale, StatesFresh, LauncherPing, ConnectionEnds,
     WantTurn, TurnBegins, TurnOver, FilesFailed,
-    Advanced, BeginManaging, ManagerHere,
+    Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -46,7 +46,7 @@ class Managers:
 
 
 @asynccontextmanager
-async def system() -> AsyncIterator[tuple[Cluster, Managers]]:
+async def system(sharing: str = "pessimistic") -> AsyncIterator[tuple[Cluster, Managers]]:
     network = Network(wire_codec)
     rifs, managers = FakeRifs(network), Managers(network)
     opening = open_rts_service(
@@ -54,7 +54,7 @@ async def system() -> AsyncIterator[tuple[Cluster, Managers]]:
         listen=(RTS,),
         strategies={"fake": rifs},
         epoch=3,
-        managers=SeveralManagers(2, managers.start),
+        managers=SeveralManagers(2, managers.start, sharing=sharing),
     )
     async with opening as service:
         await service.bootstrap(("anna", "bert"), "fake")
@@ -119,11 +119,34 @@ async def test_when_a_manager_is_lost_another_serves_its_jobs_and_all_that_they_
         assert (await granted(job)).resources == held[0].resources
 
 
+async def test_managers_that_all_see_all_hosts_give_nothing_twice(autojump_clock):
+    async with system("optimistic") as (cluster, managers), cluster.client() as client:
+        async with cluster.job() as one_job, cluster.job() as other:
+            one_job.peer.post(Demand(one_job.job, CORE, 2, NO_GRANT))
+            other.peer.post(Demand(other.job, CORE, 2, NO_GRANT))
+            grants = [await granted(job) for job in (one_job, one_job, other, other)]
+            assert len({name for grant in grants for name in grant.resources}) == 4
+            status = await client.call(GetStatus())
+            assert [(tuple(sorted(one.hosts)), one.jobs) for one in status.managers] == [
+                (("r1", "r2"), ("j1",)),
+                (("r1", "r2"), ("j2",)),
+            ]
+            assert (status.classes["core"].total, status.classes["core"].held) == (4, 4)
+            managers.scopes["m1"].cancel()
+            await trio.sleep(0.05)
+            one_job.peer.post(Demand(one_job.job, CORE, 1, grants[1].grant_id))
+            other.peer.post(Release(other.job, grants[2].grant_id))
+            assert (await granted(one_job)).resources == grants[2].resources
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         (RtsSettings(managers=0), "managers='0': there can be 1 to 64"),
-        (RtsSettings(managers=2, sharing="fair"), "there is no such sharing; there are: pessimistic"),
+        (
+            RtsSettings(managers=2, sharing="fair"),
+            "there is no such sharing; there are: pessimistic, optimistic",
+        ),
         (RtsSettings(managers=2, state="here"), "with state there can be only one resource manager"),
         (RtsSettings(managers=2, rm="rm.json"), "with rm there can be only one resource manager"),
     ],

@@ -1,8 +1,6 @@
-"""Several resource managers with hosts of their own: their machine by events, and whole worlds from seeds."""
+"""Several resource managers, each with hosts of its own: who gets which host and which job (ASP-11)."""
 
 from __future__ import annotations
-
-from random import Random
 
 import pytest
 
@@ -25,7 +23,6 @@ from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.policies.partitions import HostMove, HostView, PartitionView, WantView, plan_moves, roomiest
-from gspc_trio.testing.managers import ManagersWorld, Work
 
 NODE = Shape((Requirement("node"),))
 TWO_NODES = Shape((Requirement("node"), Requirement("node")))
@@ -165,49 +162,3 @@ def test_hosts_go_to_the_oldest_request_and_those_in_use_only_where_they_are_nee
     asked = [PartitionView(0, 1.0, some[:1], [apt]), PartitionView(1, 1.0, [*some[:1], some[1]], [])]
     assert plan_moves(asked, 1.1) == [HostMove("r6", 1, 0, 0)]
     assert roomiest({0: (3, 0), 1: (4, 1), 2: (4, 0)}) == 2
-
-
-def life(seed: int) -> tuple[int, int]:
-    """Have jobs and hosts come and go, and managers killed; return the numbers of grants and of kills."""
-    random = Random(seed)
-    count = random.choice((2, 2, 3, 4))
-    world = ManagersWorld(
-        Partitions(count, 7), random=Random(seed + 1), latency_s=random.choice((0.001, 0.01, 0.05))
-    )
-    world.run(0.1)
-    names = [f"r{number + 1}" for number in range(random.randint(3, 6))]
-    for name in names:
-        world.add_host(name, random.randint(1, 4))
-        world.run(world.now + random.random() * 0.05)
-    world.run(world.now + 0.3)
-    shapes = (CORE, CORE, NODE, TWO_NODES, Shape((Requirement("core"),) * 2))
-    for _ in range(random.randint(5, 20)):
-        kind = random.random()
-        if kind < 0.45 and len(world.jobs) < 8:
-            shape, tasks, task_s = (
-                random.choice(shapes),
-                random.randint(1, 40),
-                random.choice((0.002, 0.05, 0.3)),
-            )
-            job = Work(f"j{len(world.jobs) + 1}", shape, tasks, task_s, random.choice((2, 1000)))
-            world.begin(job)
-        elif kind < 0.6 and world.jobs:
-            world.end(random.choice(list(world.jobs.values())))
-        elif kind < 0.85:
-            world.kill(random.randrange(count))
-        elif len(names) > 2 and random.random() < 0.4:
-            world.lose_host(names.pop(0))
-        world.run(world.now + random.choice((0.0, 0.01, 0.1, 0.6)))
-    world.run(world.now + 200, world.is_done)
-    assert world.is_done(), [(job.job, job.left, job.refused) for job in world.jobs.values()]
-    for job in world.jobs.values():
-        world.end(job)
-    world.run(world.now + 20)
-    assert not [name for member in world.managers.members for name in member.log.held()]
-    return world.grants, world.kills
-
-
-def test_nothing_is_given_twice_and_all_gets_done_whoever_is_killed():
-    grants, kills = map(sum, zip(*map(life, range(12)), strict=True))
-    assert grants > 500
-    assert kills > 10

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.managers.claims import OptimisticManagers
 from gspc_trio.components.managers.members import Managers
 from gspc_trio.components.managers.messages import (
     BeginManaging,
@@ -36,6 +37,7 @@ from gspc_trio.components.rm.explain import (
     ExplainedRequest,
     ExplainJob,
     GetManagerStatus,
+    JobShare,
     ManagerStatus,
 )
 from gspc_trio.components.rm.messages import (
@@ -138,7 +140,7 @@ class ManagerGroup(Performer[ManagersAction]):
 
     def status(self) -> ManagerStatus:
         """Return what :meth:`look` has found, of all managers together."""
-        return merged([*self._status.values()])
+        return merged([*self._status.values()], isinstance(self.machine, OptimisticManagers))
 
     def explain(self, job: JobId) -> Sequence[ExplainedRequest]:
         """Return what :meth:`look` has found, and which manager serves the job, and why."""
@@ -231,7 +233,7 @@ class ManagerGroup(Performer[ManagersAction]):
             rts = next((one for one in self.addresses if one.startswith("ws")), self.addresses[0])
             order = ManagerOrder(
                 rts, token, name, self.machine.epoch, numbers.first, numbers.step,
-                self._placement, self._issue(name),
+                self._placement, isinstance(self.machine, OptimisticManagers), self._issue(name),
             )  # fmt: skip
             began_s = trio.current_time()
             with trio.CancelScope() as self._running[number]:
@@ -328,26 +330,35 @@ AnyManager: TypeAlias = RmShell | RemoteManager | ManagerGroup
 """What a run-time system has for a resource manager: one beside it, one elsewhere, or several."""
 
 
-def merged(found: Sequence[ManagerStatus]) -> ManagerStatus:
-    """Return the status of several managers as one; nothing is on its way that another one has."""
+def merged(found: Sequence[ManagerStatus], alike: bool) -> ManagerStatus:
+    """Return the status of several managers as one; nothing is on its way that another one has.
+
+    Args:
+        found: what each says.
+        alike: all of them see all hosts; what waits only one of them knows.
+    """
     classes: dict[str, ClassStatus] = {}
-    for status in found:
+    for status in found[:1] if alike else found:
         for name, one in status.classes.items():
             had = classes.get(name, ClassStatus(0, 0, 0, 0))
             classes[name] = ClassStatus(
                 had.total + one.total, had.free + one.free, had.held + one.held, had.blocked + one.blocked
             )
-    held = sum(sum(job.held.values()) for status in found for job in status.jobs.values())
+    jobs: dict[JobId, JobShare] = {}
+    for status in found:
+        for name, share in status.jobs.items():
+            known = jobs.get(name, share)
+            jobs[name] = replace(share, demand=known.demand | share.demand, held=known.held | share.held)
+    held = sum(sum(job.held.values()) for job in jobs.values())
     return ManagerStatus(
         classes,
         {name: memory for status in found for name, memory in status.memories.items()},
         {
             name: replace(job, share=sum(job.held.values()) / held if held else 0.0)
-            for status in found
-            for name, job in status.jobs.items()
+            for name, job in jobs.items()
         },
         coming={},
-        revoking=tuple(one for status in found for one in status.revoking),
-        leaving=tuple(one for status in found for one in status.leaving),
+        revoking=tuple(dict.fromkeys(one for status in found for one in status.revoking)),
+        leaving=tuple(dict.fromkeys(one for status in found for one in status.leaving)),
         reserved=next((status.reserved for status in found if status.reserved is not None), None),
     )

@@ -16,11 +16,17 @@ from contextlib import asynccontextmanager
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.managers.messages import MANAGER_ROLE, BeginManaging, ManagerHere, ManagerOrder
+from gspc_trio.components.managers.messages import (
+    MANAGER_ROLE,
+    BeginManaging,
+    ManagerClaim,
+    ManagerHere,
+    ManagerOrder,
+)
 from gspc_trio.components.rm.events import Added, Awaited, Numbering, Removed, RmAction, RmEvent
 from gspc_trio.components.rm.explain import Explained, ExplainJob, GetManagerStatus
 from gspc_trio.components.rm.machine import ResourceManager
-from gspc_trio.components.rm.messages import GrantsAhead, ManagerReady, Offence, Revoked, ServeRts
+from gspc_trio.components.rm.messages import Grant, GrantsAhead, ManagerReady, Offence, Revoked, ServeRts
 from gspc_trio.components.rm.shell.service import FROM_JOBS, AnsweringManager, ToRts
 from gspc_trio.components.rts.events import RmAnswered
 from gspc_trio.components.rts.messages import StopRts
@@ -133,11 +139,13 @@ class ServedManager:
     Args:
         machine: the resource manager.
         peer: the run-time system.
+        claims: it claims what it gives.
     """
 
-    def __init__(self, machine: ResourceManager, peer: Peer) -> None:
+    def __init__(self, machine: ResourceManager, peer: Peer, *, claims: bool = False) -> None:
         self._machine = machine
         self._answering = AnsweringManager(machine)
+        self._claiming = ClaimingManager(self._answering) if claims else None
         self._peer = peer
         self._inbox: Inbox[RmEvent] = Inbox()
 
@@ -156,7 +164,10 @@ class ServedManager:
                 more = await self._peer.receive()
 
     async def _drive(self) -> None:
-        await drive(self._answering, self._inbox, self._perform, refused=self._refused)
+        if self._claiming is not None:
+            await drive(self._claiming, self._inbox, self._perform, refused=self._refused)
+        else:
+            await drive(self._answering, self._inbox, self._perform, refused=self._refused)
 
     def _hear(self, message: object) -> None:
         if isinstance(message, Awaited):  # it says how long: its clock is not ours
@@ -174,7 +185,7 @@ class ServedManager:
         else:
             drop_offender(self._peer, f"a run-time system does not say {type(message).__name__}")
 
-    def _perform(self, action: RmAction | ToRts) -> None:
+    def _perform(self, action: RmAction | ToRts | ManagerClaim) -> None:
         if type(action) is GrantChanged or type(action) is ResourceChanged:
             self._peer.post(RecordBatch((action,)))
         else:
@@ -226,6 +237,27 @@ async def _listen(
 # One of several, which its run-time system starts (ASP-11) -------------------------------------------------
 
 
+class ClaimingManager:
+    """The machine of a manager that claims what it gives: each claim names what it had been told by then.
+
+    Args:
+        answering: the resource manager.
+    """
+
+    def __init__(self, answering: AnsweringManager) -> None:
+        self.deadline: Callable[[], float | None] = answering.deadline
+        self.check: Callable[[], None] = answering.check
+        self._handle = answering.handle
+        self._told = 0
+
+    def handle(self, event: RmEvent, now: float) -> list[RmAction | ToRts | ManagerClaim]:
+        """Take one event; see :class:`gspc_trio.core.machine.Machine`."""
+        if type(event) is not Tick:
+            self._told += 1
+        told = self._told
+        return [ManagerClaim(told, one) if type(one) is Grant else one for one in self._handle(event, now)]
+
+
 async def run_manager_process(order: ManagerOrder) -> None:
     """Run a resource manager in a process of its own on this host, until it ends.
 
@@ -251,7 +283,8 @@ async def serve_as_manager(network: Network, order: ManagerOrder, pid: int) -> s
     Raises:
         ConnectFailed: the run-time system cannot be reached.
     """
-    machine = ResourceManager(order.epoch, None, order.placement, Numbering(order.first, order.step))
+    numbering = Numbering(order.first, order.step, own_first=order.claims)
+    machine = ResourceManager(order.epoch, None, order.placement, numbering)
     async with network.connect(order.rts, role=MANAGER_ROLE, name=order.name, expect="rts") as peer:
         try:
             first, *more = await peer.receive()
@@ -259,7 +292,7 @@ async def serve_as_manager(network: Network, order: ManagerOrder, pid: int) -> s
                 drop_offender(peer, "a run-time system begins with BeginManaging")
                 return peer.reason
             first.reply(ManagerHere(pid))
-            await ServedManager(machine, peer).run(more)
+            await ServedManager(machine, peer, claims=order.claims).run(more)
         except PeerGone as gone:
             return gone.reason
     return peer.reason

@@ -6,12 +6,15 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import trio
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from gspc_trio.components.managers.claims import OptimisticManagers
+from gspc_trio.components.managers.members import Managers
 from gspc_trio.components.managers.messages import MANAGER_ROLE, StartManager
 from gspc_trio.components.managers.partitions import Partitions
 from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
@@ -66,11 +69,19 @@ class SeveralManagers(Struct, frozen=True):
         count: how many, more than 1.
         start: runs one of them.
         placement: which free resource each of them uses next.
+        sharing: how they share the hosts, one of ``SHARINGS``.
     """
 
     count: int
     start: StartManager
     placement: str = FIFO
+    sharing: str = "pessimistic"
+
+    def machine(self, epoch: int) -> Managers:
+        """Return what decides between them."""
+        if self.sharing == "pessimistic":
+            return Partitions(self.count, epoch)
+        return OptimisticManagers(self.count, epoch, Random(epoch))
 
 
 STOP_TIMEOUT_S = 3.0
@@ -105,9 +116,13 @@ class RtsService(Performer[actions.RtsAction]):
         self.inbox: Inbox[events.RtsEvent] = Inbox()
         self.rm: AnyManager
         if managers is not None:
-            known = Partitions(managers.count, epoch)
             self.rm = ManagerGroup(
-                known, managers.start, managers.placement, issue, self.inbox.put, self.records.append
+                managers.machine(epoch),
+                managers.start,
+                managers.placement,
+                issue,
+                self.inbox.put,
+                self.records.append,
             )
         elif manager is None:
             machine = ResourceManager(epoch, None, placement)

@@ -282,7 +282,7 @@ def _several(settings: RtsSettings) -> SeveralManagers | None:
         return None
     from gspc_trio.components.rm.shell.server import run_manager_process
 
-    return SeveralManagers(settings.managers, run_manager_process, settings.placement)
+    return SeveralManagers(settings.managers, run_manager_process, settings.placement, settings.sharing)
 
 
 def _history(state: Path) -> HistoryFiles:
