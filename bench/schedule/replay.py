@@ -14,8 +14,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gspc_trio.components.job.scheduler.interface import ResourcesUp, TasksReady
+from gspc_trio.components.job.plan import PlanData, PlanHost, PlanPolicy
+from gspc_trio.components.job.scheduler.interface import (
+    KnownTask,
+    ResourcesUp,
+    TasksKnown,
+    TasksReady,
+)
 from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.job.scheduler.plans import Plans
 from gspc_trio.components.rm.events import Added, JobJoined
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
@@ -129,11 +136,14 @@ class Run(Struct):
     ran_on: Mapping[int, int]
 
 
-class Links:
+class Files:
     """Which host has which files, and what it takes to fetch others."""
 
     def __init__(self, work: Work, hosts: Hosts) -> None:
         self._work, self._hosts = work, hosts
+        self._inputs = {task.task_id: task.inputs for task in work.tasks}
+        self._speeds = (1.0,) * len(hosts.speeds)
+        """What plans know of the speeds: nothing."""
         self.places: dict[str, set[int]] = hosts.first_places(work)
         self.moved_bytes = 0
 
@@ -151,6 +161,29 @@ class Links:
             places.add(host)
         return moved
 
+    def host(self, name: str, cores: int) -> PlanHost:
+        """Return what a plan knows of a host."""
+        number = host_number(name)
+        return PlanHost(name, str(self._hosts.groups[number]), cores=cores, speed=self._speeds[number])
+
+    def inputs_of(self, task: Task) -> list[PlanData]:
+        """Return the files of a task that are there, with the hosts that have them."""
+        found = []
+        for name in self._inputs.get(task.task_id, ()):
+            places = tuple(f"r{number}" for number in sorted(self.places.get(name, ())))
+            if places:
+                found.append(PlanData(self._work.size_bytes.get(name, 0), places, name))
+        return found
+
+    def output_bytes(self, outcome: Outcome) -> int:
+        """Return the size of what a task has made."""
+        made = self._work.tasks[outcome.task_id - 1].outputs
+        return sum(self._work.size_bytes.get(name, 0) for name in made)
+
+    def named(self, label: str) -> str:
+        """Return the name of a host."""
+        return label
+
     def made(self, task: WorkTask, host: int) -> None:
         """A task has ended on a host: its files are there."""
         for name in task.outputs:
@@ -164,6 +197,7 @@ class Replay:
         work: the workflow.
         hosts: where it runs.
         scheduler: of the job; the usual one by default.
+        plan: by which its tasks are planned, None: they are not.
         shape_of: what a task asks for when it gets ready.
     """
 
@@ -172,12 +206,14 @@ class Replay:
         work: Work,
         hosts: Hosts,
         scheduler: Scheduler | None = None,
+        plan: PlanPolicy | None = None,
         shape_of: Callable[[WorkTask], Shape] = lambda _: CORE,
     ) -> None:
         self.work, self.hosts = work, hosts
         self.rm = ResourceManager(1)
-        self.scheduler = scheduler or USUAL.scheduler(JOB, recording=False)
-        self.links = Links(work, hosts)
+        self.files = Files(work, hosts)
+        plans = None if plan is None else Plans(plan, self.files)
+        self.scheduler = scheduler or USUAL.scheduler(JOB, recording=False, plans=plans)
         self.now = 0.0
         self.ran_on: dict[int, int] = {}
         self._shape_of = shape_of
@@ -209,7 +245,13 @@ class Replay:
 
     def run(self) -> Run:
         """Run all tasks."""
-        self.feed([self._ready(task_id for task_id, missing in self._missing.items() if not missing)])
+        known = [KnownTask(self._task(task), tuple(dict.fromkeys(task.parents))) for task in self.work.tasks]
+        self.feed(
+            [
+                TasksKnown(tuple(known)),
+                self._ready(task_id for task_id, missing in self._missing.items() if not missing),
+            ]
+        )
         while len(self.ran_on) < len(self.work.tasks):
             due = [it for it in (self.scheduler.deadline(), self.rm.deadline()) if it is not None]
             end_s = self._ends[0][0] if self._ends else None
@@ -220,19 +262,20 @@ class Replay:
                 continue
             self.now, _, resource_id, outcome = heappop(self._ends)
             self._end(resource_id, outcome)
-        return Run(self.now, self.links.moved_bytes, self.ran_on)
+        return Run(self.now, self.files.moved_bytes, self.ran_on)
 
     def _ready(self, task_ids: Iterable[int]) -> TasksReady:
         """Return what the scheduler is told of tasks that wait for no others any more."""
         tasks = [self._tasks[task_id] for task_id in task_ids]
-        return TasksReady(
-            tuple(Task(it.task_id, f"t{it.task_id}", it.code_id, shape=self._shape_of(it)) for it in tasks)
-        )
+        return TasksReady(tuple(map(self._task, tasks)))
+
+    def _task(self, task: WorkTask) -> Task:
+        return Task(task.task_id, f"t{task.task_id}", task.code_id, shape=self._shape_of(task))
 
     def _end(self, resource_id: str, outcome: Outcome) -> None:
         task = self._tasks[outcome.task_id]
         host = host_number(resource_id)
-        self.links.made(task, host)
+        self.files.made(task, host)
         self.ran_on[task.task_id] = host
         del self._queues[resource_id][0]
         events: list[object] = [Finished(JOB, resource_id, (outcome,))]
@@ -254,7 +297,7 @@ class Replay:
         submission = queue[0][0]
         queue[0] = submission, True
         task, host = self._tasks[submission.task_id], host_number(resource_id)
-        moved = self.links.fetch(task, host)
+        moved = self.files.fetch(task, host)
         run_s = task.run_s / self.hosts.speeds[host]
         outcome = Outcome(
             task.task_id,
@@ -337,7 +380,7 @@ def _work_of(file: Path) -> Work:
                 tuple(number[parent] for parent in task.parents),
                 task.inputs,
                 task.outputs,
-                kinds.setdefault(task.name, len(kinds) + 1),
+                kinds.setdefault(task.name.rpartition("_ID")[0], len(kinds) + 1),
             )
         )
     return Work(file.name.partition("-")[0].removesuffix(".json"), tuple(tasks), trace.files)

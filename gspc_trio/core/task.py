@@ -160,6 +160,7 @@ class TaskOptions(Struct, frozen=True):
         cache: False: the task runs even if the job has a cache that knows its result, and nothing of it is
             kept there. True: it is looked up also if it is a program that states no files, of which nobody
             knows what it reads and writes; None: such a program runs.
+        output_bytes: expected size of its result, for plans; None: what others with its code have made.
     """
 
     attempts: Count = 1
@@ -172,6 +173,7 @@ class TaskOptions(Struct, frozen=True):
     stage_out: bool = False
     priority: int = 0
     cache: bool | None = None
+    output_bytes: Count | None = None
 
 
 DEFAULT_OPTIONS = TaskOptions()

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Generic, Protocol, SupportsIndex, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
 import trio
@@ -25,6 +25,8 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
+from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
+from gspc_trio.workflow.call_options import checked_count
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
 from gspc_trio.workflow.graph import FailedThrough, TaskGraph
 
@@ -220,11 +222,15 @@ def capacity(resources: dict[str, int], shape: Shape) -> int:
     return max(1, min(resources.get(name, 0) // number for name, number in needed.items()))
 
 
-def call_settings(owner: str) -> JobSettings:
+def call_settings(owner: str, policy: SchedulingPolicy | str = DEFAULT, assign: str = "") -> JobSettings:
     """Return the settings of a job that runs calls: each is a task of its own, whatever becomes of others.
 
     Args:
         owner: whose calls they are; the job is called after it.
+        policy, assign: of the job.
+
+    Raises:
+        PolicyError: there is no such scheduling policy, or it cannot be used.
     """
     return JobSettings(
         f"{owner}-{os.getpid()}",
@@ -232,7 +238,22 @@ def call_settings(owner: str) -> JobSettings:
         fate=False,
         failed_max=FAILED_MAX,
         process_key=process_key(),
+        policy=find_policy(policy, assign),
+        assign=assign,
     )
+
+
+def process_tasks_max(max_tasks_per_child: SupportsIndex | None, threads: bool) -> int:
+    """Return after how many tasks a compute process is replaced, 0 for never.
+
+    Raises:
+        TypeError, ValueError: it is no whole number, or too small; tasks compute in threads.
+    """
+    if max_tasks_per_child is None:
+        return 0
+    if threads:
+        raise ValueError("max_tasks_per_child is for processes, and threads=True computes in threads of one")
+    return checked_count("max_tasks_per_child", max_tasks_per_child)
 
 
 def output_mode(output: OutputMode | None) -> OutputMode:

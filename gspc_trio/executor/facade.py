@@ -83,6 +83,7 @@ class Executor(ExecutorInterface):
             one that an installed package offers.
         sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
             address such as ``dask://host:8786``. Nothing is computed here then, unless cores are stated.
+        plan: plans tasks when they are submitted: ``"move"`` moves little data, ``"heft"`` ends soon.
         records: file to which all that happens is written, as lines of JSON: also whose results each task
             takes, as far as they are futures among its arguments.
         otel: whether spans of the tasks go to a collector by OpenTelemetry; None: if the variable
@@ -94,7 +95,7 @@ class Executor(ExecutorInterface):
         OSError: the file for the records cannot be written.
         OtelMissing: spans are asked for, and OpenTelemetry is not installed.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
-        PolicyError: there is no such scheduling policy, or it cannot be used.
+        PlanError, PolicyError: there is no such plan or scheduling policy, or it cannot be used.
         RuntimeError: ``rts`` runs in this thread, or was closed.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError, ValueError: a number is no whole number, or too small; there is an ``mp_context``; options
@@ -130,6 +131,7 @@ class Executor(ExecutorInterface):
         policy: SchedulingPolicy | str = "default",
         large_bytes_min: SupportsIndex | None = None,
         sites: SitesGiven | None = None,
+        plan: str = "",
         records: Path | str | None = None,
         otel: bool | None = None,
     ) -> None:
@@ -143,21 +145,20 @@ class Executor(ExecutorInterface):
 
         with early_template(not is_running and sites is None) as template, collector_paused():
             # Not at the top: each compute process imports the program, which imports this module.
-            from gspc_trio.executor.call_table import call_settings, output_mode
+            from gspc_trio.executor.call_table import call_settings, output_mode, process_tasks_max
             from gspc_trio.executor.loop import Loop
             from gspc_trio.executor.notebook import follow_cells
-            from gspc_trio.policies.scheduling import find_policy
 
             settings = replace(
-                call_settings("executor"),
+                call_settings("executor", policy, assign),
                 threads=threads,
                 data=_layer(iml),
                 priority=priority,
                 placement=placement,
-                policy=find_policy(policy, assign),
+                plan=plan,
                 large_bytes_min=_size(large_bytes_min),
                 initializer=_initializer_code(initializer, initargs),
-                process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
+                process_tasks_max=process_tasks_max(max_tasks_per_child, threads),
                 cache=_cache(cache),
                 otel=otel,
                 model="" if model is None else str(Path(model).absolute()),
@@ -521,14 +522,6 @@ def _initializer_code(initializer: Callable[..., object] | None, initargs: Itera
 
 def _size(large_bytes_min: SupportsIndex | None) -> int | None:
     return None if large_bytes_min is None else checked_count("large_bytes_min", large_bytes_min)
-
-
-def _process_tasks_max(max_tasks_per_child: SupportsIndex | None, threads: bool) -> int:
-    if max_tasks_per_child is None:
-        return 0
-    if threads:
-        raise ValueError("max_tasks_per_child is for processes, and threads=True computes in threads of one")
-    return checked_count("max_tasks_per_child", max_tasks_per_child)
 
 
 _HAS_ITS_OWN = (

@@ -41,6 +41,8 @@ from gspc_trio.policies.variants import LeastTime
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from gspc_trio.components.job.scheduler.plans import Plans
+
 ENTRY_POINTS = "gspc_trio.policies"
 """Group in which packages offer policies."""
 
@@ -206,6 +208,7 @@ class SchedulingPolicy(Struct, frozen=True):
         recording: bool = True,
         tracing: bool = False,
         model: RunTimes | None = None,
+        plans: Plans | None = None,
     ) -> Scheduler:
         """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``,
         ``model`` an empty one by default.
@@ -222,6 +225,7 @@ class SchedulingPolicy(Struct, frozen=True):
             recording=recording,
             tracing=tracing,
             assign_policy=None if self.assign is None else blamed(self.assign),
+            plans=plans,
         )
 
 

@@ -336,6 +336,11 @@ class TaskGraph:
         """
         return self._nodes[task_id].references
 
+    def added(self, after: TaskId) -> list[tuple[Task, Sequence[TaskId], tuple[Argument, ...]]]:
+        """Return tasks added after one that have not ended, with those they refer to and what they take."""
+        nodes = (self._nodes.get(task_id) for task_id in range(after + 1, self.last_task_id + 1))
+        return [(it.task, it.references, it.arguments or ()) for it in nodes if it and it.state not in ENDED]
+
     def result(self, task_id: TaskId) -> bytes | None:
         """Return the encoded result of a task that is there, None if it has none.
 

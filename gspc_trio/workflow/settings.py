@@ -39,6 +39,7 @@ class TaskSettings(TypedDict, total=False):
     memories: Sequence[int]
     estimate_s: float | None
     cache: bool | None
+    output_bytes: int | None
     stage_in: bool | Staged
     stage_out: bool | Staged
     output_ranges: Mapping[str, str]
@@ -64,6 +65,8 @@ def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, Tas
     for name, least in (("attempts", 1), ("loss_attempts", 1), ("memory_bytes", 0)):
         if name in given:
             given[name] = whole_number(name, given[name], least)
+    if given.get("output_bytes") is not None:
+        given["output_bytes"] = whole_number("output_bytes", given["output_bytes"], 0)
     for name in ("timeout_s", "estimate_s"):
         if given.get(name) is not None:
             given[name] = _seconds(name, given[name])
@@ -171,6 +174,7 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
         "stage_in": options.stage_in,
         "stage_out": options.stage_out,
         "cache": options.cache,
+        "output_bytes": options.output_bytes,
     }
     found, options = task_settings(stated, options.priority)
     memory_bytes = whole_number("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
@@ -229,6 +233,7 @@ _OPTIONS = (
     "stage_in",
     "stage_out",
     "cache",
+    "output_bytes",
 )
 
 

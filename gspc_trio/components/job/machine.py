@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from attrs import define, field
 from msgspec import Struct
@@ -31,6 +31,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Stop,
     Stopped,
     TaskDone,
+    TasksKnown,
     TasksReady,
     Watched,
     Withheld,
@@ -167,6 +168,14 @@ JobEvent: TypeAlias = OutsideEvent | Begin | Look | Close | Kept | LookedUp | Ta
 JobAction: TypeAlias = SchedulerAction | JobChanged | LookUpTasks | JobEnded
 
 
+class Ahead(Protocol):
+    """What knows of tasks before they are ready."""
+
+    def news(self) -> TasksKnown | None:
+        """Return those that were added since this was asked last, None if there are none."""
+        ...
+
+
 @define(eq=False)
 class JobMachine(MachineBase[JobEvent, JobAction]):
     """One job.
@@ -188,6 +197,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         clock: returns the time, seconds; None: time is not looked at.
         may_end: asked when the job is about to end, with whether it ends well; if not, it goes on until Look.
         ready_max: tasks that are extracted ahead of being finished; the rest wait in the engine as tokens.
+        ahead: says which tasks will be ready later, for those who plan; None: nobody asks.
         failures: of the first tasks that failed.
         state: where it is.
         ended: how it ended, when it has.
@@ -206,6 +216,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     clock: Callable[[], float] | None = None
     may_end: Callable[[bool], bool] = lambda _: True
     ready_max: int = READY_MAX
+    ahead: Ahead | None = None
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
     ended: JobEnded | None = None
@@ -454,6 +465,8 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         workflow's own code raises or says so.
         """
         self._more_since, self._drained = None, False
+        if self.ahead is not None and (news := self.ahead.news()) is not None:
+            self.actions += self.scheduler.handle(news, self.now)
         engine, room = self.engine, self.ready_max - self.scheduler.live
         if room <= 0:
             room = self.ready_max - self.scheduler.unsent

@@ -108,6 +108,8 @@ def _check_sums(state: SchedulerState) -> None:
             assert entry.cancelling or (state.draining and entry.held), "a task goes on after Stop"
         assert all(held.sent for held in state.grants.values()), "a stopping job keeps an idle grant"
         assert state.stopped or state.tasks or state.grants, "Stopped was not said"
+    if state.plans is not None:
+        state.plans.check()
 
 
 def _check_variants(state: SchedulerState) -> None:

@@ -147,6 +147,8 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     note_resources(state, event.resources)
     if state.assigned is not None:
         resource_queues.resources_up(state.assigned, event.resources)
+    if state.plans is not None:
+        state.plans.resources_up(event.resources)
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:
@@ -176,6 +178,8 @@ def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
             state.class_sizes[resource_class] -= 1
     if state.choices:
         state.look_s = state.now
+    if state.plans is not None:
+        state.plans.resources_lost(event.resource_ids)
     if state.ends:
         forget_ends(state, event.resource_ids)
     gone = set(event.resource_ids)

@@ -28,6 +28,24 @@ class TasksReady(Struct, frozen=True):
     tasks: tuple[Task, ...]
 
 
+class KnownTask(Struct, frozen=True):
+    """A task that cannot run yet, or can.
+
+    Attributes:
+        task: as it is known: without what it takes from others.
+        dependencies: the tasks whose results it takes.
+    """
+
+    task: Task
+    dependencies: tuple[TaskId, ...] = ()
+
+
+class TasksKnown(Struct, frozen=True):
+    """These tasks will be ready later, or are said to be ready next; it matters to plans alone."""
+
+    tasks: tuple[KnownTask, ...]
+
+
 class ResourcesUp(Struct, frozen=True):
     """The workers of these resources can be reached; said again, it changes nothing.
 
@@ -201,7 +219,7 @@ OutsideEvent: TypeAlias = (
 )
 """What a scheduler is told from outside of its job."""
 
-SchedulerEvent: TypeAlias = OutsideEvent | TasksReady | EndedUnsent
+SchedulerEvent: TypeAlias = OutsideEvent | TasksReady | TasksKnown | EndedUnsent
 
 SchedulerAction: TypeAlias = (
     Demand

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -27,6 +28,7 @@ from gspc_trio.components.job.scheduler.interface import (
     SchedulerEvent,
     Stop,
     Stopped,
+    TasksKnown,
     TasksReady,
     VariantPolicy,
     Watched,
@@ -40,6 +42,7 @@ from gspc_trio.components.job.scheduler.serve import (
     patrol,
     record_of,
     serve,
+    serve_planned,
     tell_demand,
 )
 from gspc_trio.components.job.scheduler.state import (
@@ -57,6 +60,9 @@ from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.plans import Plans
 
 
 class Statistics(Struct, frozen=True):
@@ -96,6 +102,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         recording: whether single tasks are recorded from the beginning; Watched changes it.
         tracing: whether it is said of each attempt how it has ended.
         assign_policy: tasks wait in queues of resources, by this; None: they go where a resource is free.
+        plans: the plan of the job, None: it has none.
     """
 
     noun = "a scheduler"
@@ -114,6 +121,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         recording: bool = True,
         tracing: bool = False,
         assign_policy: AssignPolicy | None = None,
+        plans: Plans | None = None,
     ) -> None:
         self._state = SchedulerState(
             job,
@@ -127,6 +135,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             recording=recording,
             tracing=tracing,
             assigned=None if assign_policy is None else Assigned(assign_policy),
+            plans=plans,
         )
         super().__init__(self._state)
         self.job = job
@@ -254,6 +263,11 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     def _ready(self, event: TasksReady) -> None:
         tasks.add(self._state, event)
 
+    @handles(TasksKnown)
+    def _known(self, event: TasksKnown) -> None:
+        if self._state.plans is not None:
+            self._state.plans.tasks_known(self._state, event.tasks)
+
     @handles(RetryTask)
     def _retry(self, event: RetryTask) -> None:
         tasks.retry(self._state, event)
@@ -296,6 +310,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             choices.ended(self._state, event.outcomes)
             if self._state.look_s == self._state.now:  # one has tried something
                 changes.look(self._state)
+        if self._state.plans is not None:
+            self._state.plans.ended(self._state, event)
 
     @handles(Begun)
     def _begun(self, event: Begun) -> None:
@@ -390,6 +406,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
                 held.queue.levels.place(held)
             if state.assigned is not None:
                 assign.changed(state, held)
+        if state.plans is not None and state.stopping is None:
+            serve_planned(state, [held for held in state.touched if not held.sent])
         state.touched.clear()
         while state.turned:
             queue = next(iter(state.turned))
@@ -475,6 +493,8 @@ def explain_task(state: SchedulerState, task_id: TaskId) -> str:
         return f"task {task_id} has ended or was never ready"
     name = f"task {task_id} ({entry.task.name})"
     why = choices.explain(state, task_id)
+    if state.plans is not None:
+        why += state.plans.explain(task_id)
     if entry.place is TaskPlace.SENT:
         return f"{name} {_at_worker(entry)}{why}"
     queue = entry.queue

@@ -25,6 +25,7 @@ from gspc_trio.components.job.scheduler.state import (
     TaskEntry,
     TaskPlace,
 )
+from gspc_trio.components.job.scheduler.tasks import move
 from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
@@ -111,8 +112,43 @@ def _share(state: SchedulerState, queue: ShapeQueue) -> int:
     return -(-(queue.unserved + queue.sent) // width)
 
 
-def _fill(state: SchedulerState, held: Held, share: int) -> bool:
-    """Submit tasks to a grant until it has its share or enough work; return whether any was."""
+def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
+    """Send tasks to idle grants on the hosts where they are planned, whatever their grants were asked for.
+
+    Args:
+        state: of the scheduler.
+        idle: grants on which nothing may be left to run.
+    """
+    plans = state.plans
+    assert plans is not None
+    for task_id in plans.take_fresh():
+        entry = state.tasks.get(task_id)
+        for resource_id in () if entry is None else plans.resources_wished(task_id):
+            held = state.by_resource.get(resource_id)
+            if held is not None and _give_planned(state, held, entry):
+                break
+    for held in idle:
+        if held.sent or not held.usable:
+            continue
+        for task_id in plans.for_host(state, held.resource_id):
+            if _give_planned(state, held, state.tasks[task_id]):
+                break
+
+
+def _give_planned(state: SchedulerState, held: Held, entry: TaskEntry | None) -> bool:
+    """Send a task that waits to a grant on which nothing runs, if it may run there; return whether it was."""
+    assert state.plans is not None
+    if state.ends or entry is None or entry.place is not TaskPlace.WAITING or held.sent or not held.usable:
+        return False
+    if held.resource_id in entry.avoid or not state.plans.may_use(entry.task, held.queue.shape):
+        return False
+    if entry.queue is not held.queue:
+        move(state, entry, held.queue.shape)
+    return _fill(state, held, 1, entry)
+
+
+def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | None = None) -> bool:
+    """Submit tasks to a grant, the wanted one first, until it has its share or work; return if any was."""
     if state.ends:
         share = fitting_share(state, held, share)
     queue, sent, waiting, elsewhere = held.queue, held.sent, held.queue.waiting, held.queue.elsewhere
@@ -128,7 +164,10 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     while count < share:
         source = row = row or waiting.first_row()
         entry = None if row is None else next(iter(row.values()))
-        if elsewhere and (avoiding := _pick(elsewhere.values(), held, entry)) is not None:
+        if wanted is not None:
+            source = row = waiting.row(rank_of(wanted.task))
+            entry = wanted
+        elif elsewhere and (avoiding := _pick(elsewhere.values(), held, entry)) is not None:
             source, entry = elsewhere, avoiding
         if source is None or entry is None:
             break

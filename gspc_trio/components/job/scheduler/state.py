@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from itertools import islice
 from random import Random
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import Factory, define
 from msgspec import Struct, field
@@ -28,6 +28,9 @@ from gspc_trio.core.machine import Turn
 from gspc_trio.core.task import Shape, Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
 from gspc_trio.records.progress import LATELY_MAX, RECENT_SECONDS, keep_failure
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.plans import Plans
 
 SHAPES_MAX = 1024
 """Shapes for which grants may be asked at a time; the others wait."""
@@ -533,6 +536,7 @@ class SchedulerState(Turn[SchedulerAction]):
     tallies: dict[str, Tally] = Factory(dict)
     trying: dict[Trial, TaskId] = Factory(dict)
     assigned: Assigned | None = None
+    plans: Plans | None = None
     look_s: float | None = None
     look_pause_s: float = 0.0
     now: float = 0.0

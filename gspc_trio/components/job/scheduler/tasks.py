@@ -62,7 +62,7 @@ def add(state: SchedulerState, event: TasksReady) -> None:
     row: Row = OrderedDict()
     sums: Sums = {}
     before = 0
-    for task in event.tasks:
+    for task in event.tasks if state.plans is None else state.plans.ready(state, event.tasks):
         if (
             queue is None
             or task.shape is not shape
@@ -193,6 +193,9 @@ def end(
     """A task that waits nowhere any more has ended; only failed ones are kept, for RetryTask."""
     task = entry.task
     del state.tasks[task.task_id]
+    if state.plans is not None:
+        entry.task = state.plans.without_wish(task)
+        state.plans.drop((task.task_id,))
     if task.variants is not None:
         leave(state, task.task_id, may_return=final is TaskState.FAILED)
     if final is TaskState.CANCELLED:
@@ -227,6 +230,8 @@ def _last_output(outcome: Outcome) -> str:
 
 def ended_unsent(state: SchedulerState, event: EndedUnsent) -> None:
     """Count and record tasks that ended elsewhere: they failed, or a cache had their results."""
+    if state.plans is not None:
+        state.plans.drop([done.task_id for done in event.ended])
     for done in event.ended:
         if done.state is TaskState.FINISHED:
             state.finished += 1
@@ -265,6 +270,9 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
     """A task gets another attempt: at the front of its queue, now or after a delay; not if the job stops."""
     if entry.task.variants is not None:
         choose_again(state, entry)
+    elif state.plans is not None:
+        entry.task = state.plans.again(state, entry.task, entry.avoid)
+        entry.queue = state.queue_for(state.look_ahead.shape_of(entry.task))
     entry.asked = AskedBack.NO
     queue = entry.queue
     if delay_s > 0.0:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from gspc_trio.components.job.nested import (
     STARVED_S,
@@ -27,7 +28,9 @@ from gspc_trio.components.job.nested import (
 )
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
-from gspc_trio.components.job.shell.output import show_beside
+from gspc_trio.components.job.shell.output import nested_name, show_beside
+from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.components.job.tracing import JobTracer
 from gspc_trio.components.rts.messages import Lend
 from gspc_trio.components.worker.messages import FromTask, ToTask
 from gspc_trio.compute.code import call_filled, call_first, call_named, function_code
@@ -36,10 +39,15 @@ from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.policies.lookahead import WorkAhead
+from gspc_trio.policies.scheduling import SchedulingPolicy
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.workflow.graph import TaskGraph
 
 log: logging.Logger = logging.getLogger(__name__)
+
+NESTED_FAILED_MAX = 100
+"""So many nested tasks that have failed are remembered, for whoever looks."""
 
 
 def nested_code(code_id: int) -> bytes:
@@ -220,3 +228,30 @@ class NestedHub(Performer[NestedAction]):
     @performs(Lend)
     def _lend_core(self, action: Lend) -> None:
         self._lend(action)
+
+
+def beside_settings(settings: JobSettings, policy: SchedulingPolicy, tracer: JobTracer | None) -> JobSettings:
+    """Return the settings of the job that runs the nested tasks of another.
+
+    Args:
+        settings: of the other one.
+        policy: of the other one.
+        tracer: of the other one, if it sends spans.
+    """
+    return replace(
+        settings,
+        name=nested_name(settings.name),
+        keep_going=True,
+        fate=False,
+        listen="",
+        failed_max=NESTED_FAILED_MAX,
+        cache=None,
+        model="",
+        plan="",
+        tightness=0.0,
+        traceparent="" if tracer is None else str(tracer.context),
+        otel=tracer is not None,
+        policy=replace(policy, assign=None, work_ahead=WorkAhead(longest_s=0.0)),
+        assign="",  # none waits behind another
+        priority=settings.priority + 1,
+    )

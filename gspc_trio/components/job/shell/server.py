@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 from attrs import evolve
-from msgspec.structs import replace
 
 from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.machine import (
@@ -32,8 +31,14 @@ from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.locations import Joined, LocationRoutes
-from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, lend_while_starved, nested_code
-from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, nested_name, output_of
+from gspc_trio.components.job.shell.nested import (
+    NestedHub,
+    OpenBeside,
+    beside_settings,
+    lend_while_starved,
+    nested_code,
+)
+from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
 from gspc_trio.components.job.shell.settings import JobSettings, is_traced
 from gspc_trio.components.job.shell.summary import summary_of
@@ -57,7 +62,6 @@ from gspc_trio.nursery.connections.network import ProcessInfo
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.policies.lookahead import WorkAhead
 from gspc_trio.policies.performance_model import PerformanceModel
 from gspc_trio.policies.scheduling import blamed, find_policy
 from gspc_trio.protocol.values import dumps
@@ -67,17 +71,16 @@ from gspc_trio.workflow.graph import TaskGraph
 from gspc_trio.workflow.tokens import Outputs
 
 if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.plans import Plans
     from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.journal import Journal, Takeover
+    from gspc_trio.components.job.shell.planning import GraphAhead
     from gspc_trio.components.job.shell.recovery import ResultReader
     from gspc_trio.components.job.tracing import JobTracer
 
 RESUME_GRACE_S = 30.0
 """How long the work of a journaled job goes on when its job server has gone."""
-
-NESTED_FAILED_MAX = 100
-"""So many nested tasks that have failed are remembered, for whoever looks."""
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
@@ -320,7 +323,7 @@ class _JobServer:
             self.inbox.put,
             settings.lineage_bytes_max,
             arena,
-            near_data=settings.near_data,
+            near_data=settings.near_data and not settings.plan,
         )
         self.data = await stack.enter_async_context(opened)
         await self.data.hosts.learn(rts)
@@ -339,11 +342,12 @@ class _JobServer:
         earlier = joining.adopts if registered.adopted else ""
         adopts = earlier if journal is None or journal.takes_over else ""
         self.reader = None if data is None else data.reader(self.outputs, nursery)
+        plans, ahead = self._planning()
         machine = JobMachine(
             registered.job,
             settings.name,
             self.engine if data is None else data.staging(self.engine),
-            self._scheduler(registered.job),
+            self._scheduler(registered.job, plans),
             settings.keep_going,
             self.open_ended or bool(adopts),
             journaled=journal is not None,
@@ -353,6 +357,7 @@ class _JobServer:
             may_end=self._may_end,
             cached=self.cache is not None,
             ready_max=self.policy.ready_max,
+            ahead=ahead,
         )
         job = self.job = Job(
             machine,
@@ -416,11 +421,19 @@ class _JobServer:
             None if takeover is None else takeover.report,
         )
 
-    def _scheduler(self, job_id: JobId) -> Scheduler:
-        kept, traced = self.settings.failed_max, self.tracer is not None
+    def _scheduler(self, job_id: JobId, plans: Plans | None) -> Scheduler:
+        kept, traced, model = self.settings.failed_max, self.tracer is not None, self.model
         return self.policy.scheduler(
-            job_id, failed_max=kept, recording=False, tracing=traced, model=self.model
+            job_id, failed_max=kept, recording=False, tracing=traced, model=model, plans=plans
         )
+
+    def _planning(self) -> tuple[Plans | None, GraphAhead | None]:
+        """Return the plan of the job, and what says which tasks will be ready later; None: not known."""
+        if not self.settings.plan:
+            return None, None
+        from gspc_trio.components.job.shell.planning import plan_job  # only here: few jobs are planned
+
+        return plan_job(self.settings, self.engine, self.hosts, self.data)
 
     def _files(self, directory: str, buffers: Budget) -> JobFiles:
         return JobFiles(directory, self.settings.stage, self.patterns, buffers)
@@ -434,22 +447,7 @@ class _JobServer:
 
     def _beside(self, rts: RunTimeSystem) -> OpenBeside:
         """Return what opens the job that runs the nested tasks of this one."""
-        settings = self.settings
-        beside = replace(
-            settings,
-            name=nested_name(settings.name),
-            keep_going=True,
-            fate=False,
-            listen="",
-            failed_max=NESTED_FAILED_MAX,
-            cache=None,
-            model="",
-            traceparent="" if self.tracer is None else str(self.tracer.context),
-            otel=self.tracer is not None,
-            policy=replace(self.policy, assign=None, work_ahead=WorkAhead(longest_s=0.0)),
-            assign="",  # none waits behind another
-            priority=settings.priority + 1,
-        )
+        beside = beside_settings(self.settings, self.policy, self.tracer)
 
         def open_beside(
             graph: TaskGraph, /, *, on_done: Callable[[TaskDone], None], nested: NestedHub

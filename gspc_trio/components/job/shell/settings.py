@@ -46,6 +46,7 @@ _CHECKED = {
     "traceparent": (str, "the text of a trace context"),
     "assign": (str, 'queues, or ""'),
     "placement": (str, 'one of fifo, compact, fair and progressive, or ""'),
+    "plan": (str, "the name of a plan: move or heft"),
 }
 """Settings that people give, and what they are: where they are used, no error would say whose they are."""
 
@@ -86,6 +87,9 @@ class JobSettings(Struct, frozen=True):
             fill up); "": as the run-time system does.
         assign: ``queues``: each resource that the job holds has a queue of tasks, and idle ones steal; "": a
             task goes where a resource comes free.
+        plan: tasks are planned on hosts as soon as they are known: ``move`` moves little data, ``heft`` ends
+            soon. "": they are not. A plan takes the place of ``near_data``.
+        tightness: of the plan ``move``: weight of the mean distance to the other planned tasks.
 
     Raises:
         TypeError, ValueError: a setting cannot be used.
@@ -116,6 +120,8 @@ class JobSettings(Struct, frozen=True):
     traceparent: str = ""
     placement: str = ""
     assign: str = ""
+    plan: str = ""
+    tightness: float = 0.0
 
     def __post_init__(self) -> None:
         for name, (kind, words) in _CHECKED.items():
@@ -125,6 +131,14 @@ class JobSettings(Struct, frozen=True):
             raise ValueError(f"placement of a job: {wrong}")
         if wrong := bad_assignment(self.assign):
             raise ValueError(f"assign of a job: {wrong}")
+        if self.plan or self.tightness:
+            from gspc_trio.policies.plans.by_name import find_plan  # only here: few jobs are planned
+
+            find_plan(self.plan or "move", self.tightness)
+        if self.plan and self.assign:
+            raise ValueError(
+                f"a job has a plan or queues of resources: leave out plan={self.plan!r} or assign"
+            )
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.

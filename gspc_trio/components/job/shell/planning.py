@@ -1,0 +1,116 @@
+"""Plans of a job server: what they are told of the job's tasks, data and hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gspc_trio.components.job.engine_wrapper import Engine
+from gspc_trio.components.job.plan import PlanData, PlanHost
+from gspc_trio.components.job.scheduler.interface import KnownTask, TasksKnown
+from gspc_trio.components.job.scheduler.plans import Plans
+from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.core.ids import ResourceId, RifId, TaskId, host_name
+from gspc_trio.core.task import Outcome, Task
+from gspc_trio.policies.plans.by_name import find_plan
+from gspc_trio.protocol.values import Reference, TrackedReference, decode_reference, is_reference
+from gspc_trio.workflow.graph import TaskGraph
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.shell.data import JobData
+
+
+def plan_job(
+    settings: JobSettings, engine: Engine, hosts: Mapping[ResourceId, str], data: JobData | None
+) -> tuple[Plans, GraphAhead | None]:
+    """Return the plan of a job, and what says which of its tasks will be ready later, if that is known.
+
+    Args:
+        settings: of the job, with a plan.
+        engine: says what is ready; a graph of tasks knows more than that.
+        hosts: resource -> the name of its host; it grows as they come.
+        data: the job's data in a memory layer, None: it has none.
+
+    Raises:
+        PlanError: there is no such plan.
+    """
+    plans = Plans(find_plan(settings.plan, settings.tightness), JobKnowledge(hosts, data))
+    return plans, GraphAhead(engine) if isinstance(engine, TaskGraph) else None
+
+
+class JobKnowledge:
+    """What a plan asks of a job: data is in its memory layer, if it has one; small values go with tasks.
+
+    Args:
+        hosts: resource -> the name of its host.
+        data: the job's data, or None.
+    """
+
+    def __init__(self, hosts: Mapping[ResourceId, str], data: JobData | None) -> None:
+        self._hosts = hosts
+        self._data = data
+        self._labels: dict[RifId, str] = {}
+        self._names: dict[str, RifId] = {}
+
+    def host(self, name: RifId, cores: int) -> PlanHost:
+        """Return a host; how much it may hold is what its memory server can."""
+        if name not in self._labels:
+            self._learn()
+        sizes = {} if self._data is None else self._data.policy.memory_bytes
+        return PlanHost(name, cores=cores, memory_bytes=sizes.get(self._labels.get(name, ""), 0))
+
+    def inputs_of(self, task: Task) -> list[PlanData]:
+        """Return the parts of the data among a task's arguments, each with the host that has it."""
+        found = []
+        for argument in task.arguments:
+            if is_reference(argument):
+                reference = _reference_of(argument)
+                for label, size_bytes in reference.places:
+                    part = f"{reference.data_id}@{label}"
+                    found.append(PlanData(size_bytes, (self.named(label),), part))
+        return found
+
+    def output_bytes(self, outcome: Outcome) -> int:
+        """Return the size of what a task has put into the memory layer."""
+        tokens = (token for values in outcome.values for token in values if is_reference(token))
+        return sum(_reference_of(token).size_bytes for token in tokens)
+
+    def named(self, label: str) -> RifId:
+        """Return what the ids of a host's resources begin with, by its name; the name if it is not known."""
+        if label not in self._names:
+            self._learn()
+        return self._names.get(label, label)
+
+    def _learn(self) -> None:
+        for resource_id, label in self._hosts.items():
+            name = host_name(resource_id)
+            self._labels[name], self._names[label] = label, name
+
+
+def _reference_of(argument: bytes) -> Reference:
+    return argument.reference if type(argument) is TrackedReference else decode_reference(argument)
+
+
+class GraphAhead:
+    """Says which tasks a graph has got, before they can run.
+
+    Args:
+        graph: of the job.
+    """
+
+    def __init__(self, graph: TaskGraph) -> None:
+        self._graph = graph
+        self._last: TaskId = 0
+
+    def news(self) -> TasksKnown | None:
+        """Return the tasks that were added since this was asked last, None if there are none."""
+        if self._graph.last_task_id == self._last:
+            return None
+        found = []
+        for task, references, arguments in self._graph.added(self._last):
+            given = tuple(argument for argument in arguments if isinstance(argument, bytes))
+            found.append(KnownTask(replace(task, arguments=given) if given else task, tuple(references)))
+        self._last = self._graph.last_task_id
+        return TasksKnown(tuple(found))
