@@ -245,7 +245,9 @@ class Replay:
 
     def run(self) -> Run:
         """Run all tasks."""
-        known = [KnownTask(self._task(task), tuple(dict.fromkeys(task.parents))) for task in self.work.tasks]
+        known = [
+            KnownTask(self._described(task), tuple(dict.fromkeys(task.parents))) for task in self.work.tasks
+        ]
         self.feed(
             [
                 TasksKnown(tuple(known)),
@@ -267,9 +269,9 @@ class Replay:
     def _ready(self, task_ids: Iterable[int]) -> TasksReady:
         """Return what the scheduler is told of tasks that wait for no others any more."""
         tasks = [self._tasks[task_id] for task_id in task_ids]
-        return TasksReady(tuple(map(self._task, tasks)))
+        return TasksReady(tuple(map(self._described, tasks)))
 
-    def _task(self, task: WorkTask) -> Task:
+    def _described(self, task: WorkTask) -> Task:
         return Task(task.task_id, f"t{task.task_id}", task.code_id, shape=self._shape_of(task))
 
     def _end(self, resource_id: str, outcome: Outcome) -> None:
