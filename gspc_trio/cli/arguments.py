@@ -105,6 +105,13 @@ def _placement(_: object, name: str) -> None:
         raise ValueError(wrong)
 
 
+def _plan(_: object, name: str) -> None:
+    from gspc_trio.policies.plans.by_name import find_plan  # only here: few jobs are planned
+
+    if name:
+        find_plan(name)
+
+
 def _assign(_: object, name: str) -> None:
     if wrong := bad_assignment(name):
         raise ValueError(wrong)
@@ -186,6 +193,13 @@ RunWeight = Annotated[
 PolicyName = Annotated[
     str,
     Parameter(validator=_policy, help="Scheduling policy: default, or one that an installed package offers."),
+]
+PlanName = Annotated[
+    str,
+    Parameter(
+        validator=_plan,
+        help="Plan tasks on hosts: move, to move little data, or heft, to end soon. By default they are not.",
+    ),
 ]
 RemovePolicy = Literal["lose", "wait", "refuse"]
 

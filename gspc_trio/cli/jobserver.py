@@ -25,6 +25,7 @@ from gspc_trio.cli.arguments import (
     MaybeDirectory,
     Own,
     OwnSystem,
+    PlanName,
     PolicyName,
     Priority,
     ResultsFile,
@@ -52,14 +53,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
 from gspc_trio.cli.each import each
 from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
-from gspc_trio.cli.job_commands import (
-    list_jobs,
-    log,
-    report,
-    status,
-    stop,
-    wait,
-)
+from gspc_trio.cli.job_commands import list_jobs, log, report, status, stop, wait
 from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
 from gspc_trio.cli.kept import CacheOptions, Caching, cache_app, cache_option, model_app, model_option
 from gspc_trio.cli.pictures import convert, draw
@@ -155,6 +149,7 @@ async def run(
     policy: PolicyName = DEFAULT,
     placement: JobPlacement = "",
     assign: AssignName = "",
+    plan: PlanName = "",
     threads: Annotated[bool, Flag] = False,
     otel: Otel = None,
     top: Annotated[bool, Flag] = False,
@@ -195,9 +190,8 @@ async def run(
     json, where = (False, lasting_connection(where)) if detach else (json, where)
     set_up_logging(verbose, log_json)
     large, how = parse_size(large_values) if large_values else None, reading_of(reading)
-    options = RunOptions(
-        workflow.stem, keep_going, threads, weight, priority, policy, large, how, placement, assign
-    )
+    given = keep_going, threads, weight, priority, policy, large, how, placement, assign, plan
+    options = RunOptions(workflow.stem, *given)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
         with new_journal(journal, workflow, settings or [], loaded, options.on(where)) as kept:
@@ -233,6 +227,8 @@ def _job_settings(
     iml: Path | None,
     otel: bool | None = None,
 ) -> JobSettings:
+    if options.plan and options.assign:
+        raise UsageError("--plan and --assign exclude each other: leave one of them out")
     try:
         if otel:
             is_traced(JobSettings(otel=True))
@@ -247,6 +243,7 @@ def _job_settings(
         policy=options.policy,
         placement=options.placement,
         assign=options.assign,
+        plan=options.plan,
         large_bytes_min=options.large_bytes_min,
         modules=loaded.modules,
         cache=cache_option(caching),

@@ -43,6 +43,7 @@ class RunOptions(Struct, frozen=True):
     reading: Reading = FROM_ITSELF
     placement: str = ""
     assign: str = ""
+    plan: str = ""
     locations: dict[str, str] = {}
 
     def on(self, rts: RtsFiles) -> RunOptions:

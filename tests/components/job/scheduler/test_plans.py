@@ -1,0 +1,124 @@
+"""Plans in the scheduler: what a planned task asks for, and what becomes of it when hosts go."""
+
+from __future__ import annotations
+
+from gspc_trio.components.job.plan import PlanData, PlanHost
+from gspc_trio.components.job.scheduler.interface import (
+    KnownTask,
+    ResourcesLost,
+    ResourcesUp,
+    TasksKnown,
+    TasksReady,
+)
+from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.job.scheduler.plans import Plans
+from gspc_trio.components.rm.messages import Demand, Grant
+from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, Task, TaskOptions
+from gspc_trio.policies.plans.by_name import find_plan
+from gspc_trio.policies.scheduling import USUAL
+
+MIB = 1 << 20
+
+
+class Knowledge:
+    """Data of tasks by their ids."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[int, list[PlanData]] = {}
+        self.made_bytes = 0
+
+    def host(self, name: str, cores: int) -> PlanHost:
+        return PlanHost(name, cores=cores)
+
+    def inputs_of(self, task: Task) -> list[PlanData]:
+        return self.inputs.get(task.task_id, [])
+
+    def output_bytes(self, outcome: Outcome) -> int:
+        return self.made_bytes if outcome.values else 0
+
+    def named(self, label: str) -> str:
+        return label
+
+
+def planned(knowledge: Knowledge, name: str = "move") -> Scheduler:
+    scheduler = USUAL.scheduler("j1", recording=False, plans=Plans(find_plan(name), knowledge))
+    for host in ("r1", "r2", "r3"):
+        node = Resource(f"{host}.node", "node", features=(f"rack:{host == 'r3'}",))
+        core = Resource(f"{host}.core0", "core", (node.resource_id,))
+        scheduler.handle(ResourcesUp((node, core)), 0.0)
+    return scheduler
+
+
+def wish(host: str, patience_s: float | None) -> Shape:
+    return Shape((Requirement("core", (f"{host}.node",), patience_s=patience_s),))
+
+
+def test_tasks_ask_for_the_hosts_with_their_data_and_others_when_these_are_taken() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {task_id: [PlanData(1000 * MIB, ("r2",), "big")] for task_id in (1, 2)}
+    scheduler = planned(knowledge)
+    told = scheduler.handle(TasksReady((Task(1, "a", 1), Task(2, "b", 1), Task(3, "c", 1))), 0.0)
+    scheduler.check()
+    assert told == [
+        Demand("j1", wish("r2", 8.0), 1, (0, 0)),
+        Demand("j1", wish("r1", None), 1, (0, 0)),
+        Demand("j1", CORE, 1, (0, 0)),
+    ]
+    assert scheduler.explain(2).endswith("planned on r2 (0 s to bring 0 bytes)")
+
+
+def test_a_grant_on_the_planned_host_is_used_whatever_it_was_asked_for() -> None:
+    knowledge = Knowledge()
+    scheduler = planned(knowledge)
+    scheduler.handle(TasksReady((Task(1, "a", 1),)), 0.0)
+    scheduler.handle(Grant("j1", CORE, (1, 1), ("r1.core0",)), 0.0)
+    scheduler.handle(Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FINISHED, ((b"",),)),)), 1.0)
+    knowledge.inputs = {2: [PlanData(1000 * MIB, ("r1",), "big")]}
+    told = scheduler.handle(TasksReady((Task(2, "b", 1),)), 1.0)
+    scheduler.check()
+    assert [it.resources for it in told if isinstance(it, Submit)] == [("r1.core0",)]
+
+
+def test_tasks_are_planned_before_they_can_run_and_anew_when_a_host_is_lost_or_a_size_was_off() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(10 * MIB, ("r3", "r2"), "in")]}
+    scheduler = planned(knowledge)
+    options = TaskOptions(output_bytes=MIB)
+    first, second = Task(1, "a", 1, options=options), Task(2, "b", 2)
+    scheduler.handle(TasksKnown((KnownTask(first), KnownTask(second, (1,)))), 0.0)
+    scheduler.handle(TasksReady((first,)), 0.0)
+    state = scheduler._state
+    assert state.plans is not None
+    assert {task_id: it.host for task_id, it in state.plans.placed.items()} == {1: "r2", 2: "r2"}
+    scheduler.handle(ResourcesLost(("r2.node", "r2.core0"), "it was switched off"), 0.0)
+    scheduler.handle(TasksReady((Task(3, "c", 3),)), 0.0)
+    scheduler.check()
+    assert {task_id: it.host for task_id, it in state.plans.placed.items()} == {1: "r3", 2: "r3", 3: "r1"}
+    for grant_id, shape, resource_id in ((1, wish("r2", None), "r1.core0"),):
+        scheduler.handle(Grant("j1", shape, (1, grant_id), (resource_id,)), 0.0)
+    knowledge.made_bytes = 64 * MIB
+    scheduler.handle(Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FINISHED, ((b"",),)),)), 1.0)
+    scheduler.handle(TasksReady((Task(4, "d", 3),)), 1.0)
+    scheduler.check()
+    assert state.plans.placed[2].host == "r1"
+
+
+def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when_all_has_ended() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(1000 * MIB, ("r2",), "big")]}
+    scheduler = planned(knowledge)
+    scheduler.handle(TasksReady((Task(1, "a", 1),)), 0.0)
+    scheduler.handle(Grant("j1", wish("r2", 8.0), (1, 1), ("r2.core0",)), 0.0)
+    scheduler.handle(ResourcesLost(("r2.node", "r2.core0"), "it was switched off"), 1.0)
+    scheduler.check()
+    state = scheduler._state
+    assert state.plans is not None
+    assert state.tasks[1].task.shape == CORE  # nobody has the data now: any host will do
+    scheduler.handle(Grant("j1", CORE, (1, 2), ("r3.core0",)), 60.0)
+    attempt = state.tasks[1].attempt
+    scheduler.handle(Finished("j1", "r3.core0", (Outcome(1, attempt, Reason.FINISHED, ((b"",),)),)), 61.0)
+    scheduler.check()
+    plans = state.plans
+    assert (plans.known, plans.placed, plans.users, plans.wishes, plans.at) == ({}, {}, {}, {}, {})
