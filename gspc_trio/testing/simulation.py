@@ -65,6 +65,9 @@ WIDE_KINDS: Mapping[str, tuple[str, ...]] = {"kill": ("rts", "rif", "job"), "shr
 DOOMED = 0.5
 """In so many of these there is a job that must fail."""
 
+VARIED = 0.125
+"""In so many of the runs some tasks have variants."""
+
 HASTY = 0.5
 """In so many of these there is a job that does not wait for what is not there."""
 
@@ -133,6 +136,9 @@ class Simulation:
             Workload.make(random, options.tasks, settings, kinds=kinds, padded=padded)
             for _ in range(options.jobs)
         ]
+        varied = Random(self._cluster_seed + 15)
+        if options.faults.wide and varied.random() < VARIED:
+            workloads = [workload.with_variants(varied) for workload in workloads]
         steps = steps_of(options)
         drawn = options.faults.draw(random, steps)
         later = Random(self._cluster_seed + 5)

@@ -10,14 +10,17 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.compute.code import ImportedFunction, decode_code
+from gspc_trio.core.code import Variant, Variants
 from gspc_trio.core.rules import split_outputs
 from gspc_trio.core.task import Requirement, TaskError
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.testing.simulated.backend import Behaviour
 from gspc_trio.workflow.arcs import Place, each
+from gspc_trio.workflow.calls import Run
 from gspc_trio.workflow.net import Net
 
 Token: TypeAlias = dict[str, Any]
@@ -141,6 +144,16 @@ def is_odd(token: Token) -> bool:
     return not is_even(token)
 
 
+ON_NODE, SPREAD_ON_NODE = Variant(bump, requires="node"), Variant(spread, requires="node", estimate_s=0.05)
+VARIED_STAGES = 0.7
+"""Share of the stages with variants in a workload that has some."""
+
+
+def size_of(token: Token) -> int:
+    """Return what passes for the size of a token."""
+    return 100 + int(token["value"])
+
+
 class Stage(Struct, frozen=True):
     """Some transitions: ``kind`` is one of :data:`KINDS` (twin is two) or fork; places are numbers."""
 
@@ -156,11 +169,18 @@ class Workload(Struct, frozen=True):
         stages: each place is the source of one stage at most; the others are output ports.
         tokens: at the beginning, in place 0.
         settings: of the stages' tasks, in the order of the stages.
+        varied: numbers of stages whose tasks have variants: one for a core, one for a node.
     """
 
     stages: tuple[Stage, ...]
     tokens: tuple[Token, ...]
     settings: tuple[Mapping[str, Any], ...]
+    varied: frozenset[int] = frozenset()
+
+    def with_variants(self, random: Random) -> Workload:
+        """Return the same, with variants in some of the stages that require nothing else."""
+        free = [number for number, one in enumerate(self.settings) if "requires" not in one]
+        return replace(self, varied=frozenset(number for number in free if random.random() < VARIED_STAGES))
 
     @classmethod
     def make(
@@ -234,11 +254,13 @@ class Workload(Struct, frozen=True):
         settings: Any = self.settings[number]
         name = f"{stage.kind}{number}"
         if stage.kind == "bump":
-            net.transition(name, bump, {"token": source}, targets[0], **settings)
+            run: Run = Variants(core=bump, node=ON_NODE, size=size_of) if number in self.varied else bump
+            net.transition(name, run, {"token": source}, targets[0], **settings)
         elif stage.kind == "doom":
             net.transition(name, doom, {"token": source}, targets[0], **settings)
         elif stage.kind == "spread":
-            net.transition(name, spread, {"token": source}, each(targets[0]), **settings)
+            run = Variants.by_order(node=SPREAD_ON_NODE, core=spread) if number in self.varied else spread
+            net.transition(name, run, {"token": source}, each(targets[0]), **settings)
         elif stage.kind == "relay":
             net.transition(name, bump, {"token": source}, targets[0], inline=True)
         elif stage.kind == "twin":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from attrs import define, field
+from msgspec.structs import replace
 
 from gspc_trio.components.job.machine import JobAction, JobEvent
 from gspc_trio.components.job.scheduler.interface import (
@@ -95,6 +96,7 @@ class _Task:
     failed_s: Seconds = 0.0
     cancelled: bool = False
     counted: bool = True
+    ways: tuple[Shape, ...] = ()
 
 
 class Sending:
@@ -111,6 +113,7 @@ class Sending:
         self._grants: dict[GrantId, _Held] = {}
         self._tasks: dict[TaskId, _Task] = {}
         self._fresh: dict[Shape, dict[TaskId, None]] = {}
+        self._varied: dict[TaskId, None] = {}
         self._wanted: dict[Shape, int] = {}
         self._seen = NO_GRANT
         self._submissions = 0
@@ -121,7 +124,13 @@ class Sending:
         """The engine has handed out a task."""
         shape = LookAhead().shape_of(task)
         self._tasks[task.task_id] = _Task(shape, shape.requirements[0].hard)
-        if not any(map(is_reference, task.arguments)):  # else it prefers where its data is
+        if any(map(is_reference, task.arguments)):  # it prefers where its data is
+            return
+        if task.variants is not None:
+            ways = tuple(LookAhead().shape_of(replace(task, shape=way.shape)) for way in task.variants.ways)
+            self._tasks[task.task_id].ways = ways
+            self._varied[task.task_id] = None
+        else:
             self._fresh.setdefault(shape, {})[task.task_id] = None
 
     def saw(self, event: JobEvent, now: float, actions: Sequence[JobAction]) -> None:
@@ -265,6 +274,9 @@ class Sending:
             if task is None:
                 continue
             self._fresh.get(task.shape, {}).pop(task_id, None)
+            self._varied.pop(task_id, None)
+            if task.ways and held.shape not in task.ways:
+                raise Broken(f"task {task_id} goes to {held.shape}, for which it has no variant")
             if task.cancelled:
                 raise Broken(f"task {task_id} is submitted, and was cancelled", f"task {task_id}")
             if task.last == submit.resources[0] and self._may_go_elsewhere(task, now):
@@ -274,6 +286,7 @@ class Sending:
         """Whether there has been another resource for a task ever since it failed, not long ago."""
         if (
             task.hard
+            or task.ways  # its next variant may have a single resource
             or self._known_since_s >= task.failed_s
             or now >= task.failed_s + ELSEWHERE_S - ROUNDING_S
         ):
@@ -303,6 +316,7 @@ class Sending:
         if task is None:
             return
         self._fresh.get(task.shape, {}).pop(done.task_id, None)
+        self._varied.pop(done.task_id, None)
         if done.state is TaskState.FINISHED and done.outcome.attempt and task.given_back != done.given_back:
             raise Broken(
                 f"task {done.task_id} finished at attempt {done.outcome.attempt}; {done.given_back} are said "
@@ -352,3 +366,6 @@ class Sending:
         for shape, waiting in self._fresh.items():
             if waiting and not self._wanted.get(shape):
                 raise Broken(f"{len(waiting)} tasks wait for {shape}, and nothing is asked for")
+        for task_id in self._varied:
+            if not any(self._wanted.get(shape) for shape in self._tasks[task_id].ways):
+                raise Broken(f"task {task_id} waits, and nothing is asked for by which a variant could run")
