@@ -25,9 +25,16 @@ from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load
 from gspc_trio.components.provision.blocks import BlockMoved, BlockOver
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.compute.code import BadCode
+from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.connections.memory import memory_pair
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
 from gspc_trio.protocol.values import BadValue
+from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.lines import read_records
+from gspc_trio.records.messages import RecordBatch
+from gspc_trio.records.progress import Progress
+from gspc_trio.records.shell.stream import Watcher
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.own_job import double_in_a_job
 from tests.components.tasks.plain import add_up, double, fall, nap
@@ -354,6 +361,32 @@ async def test_records_go_to_a_file(tmp_path: Path) -> None:
             pass
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert sum(r["record"] == "TaskChanged" and r["state"] == "finished" for r in records) == 5
+
+
+async def test_who_watches_a_fast_job_with_a_file_of_records_knows_how_it_has_ended(tmp_path: Path) -> None:
+    seen, watcher = Progress(), Watcher()
+    watcher.add_credit(1_000)
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(
+                farm(double), rts=rts, values={"items": range(5_000)}, records_path=tmp_path / "run"
+            ) as job,
+            trio.open_nursery() as nursery,
+        ):
+            here, there = memory_pair("job", job.job_id, "control", "top", nursery)
+            nursery.start_soon(job.records.feed, there, watcher)
+            await job.wait()
+            job.records.send_the_rest()
+            for batch in await here.receive():
+                assert isinstance(batch, RecordBatch)
+                for record in batch.records:
+                    seen.apply(record)
+            nursery.cancel_scope.cancel()
+    assert seen.jobs[job.job_id].counts[TaskState.FINISHED] == 5_000
+    with (tmp_path / "run").open("rb") as file:
+        finished = [it for it in read_records(file) if isinstance(it, TaskChanged) and it.state == "finished"]
+    assert len({record.task_id for record in finished}) == 5_000
 
 
 async def test_threads_on_request() -> None:

@@ -529,6 +529,8 @@ class Job:
             ended.detail,
             self.cache_counts(),
         )
+        if self._watching.mode is Mode.GLANCES:  # so that those who watch know how it has ended
+            self.records.renew(self.machine.scheduler.glance(trio.current_time(), GLANCE_TASKS_MAX))
         self._ended.set()
         if self.news is not None:
             self.news.set()
