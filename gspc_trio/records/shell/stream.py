@@ -96,13 +96,15 @@ class RecordStream:
                 self._look()  # perhaps they are too many to tell of each
             if self.folds_tasks:
                 for fact in facts_of(record):
+                    self.progress.apply(fact)
                     self._tell(fact)
         elif self.folds_tasks or type(record) is not TaskChanged:
-            self._tell(record)
+            self.progress.apply(record)
+            if self._watchers or self._news is not None:  # two records come with each grant, mostly to nobody
+                self._tell(record)
 
     def _tell(self, record: Record) -> None:
-        """Fold one record, and tell watchers of it."""
-        self.progress.apply(record)
+        """Tell watchers of a record."""
         for watcher in self._watchers:
             watcher.backlog.append(record)
         if self._news is not None:
