@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from random import Random
-from typing import TypeAlias
 
 from attrs import define, field
 from msgspec import structs
@@ -52,9 +51,6 @@ from gspc_trio.testing.checkers.base import Broken, Family
 
 RESTART_S = 0.5
 """How long it takes until another manager is there in place of one that was killed."""
-
-Cost: TypeAlias = Callable[[object, object], float]
-"""Who handles which event -> how long that keeps it busy, in seconds."""
 
 
 @define(eq=False)
@@ -100,7 +96,8 @@ class ManagersWorld:
         managers: says who decides what.
         random: for delays.
         latency_s: longest time that a message takes.
-        cost: how long an event keeps whom busy.
+        clock: an event keeps whoever handles it as long as this says; by default for no time.
+        checks: the machines check themselves after each event.
         placement: which host a resource comes from.
 
     Attributes:
@@ -115,7 +112,8 @@ class ManagersWorld:
         *,
         random: Random,
         latency_s: float = 0.001,
-        cost: Cost = lambda _who, _event: 0.0,
+        clock: Callable[[], float] = lambda: 0.0,
+        checks: bool = True,
         placement: str = FIFO,
     ) -> None:
         self.managers = managers
@@ -124,7 +122,8 @@ class ManagersWorld:
         self.kills = 0
         self.busy_s: dict[int, float] = {}
         self.jobs: dict[JobId, Work] = {}
-        self._random, self._latency_s, self._cost = random, latency_s, cost
+        self._random, self._latency_s = random, latency_s
+        self._clock, self._checks = clock, checks
         self._placement = placement
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -222,9 +221,11 @@ class ManagersWorld:
 
     def _handle(self, event: ManagersEvent) -> None:
         managers = self.managers
+        began_s = self._clock()
         actions = managers.handle(event, self.now)
-        managers.check()
-        self._spend(-1, managers, event)
+        self._spend(-1, self._clock() - began_s)
+        if self._checks:
+            managers.check()
         for action in actions:
             self._perform(action)
         due_s = managers.deadline()
@@ -354,14 +355,16 @@ class ManagersWorld:
         if process.free_at > self.now:
             self._at(process.free_at, lambda: self._arrive(process, life, event))
             return
+        began_s = self._clock()
         try:
             said: Sequence[object] = machine.handle(event, self.now)
         except IllegalEvent as error:
             said = [RmAnswered(event, str(error))] if isinstance(event, Added | Removed) else []
             if isinstance(event, Demand | Release):
                 raise Broken(f"manager {process.number} refuses {event}: {error}") from error
-        machine.check()
-        self._spend(process.number, machine, event)
+        self._spend(process.number, self._clock() - began_s)
+        if self._checks:
+            machine.check()
         for word in said:
             assert isinstance(word, Word)
             self._send(
@@ -387,9 +390,8 @@ class ManagersWorld:
             process.tick_at = due_s
             self._at(due_s, lambda: self._tick(process, life))
 
-    def _spend(self, number: int, who: object, event: object) -> None:
-        """Have somebody be busy with an event."""
-        cost_s = self._cost(who, event)
+    def _spend(self, number: int, cost_s: float) -> None:
+        """Have somebody be busy."""
         self.busy_s[number] = self.busy_s.get(number, 0.0) + cost_s
         if number < 0:
             self._rts_free_at = max(self._rts_free_at, self.now) + cost_s
