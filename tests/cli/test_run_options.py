@@ -40,6 +40,7 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
             "large_bytes_min": 1 << 20,
             "assign": "queues",
             "placement": "",
+            "plan": "",
         }
     assert from_plain(kept.about.options, RunOptions) == OPTIONS
     assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(

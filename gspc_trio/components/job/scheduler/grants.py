@@ -18,7 +18,7 @@ from gspc_trio.components.job.scheduler.losses import end_cancelled, lose, tell_
 from gspc_trio.components.job.scheduler.run_times import note_resources
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
 from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
-from gspc_trio.components.job.scheduler.tasks import again, fail, to_own_queue, withdraw
+from gspc_trio.components.job.scheduler.tasks import again, fail, plan_waiting, to_own_queue, withdraw
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Cancel
@@ -147,8 +147,8 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     note_resources(state, event.resources)
     if state.assigned is not None:
         resource_queues.resources_up(state.assigned, event.resources)
-    if state.plans is not None:
-        state.plans.resources_up(event.resources)
+    if state.plans is not None and state.plans.resources_up(event.resources):
+        plan_waiting(state)
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:

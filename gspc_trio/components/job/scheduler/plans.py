@@ -130,8 +130,9 @@ class Plans:
 
     # What happens
 
-    def resources_up(self, resources: Iterable[Resource]) -> None:
-        """These are there now."""
+    def resources_up(self, resources: Iterable[Resource]) -> bool:
+        """These are there now; return whether any of their hosts was not there before."""
+        before = len(self.hosts)
         for resource in resources:
             host = host_name(resource.resource_id)
             there = self.hosts.setdefault(host, {})
@@ -143,6 +144,7 @@ class Plans:
             if not resource.parents:
                 self.tops.setdefault(host, []).append(resource.resource_id)
             self._hosts_changed()
+        return len(self.hosts) > before
 
     def resources_lost(self, resource_ids: Iterable[ResourceId]) -> None:
         """These are gone: what was planned on a host without any other is planned anew."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heappop, heappush
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -43,6 +44,9 @@ _READY = TaskState.READY
 
 FROM_CACHE = "from the cache"
 """What people are told of a task whose result a cache had."""
+
+PLANNED_ANEW_MAX = 1000
+"""So many of the tasks that wait are planned anew when hosts come."""
 
 OUTPUT_BYTES_MAX = 2_000
 """So much of the end of what a failed task has printed is recorded."""
@@ -97,6 +101,19 @@ def add(state: SchedulerState, event: TasksReady) -> None:
     if state.stopping is not None:
         for task in event.tasks:
             cancel_unsent(state, tasks[task.task_id], state.stopping)
+
+
+def plan_waiting(state: SchedulerState) -> None:
+    """Hosts have come: let the first of the tasks that wait be planned anew, for all that is known now."""
+    plans = state.plans
+    if plans is None or not state.tasks:
+        return
+    for entry in list(islice(state.tasks.values(), PLANNED_ANEW_MAX)):
+        if entry.place is TaskPlace.WAITING and entry.held is None and entry.task.variants is None:
+            task = plans.again(state, entry.task, entry.avoid)
+            if task.shape != entry.task.shape and entry in entry.queue.waiting:
+                entry.task = task
+                move(state, entry, state.look_ahead.shape_of(task))
 
 
 def retry(state: SchedulerState, event: RetryTask) -> None:
