@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.mutants.mutant import ROOT, Mutant
 
-FILES = ("resources", "scheduler", "hosts", "system", "memory", "studies", "sites")
+FILES = ("resources", "scheduler", "hosts", "system", "memory", "studies", "sites", "locations")
 
 
 def _read(name: str) -> list[Mutant]:
@@ -30,6 +30,7 @@ NEAREST = {
     "components/rif/host.py": ("components/rif/test_host.py",),
     "components/rif/": ("components/rif/test_*.py",),
     "core/allocator.py": ("core/test_allocator.py",),
+    "components/job/locations/": ("components/job/locations/test_*.py",),
     "components/job/scheduler/choices.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/changes.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/": ("components/job/scheduler/test_*.py",),
