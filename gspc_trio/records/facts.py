@@ -7,7 +7,7 @@ A machine emits a record as an action. ``at_s`` is the machine's time; a stream 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from msgspec import Struct
 
@@ -114,6 +114,7 @@ class TaskCounts(Fact, frozen=True):
     moved_bytes: Count = 0
 
 
+@final
 class FactColumns(Fact, frozen=True):
     """Many facts of one type, in columns; in files alone.
 

@@ -91,17 +91,21 @@ class RecordStream:
         """Take one record; never blocks on a watcher."""
         if self._file is not None:
             self.write(record)
-        if isinstance(record, FactColumns):
-            if self.folds_tasks and self._watchers and record.rows > TASKS_TOLD_MAX:
-                self._look()  # perhaps they are too many to tell of each
-            if self.folds_tasks:
-                for fact in facts_of(record):
-                    self.progress.apply(fact)
-                    self._tell(fact)
+        if type(record) is FactColumns:
+            self._append_columns(record)
         elif self.folds_tasks or type(record) is not TaskChanged:
             self.progress.apply(record)
             if self._watchers or self._news is not None:  # two records come with each grant, mostly to nobody
                 self._tell(record)
+
+    def _append_columns(self, columns: FactColumns) -> None:
+        """Fold and tell of each task, if they are not too many to."""
+        if self.folds_tasks and self._watchers and columns.rows > TASKS_TOLD_MAX:
+            self._look()
+        if self.folds_tasks:
+            for fact in facts_of(columns):
+                self.progress.apply(fact)
+                self._tell(fact)
 
     def _tell(self, record: Record) -> None:
         """Tell watchers of a record."""
