@@ -15,6 +15,7 @@ from gspc_trio.records.facts import (
     GrantChanged,
     HostLoad,
     JobChanged,
+    QueueChanged,
     Record,
     ResourceChanged,
     RifChanged,
@@ -122,6 +123,8 @@ def _any_unnamed(progress: Progress) -> bool:
 def _key(record: Record) -> Hashable:
     if isinstance(record, GrantChanged):
         return (record.job, record.grant_id)
+    if isinstance(record, QueueChanged):
+        return (QueueChanged, record.job, record.resource_id)
     if isinstance(record, ResourceChanged | WorkerChanged):
         return (type(record), record.resource_id)
     if isinstance(record, RifChanged | HostLoad):

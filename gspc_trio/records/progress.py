@@ -21,6 +21,7 @@ from gspc_trio.records.facts import (
     GrantChanged,
     HostLoad,
     JobChanged,
+    QueueChanged,
     Record,
     ResourceChanged,
     RifChanged,
@@ -86,6 +87,7 @@ class JobProgress(Struct):
         running: those of them that run.
         failures: of the tasks that failed last, oldest first.
         held: what it holds.
+        queues: resource -> how much waits for it, where anything does.
         computed_s: seconds of compute of its finished tasks.
         retried: attempts that were followed by another one.
         moved_bytes: what workers fetched from other hosts for finished tasks.
@@ -102,6 +104,7 @@ class JobProgress(Struct):
     running: dict[TaskId, TaskChanged] = field(default_factory=dict)
     failures: dict[TaskId, TaskChanged] = field(default_factory=dict)
     held: dict[GrantId, GrantChanged] = field(default_factory=dict)
+    queues: dict[ResourceId, QueueChanged] = field(default_factory=dict)
     computed_s: float = 0.0
     retried: int = 0
     moved_bytes: int = 0
@@ -235,6 +238,7 @@ class JobProgress(Struct):
         ]
         records += named
         records += self.held.values()
+        records += self.queues.values()
         if self.changed is not None:
             records.append(self.changed)
         return records
@@ -340,7 +344,9 @@ class Progress(Struct):
             records += study.snapshot()
         return tuple(records)
 
-    def _job(self, record: TaskChanged | TaskCounts | GrantChanged | JobChanged) -> JobProgress:
+    def _job(
+        self, record: TaskChanged | TaskCounts | GrantChanged | QueueChanged | JobChanged
+    ) -> JobProgress:
         job = self.jobs.get(record.job)
         if job is None:
             job = self.jobs[record.job] = JobProgress(record.job, record.at_s, record.at_s)
@@ -366,6 +372,14 @@ class Progress(Struct):
 
     def _task_counts(self, record: TaskCounts) -> None:
         self._job(record).apply_counts(record)
+
+    def _queue_changed(self, record: QueueChanged) -> None:
+        job = self._job(record)
+        job.last_s = max(job.last_s, record.at_s)
+        if record.tasks:
+            job.queues[record.resource_id] = record
+        else:
+            job.queues.pop(record.resource_id, None)
 
     def _resource_changed(self, record: ResourceChanged) -> None:
         if record.state == "removed":
@@ -426,4 +440,5 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StudyJobChanged: Progress._study_record,
     StudyClientChanged: Progress._study_record,
     TaskFlow: Progress._task_flow,
+    QueueChanged: Progress._queue_changed,
 }

@@ -17,6 +17,7 @@ from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import (
     GrantChanged,
     JobChanged,
+    QueueChanged,
     Record,
     ResourceChanged,
     RifChanged,
@@ -413,6 +414,11 @@ class Model:
     def wall_of(self, source: str, at_s: float) -> float:
         """Return the wall-clock time of a time of a stream."""
         return at_s + self._offsets.get(source, 0.0)
+
+    def queue_of(self, job: JobId, resource_id: ResourceId) -> QueueChanged | None:
+        """Return how much of a job waits for a resource, None if nothing does, or no queue is known."""
+        stream = self._own(job)
+        return None if stream is None else stream.queues.get(resource_id)
 
     def held_for_s(self, holder: Holder) -> float:
         """Return for how many seconds a resource has been held."""

@@ -22,8 +22,8 @@ class Resources(View):
     KEY: ClassVar[str] = "2"
     HELP: ClassVar[str] = (
         "Every host with its load and memory, and below it what it offers: free, held (by which job, "
-        "since when) or blocked (by which relative). Enter or ← → close and open; with many resources "
-        "hosts are closed at first."
+        "since when, and how much waits in its queue) or blocked (by which relative). Enter or ← → close "
+        "and open; with many resources hosts are closed at first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "fold(True)", "Close", show=False),
@@ -85,6 +85,9 @@ class Resources(View):
         if use is Use.HELD:
             holder = held[resource_id]
             by = f"{holder.job} for {duration(self.model.held_for_s(holder))}"
+            queue = self.model.queue_of(holder.job, resource_id)
+            if queue is not None:
+                by += f", {plural(queue.tasks, 'task')} queued ({duration(queue.backlog_s)} of work)"
         elif use is Use.BLOCKED and relative is not None:
             by = f"{relative}, held by {held[relative].job}"
         worker = self.model.rts.workers.get(resource_id)

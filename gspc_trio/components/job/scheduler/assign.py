@@ -96,7 +96,7 @@ def changed(state: SchedulerState, held: Held) -> None:
 def serve(state: SchedulerState, queue: ShapeQueue) -> None:
     """Let what waits for a shape join queues, send what workers can have, and let idle resources steal."""
     assigned = assigned_of(state)
-    if queue.waiting.size or queue.elsewhere:
+    if (queue.waiting.size or queue.elsewhere) and has_queue(queue.shape):
         _join_all(state, assigned, queue)
     while assigned.pending:
         held = assigned.pending.popitem()[0]

@@ -35,7 +35,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
     WorkAheadPolicy,
 )
-from gspc_trio.components.job.scheduler.resource_queues import check_queues, has_queue
+from gspc_trio.components.job.scheduler.resource_queues import check_queues, has_queue, tell_lengths
 from gspc_trio.components.job.scheduler.serve import (
     count_stuck,
     follow_head,
@@ -56,7 +56,7 @@ from gspc_trio.components.job.scheduler.state import (
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
 from gspc_trio.core.demand import DemandWanted, GroupRefused
-from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
@@ -230,6 +230,24 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             return None
         return entry.held.resource_id, entry.attempt
 
+    def queued(self) -> dict[ResourceId, tuple[GrantId, list[Task]]]:
+        """Return for each resource with a queue its grant, and the tasks that wait for it, in order."""
+        return {
+            held.resource_id: (held.grant_id, [entry.task for entry in held.line])
+            for held in self._state.grants.values()
+            if held.line is not None
+        }
+
+    @property
+    def stolen(self) -> int:
+        """How many tasks idle resources have taken from the queues of others."""
+        return 0 if self._state.assigned is None else self._state.assigned.stolen
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether tasks wait in queues of resources."""
+        return self._state.assigned is not None
+
     def running(self) -> list[tuple[ResourceId, Task, Attempt]]:
         """Return the attempts that are the first at their worker; it costs a look at all grants."""
         heads = [(held.resource_id, held.head()) for held in self._state.grants.values()]
@@ -372,6 +390,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         state.recording = event.on
         entries = state.tasks.values() if event.on else None
         state.actions += _counted(state, state.now, entries)
+        if state.assigned is not None:
+            tell_lengths(state)
 
     @handles(DemandWanted)
     def _demand_wanted(self, event: DemandWanted) -> None:

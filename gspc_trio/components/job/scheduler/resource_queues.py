@@ -70,7 +70,8 @@ def dissolve(state: SchedulerState, held: Held) -> None:
         if not assigned.named[name]:
             del assigned.named[name]
     assigned.pending.pop(held, None)
-    tell_length(state, held)
+    if entries:
+        state.actions.append(QueueChanged(state.now, state.job, held.resource_id, 0, 0.0))
 
 
 def names_of(assigned: Assigned, resource_id: ResourceId) -> tuple[ResourceId, ...]:
@@ -306,11 +307,26 @@ def is_near(assigned: Assigned, entry: TaskEntry, held: Held) -> bool:
 
 
 def tell_length(state: SchedulerState, held: Held) -> None:
-    """Record how many tasks wait for a resource, while somebody reads such records."""
-    if state.recording:
-        length = len(held.line) if held.line is not None else 0
-        seconds = backlog_s(state, held) if held.line is not None else 0.0
-        state.actions.append(QueueChanged(state.now, state.job, held.resource_id, length, seconds))
+    """Record how much waits for a resource, while somebody reads such records, and if it has changed."""
+    line = held.line
+    if not state.recording or line is None or line.told == len(line):
+        return
+    line.told = len(line)
+    state.actions.append(
+        QueueChanged(state.now, state.job, held.resource_id, len(line), backlog_s(state, held))
+    )
+
+
+def tell_lengths(state: SchedulerState) -> None:
+    """From now on such records are read, or not: tell what there is, or that nobody knows any more."""
+    for queues in assigned_of(state).classes.values():
+        for held in queues.members:
+            line = held.line
+            assert line is not None, "a grant among those with queues has none"
+            if line.told and not state.recording:
+                state.actions.append(QueueChanged(state.now, state.job, held.resource_id, 0, 0.0))
+            line.told = 0
+            tell_length(state, held)
 
 
 def look_again(state: SchedulerState) -> None:

@@ -146,15 +146,17 @@ class ResourceQueue(Generic[EntryT]):
         counts: (resource class, code) of the others -> how many they are.
         order: of the resources whose queues are equal, that of the lower number is the first.
         free_at_s: when all would be done, as it was noted last.
+        told: how many tasks it was last said to have.
     """
 
-    __slots__ = ("counts", "free_at_s", "kinds", "order", "stated_s")
+    __slots__ = ("counts", "free_at_s", "kinds", "order", "stated_s", "told")
 
     def __init__(self, order: int) -> None:
         self.kinds: tuple[Waiting[EntryT], ...] = tuple(Waiting() for _ in Targeted)
         self.stated_s: float = 0.0
         self.counts: dict[tuple[str, int], int] = {}
         self.order: int = order
+        self.told: int = 0
         self.free_at_s: float = nan  # as long as nothing was noted
 
     def __len__(self) -> int:

@@ -126,6 +126,9 @@ class SchedulerModel(RuleBasedStateMachine):
         assert self.up.issuperset(submit.resources)
         for submission in submit.submissions:
             assert submission.task_id in self.live
+            if self.tasks[submission.task_id].variants is None:
+                needs = [one.resource_class for one in self.tasks[submission.task_id].shape.requirements]
+                assert needs == [RESOURCES[name] for name in submit.resources], "it needs something else"
             if self.tasks[submission.task_id].variants is not None:
                 wanted = CLASS_OF_CODE.get(submission.code_id, "core")
                 assert RESOURCES[submit.resources[0]] == wanted, "a variant runs on another class"

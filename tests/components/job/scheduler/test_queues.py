@@ -1,0 +1,132 @@
+"""Queues of resources (SCH-4): which one a task joins, and what an idle resource steals."""
+
+from __future__ import annotations
+
+from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
+from gspc_trio.components.rm.messages import Recall
+from gspc_trio.components.worker.messages import Submit
+from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import CORE, Requirement, Shape, TaskOptions
+from gspc_trio.policies.queues import Queues
+from gspc_trio.policies.scheduling import SchedulingPolicy
+from gspc_trio.records.facts import QueueChanged
+from tests.components.job.scheduler.support import JOB, World, core, finished, grant, ok, task
+
+SOFT = Shape((Requirement("core", (core(1),)),))
+HARD = Shape((Requirement("core", (core(1),), hard=True),))
+EITHER = Shape((Requirement("core", (core(1), core(2)), hard=True),))
+
+
+class Queued(World):
+    """A scheduler whose resources have queues."""
+
+    def __init__(self, cores: int = 2) -> None:
+        super().__init__(0)
+        self.scheduler = SchedulingPolicy(assign=Queues()).scheduler(JOB)
+        self(ResourcesUp(tuple(Resource(core(n), "core", ("r1.node",)) for n in range(1, cores + 1))))
+
+    def add(self, first: TaskId, *seconds: float, shape: Shape = CORE) -> list[object]:
+        """Let tasks get ready that state how long they take."""
+        options = [TaskOptions(estimate_s=one) for one in seconds]
+        return self(TasksReady(tuple(task(first + n, one, shape) for n, one in enumerate(options))))
+
+    def waiting(self) -> dict[ResourceId, list[TaskId]]:
+        """Return what waits for each resource."""
+        queues = self.scheduler.queued().items()
+        return {name: [one.task_id for one in tasks] for name, (_, tasks) in queues}
+
+    def submitted(self, actions: list[object]) -> dict[ResourceId, list[TaskId]]:
+        """Return what was sent where."""
+        sent = [action for action in actions if isinstance(action, Submit)]
+        return {one.resources[0]: [it.task_id for it in one.submissions] for one in sent}
+
+
+def test_a_task_joins_the_queue_where_it_ends_first_and_the_first_of_equal_ones() -> None:
+    world = Queued()
+    world(grant(1))
+    world(grant(2))
+    sent = world.submitted(world.add(1, 4.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    assert sent == {core(1): [1], core(2): [2]}
+    assert world.waiting() == {core(1): [6], core(2): [3, 4, 5]}
+    why = world.scheduler.explain(6)
+    assert why == (
+        "task 6 (work) waits in the queue of r1.core1: 0 are before it; it ends there in about 5 s (4 s of "
+        "work before it, 1 s run); behind all that waits for r1.core2, the next best, in 5 s"
+    )
+
+
+def test_an_idle_resource_steals_from_the_tail_as_long_as_the_task_ends_sooner_by_that() -> None:
+    world = Queued()
+    world(grant(1))
+    world.add(1, *[1.0] * 7)
+    assert world.waiting() == {core(1): [2, 3, 4, 5, 6, 7]}
+    actions = world(grant(2))
+    assert world.submitted(actions) == {core(2): [5]}
+    assert world.waiting() == {core(1): [2, 3, 4], core(2): [6, 7]}, "4 s and 2 s: one more gains nothing"
+    lengths = [(one.resource_id, one.tasks) for one in actions if isinstance(one, QueueChanged)]
+    assert lengths == [(core(1), 3), (core(2), 2)]
+
+
+def test_a_gain_of_half_a_millisecond_is_not_worth_it() -> None:
+    world = Queued()
+    world(grant(1))
+    world.add(1, 0.0004, 10.0)
+    world(grant(2))
+    assert world.waiting() == {core(1): [2], core(2): []}
+    other = Queued()
+    other(grant(1))
+    other.add(1, 0.0006, 10.0)
+    assert other.submitted(other(grant(2))) == {core(2): [2]}
+
+
+def test_untargeted_tasks_go_first_and_hard_targeted_ones_never() -> None:
+    world = Queued(3)
+    world(grant(1, shape=HARD))
+    world.add(1, 100.0, shape=HARD)
+    world.add(2, 1.0, 1.0, shape=HARD)
+    world.add(4, 10.0, shape=CORE)
+    world.add(5, 1.0, shape=SOFT)
+    assert world.waiting() == {core(1): [2, 3, 4, 5]}
+    assert world.submitted(world(grant(2))) == {core(2): [4]}
+    assert world.submitted(world(grant(3, shape=SOFT))) == {core(3): [5]}
+    world(finished(2, ok(4)))
+    assert world.waiting() == {core(1): [2, 3], core(2): [], core(3): []}
+
+
+def test_one_that_may_run_on_two_resources_waits_for_the_first_that_can_have_it() -> None:
+    world = Queued()
+    world(grant(1, shape=EITHER))
+    world.add(1, 5.0, 5.0, 5.0, shape=EITHER)
+    assert world.waiting() == {core(1): []}
+    assert world.submitted(world(grant(2))) == {core(2): [2]}
+    assert world.submitted(world(finished(2, ok(2)))) == {core(2): [3]}
+
+
+def test_what_was_sent_is_at_the_worker_and_is_not_stolen() -> None:
+    world = Queued()
+    world(grant(1))
+    world.add(1, 50.0)
+    assert world.submitted(world(grant(2))) == {}
+    assert world.waiting() == {core(1): [], core(2): []}
+
+
+def test_what_waits_for_a_resource_that_is_recalled_or_lost_joins_other_queues() -> None:
+    world = Queued(3)
+    for number in (1, 2, 3):
+        world(grant(number))
+    world.add(1, *[1.0] * 9)
+    world(Recall(JOB, ((1, 1),)))
+    assert world.waiting() == {core(2): [5, 8, 4], core(3): [6, 9, 7]}
+    world(ResourcesLost((core(2),), "its host is gone"))
+    assert core(2) not in world.waiting()
+    assert sorted(world.waiting()[core(3)]) == [2, 4, 5, 6, 7, 8, 9], "2 ran there"
+
+
+def test_what_was_never_measured_is_taken_for_half_a_second_and_counted_anew_when_it_was() -> None:
+    world = Queued()
+    world(grant(1))
+    world(TasksReady((task(1), task(2), task(3))))
+    assert "ends there in about 1.5 s" in world.scheduler.explain(3)
+    world(finished(1, ok(1, duration_s=3.0)))
+    assert "ends there in about 6 s" in world.scheduler.explain(3)
