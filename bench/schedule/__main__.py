@@ -14,7 +14,7 @@ from pathlib import Path
 
 from figures import Figures, options_parser
 
-from schedule import managers, model, simulated
+from schedule import managers, model, queues, simulated
 from schedule.replay import Skipped
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wfinstances"
@@ -24,6 +24,7 @@ PARTS: Mapping[str, Callable[[Figures, bool, Path], None]] = {
     "simulated": simulated.measure,
     "model": model.measure,
     "managers": managers.measure,
+    "queues": queues.measure,
 }
 """Name of a part -> measures: where figures go, whether to be small, the folder of the traces."""
 

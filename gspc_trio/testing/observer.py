@@ -240,7 +240,12 @@ class Observer:
             tasks.job = machine.job
             self._rm_of[process] = self._current
         tasks.saw(event, actions)
-        self._sending[process].saw(event, now, actions)
+        sending = self._sending[process]
+        sending.has_queues = machine.scheduler.has_queues
+        sending.saw(event, now, actions)
+        if sending.has_queues:
+            done = {action.task_id for action in actions if type(action) is TaskDone}
+            sending.waits(machine.scheduler.queued(), machine.scheduler, done)
         durable = self._durable.get(process)
         for action in actions:
             if type(action) is Submit:

@@ -16,6 +16,7 @@ from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.nursery.scopes.scope import leaves
+from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
@@ -91,6 +92,9 @@ SITED = 0.2
 
 BATCH_STEPS = 60
 """Commands of a batch system in a run, about."""
+
+QUEUED = 0.3
+"""Of the jobs so many have queues of resources."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -194,12 +198,20 @@ class Simulation:
 
     def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
         random, lives = Random(self._cluster_seed + 1), []
+        queues = Random(self._cluster_seed + 15)
         for number, workload in enumerate(workloads):
             journaled = self.options.faults.journals and random.random() < 0.5
             own = Random(random.getrandbits(64))
-            lives.append(
-                JobLife(self, f"job{number + 1}", workload, own, journaled=journaled, layers=self._layers)
+            life = JobLife(
+                self,
+                f"job{number + 1}",
+                workload,
+                own,
+                journaled=journaled,
+                layers=self._layers,
+                assign=QUEUES if queues.random() < QUEUED else "",
             )
+            lives.append(life)
         return lives
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 
 from attrs import define, field
@@ -18,6 +18,7 @@ from gspc_trio.components.job.scheduler.interface import (
     TaskDone,
     Withheld,
 )
+from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submit, TakeBack
 from gspc_trio.components.worker.verdict import REFUSED, had_begun
@@ -119,6 +120,8 @@ class Sending:
         self._submissions = 0
         self._is_stopping = False
         self._proven: set[str] = set()
+        self._queued: dict[TaskId, tuple[ResourceId, GrantId]] = {}
+        self.has_queues = False
 
     def extracted(self, task: Task) -> None:
         """The engine has handed out a task."""
@@ -275,12 +278,20 @@ class Sending:
                 continue
             self._fresh.get(task.shape, {}).pop(task_id, None)
             self._varied.pop(task_id, None)
-            if task.ways and held.shape not in task.ways:
+            if task.ways and not self._is_a_way(held.shape, task):
                 raise Broken(f"task {task_id} goes to {held.shape}, for which it has no variant")
             if task.cancelled:
                 raise Broken(f"task {task_id} is submitted, and was cancelled", f"task {task_id}")
             if task.last == submit.resources[0] and self._may_go_elsewhere(task, now):
                 raise Broken(f"task {task_id} goes to {task.last} again, where it has failed", task.last)
+
+    def _is_a_way(self, shape: Shape, task: _Task) -> bool:
+        """Whether a task has a variant for a grant; in queues of resources it may be of another shape."""
+        if not self.has_queues or len(shape.requirements) > 1:
+            return shape in task.ways
+        its_class = shape.requirements[0].resource_class
+        classes = [[one.resource_class for one in way.requirements] for way in task.ways]
+        return [its_class] in classes
 
     def _may_go_elsewhere(self, task: _Task, now: float) -> bool:
         """Whether there has been another resource for a task ever since it failed, not long ago."""
@@ -359,7 +370,7 @@ class Sending:
 
     def _look_at_idle(self) -> None:
         """A task that was never tried waits for no grant that is in hand and empty, and one is asked for."""
-        for held in self._grants.values():
+        for held in self._grants.values() if not self.has_queues else ():
             if self._fresh.get(held.shape) and self._is_idle(held):
                 task_id = next(iter(self._fresh[held.shape]))
                 raise Broken(f"task {task_id} waits, and {held.resources[0]} is idle", *held.resources)
@@ -369,3 +380,46 @@ class Sending:
         for task_id in self._varied:
             if not any(self._wanted.get(shape) for shape in self._tasks[task_id].ways):
                 raise Broken(f"task {task_id} waits, and nothing is asked for by which a variant could run")
+
+    # Queues of resources ------------------------------------------------------------------------------------
+
+    def waits(
+        self,
+        queues: Mapping[ResourceId, tuple[GrantId, Sequence[Task]]],
+        scheduler: Scheduler,
+        done: Container[TaskId],
+    ) -> None:
+        """After an event, tasks wait in these queues of resources.
+
+        Args:
+            queues: resource -> its grant, and the tasks that wait for it.
+            scheduler: knows the tasks that have not ended.
+            done: those that have ended by the event.
+
+        Raises:
+            Broken: a task is in two of them, or at a worker as well; one that may run nowhere else has moved
+                from a resource that is still held; one is in none any more, and nobody knows it.
+        """
+        self.has_queues = True
+        before, now = self._queued, dict[TaskId, tuple[ResourceId, GrantId]]()
+        at_workers = {task_id: held for held in self._grants.values() for task_id in held.sent}
+        for name, (grant_id, tasks) in queues.items():
+            for task in tasks:
+                task_id, words = task.task_id, f"task {task.task_id}"
+                if task_id in now:
+                    raise Broken(f"{words} is in two queues: of {now[task_id][0]} and of {name}", words)
+                if task_id in at_workers:
+                    where = at_workers[task_id].resources[0]
+                    raise Broken(f"{words} waits for {name}, and was sent to {where}", words)
+                now[task_id] = name, grant_id
+                other, its_grant = before.get(task_id, (name, grant_id))
+                wish = task.shape.requirements[0]
+                if wish.hard and name not in wish.preferences:
+                    raise Broken(f"{words} waits for {name}, where it may not run", words, name)
+                is_held = other in queues and queues[other][0] == its_grant
+                if wish.hard and other != name and is_held:
+                    raise Broken(f"{words} may run on {other} only, and moves to {name}", words, name)
+        for task_id in before.keys() - now.keys():
+            if task_id not in at_workers and task_id not in done and scheduler.task(task_id) is None:
+                raise Broken(f"task {task_id} was in a queue, and is nowhere any more", f"task {task_id}")
+        self._queued = now
