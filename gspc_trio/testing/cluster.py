@@ -44,6 +44,7 @@ from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES, SimulatedNetwork, Wires
+from gspc_trio.testing.workload import features_of
 from gspc_trio.workflow.net import Net
 
 RTS_ADDRESS = "ws://head:7000"
@@ -107,9 +108,11 @@ class Cluster:
         memory: RtsMemory | None,
         layers: LayerWorld | None,
         host_memory_bytes: int,
+        featured: bool,
     ) -> None:
         self.memory = memory
         self._host_memory_bytes = host_memory_bytes
+        self._featured = featured
         self.layers = layers
         if layers is not None:
             layers.attach(self)
@@ -241,14 +244,16 @@ class Cluster:
         """Return what somebody has removed from a RIF."""
         rifs = self.rts.machine.rifs if self.rts is not None else ()
         there = {name for rif in rifs if rif.rif_id == rif_id for name in rif.resources}
-        return tuple(one for one in self._hardware(rif_id) if one.resource_id not in there)
+        host = next((rif.host for rif in rifs if rif.rif_id == rif_id), "")
+        return tuple(one for one in self._hardware(rif_id, host) if one.resource_id not in there)
 
-    def _hardware(self, rif_id: RifId) -> tuple[Resource, ...]:
-        """Return what a host has: a node with cores, and maybe memory."""
+    def _hardware(self, rif_id: RifId, host: str) -> tuple[Resource, ...]:
+        """Return what a host has: a node with cores, and maybe memory and features."""
         memory_bytes = self._host_memory_bytes
         if self.layers is not None:
             memory_bytes = self.layers.host_memory_bytes
-        node = Resource(f"{rif_id}.node", "node", memory_bytes=memory_bytes)
+        features = features_of(host) if self._featured else ()
+        node = Resource(f"{rif_id}.node", "node", memory_bytes=memory_bytes, features=features)
         cores = [Resource(f"{rif_id}.core{n}", "core", (node.resource_id,)) for n in range(self.cores)]
         return (node, *cores)
 
@@ -334,7 +339,7 @@ class Cluster:
                     rif_id=order.rif_id,
                     incarnation=order.incarnation,
                     host=order.host,
-                    hardware=self._hardware(order.rif_id),
+                    hardware=self._hardware(order.rif_id, order.host),
                     backend=backend,
                     listen=f"ws://{process.host}:{port}",
                     rts=order.rts,
@@ -414,6 +419,7 @@ async def open_cluster(
     memory: RtsMemory | None = None,
     layers: LayerWorld | None = None,
     host_memory_bytes: int = 0,
+    featured: bool = False,
 ) -> AsyncIterator[Cluster]:
     """A cluster for as long as the block lasts; whatever runs at its end is killed.
 
@@ -430,6 +436,7 @@ async def open_cluster(
         memory: what run-time systems leave for the next one, as with ``--state``; None: nothing.
         layers: memory layers that jobs may keep large values in; None: there are none.
         host_memory_bytes: memory that each host says it has; with memory layers these say it.
+        featured: whether hosts have features: see ``workload.features_of``.
     """
     async with trio.open_nursery() as nursery:
         cluster = Cluster(
@@ -446,6 +453,7 @@ async def open_cluster(
             memory=memory,
             layers=layers,
             host_memory_bytes=host_memory_bytes,
+            featured=featured,
         )
         try:
             yield cluster

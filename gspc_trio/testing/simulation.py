@@ -16,6 +16,7 @@ from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.nursery.scopes.scope import leaves
+from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
@@ -68,6 +69,9 @@ DOOMED = 0.5
 
 VARIED = 0.125
 """In so many of the runs some tasks have variants."""
+
+PLACED = 0.4
+"""In so many of these hosts have features, tasks ask for them and for ranks, and jobs for placements."""
 
 HASTY = 0.5
 """In so many of these there is a job that does not wait for what is not there."""
@@ -135,7 +139,10 @@ class Simulation:
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
         wide = Random(self._cluster_seed + 8)
         self._is_wide = options.faults.wide and not layered and wide.random() < WIDE
-        settings = settings_for(options.hosts, options.cores, wide=self._is_wide)
+        placed = Random(self._cluster_seed + 16)
+        self._placed = placed if self._is_wide and placed.random() < PLACED else None
+        is_placed = self._placed is not None
+        settings = settings_for(options.hosts, options.cores, wide=self._is_wide, placed=is_placed)
         workloads = [
             Workload.make(random, options.tasks, settings, kinds=kinds, padded=padded)
             for _ in range(options.jobs)
@@ -202,14 +209,11 @@ class Simulation:
         for number, workload in enumerate(workloads):
             journaled = self.options.faults.journals and random.random() < 0.5
             own = Random(random.getrandbits(64))
+            name, layers = f"job{number + 1}", self._layers
+            placement = "" if self._placed is None else self._placed.choice(("", *PLACEMENTS))
+            assign = QUEUES if queues.random() < QUEUED else ""
             life = JobLife(
-                self,
-                f"job{number + 1}",
-                workload,
-                own,
-                journaled=journaled,
-                layers=self._layers,
-                assign=QUEUES if queues.random() < QUEUED else "",
+                self, name, workload, own, journaled=journaled, layers=layers, assign=assign, placement=placement
             )
             lives.append(life)
         return lives
@@ -285,6 +289,7 @@ class Simulation:
                     memory=self._memory,
                     layers=self._layers.world if self._layers is not None else None,
                     host_memory_bytes=WIDE_MEMORY_BYTES if self._is_wide else 0,
+                    featured=self._placed is not None,
                 ) as self.cluster:
                     self.injector = FaultInjector(
                         self.cluster,

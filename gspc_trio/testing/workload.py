@@ -63,6 +63,25 @@ LATER_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
 )
 """What they ask for besides in wide runs; hosts have some memory then."""
 
+
+def features_of(host: str) -> tuple[str, ...]:
+    """Return the features of a host: those of a cluster are called ``h1`` and so on."""
+    number = host.removeprefix("h")
+    return ("any", "odd") if number.isdecimal() and int(number) % 2 else ("any",)
+
+
+_FIRST_CORES = tuple(name.replace("node", "core0") for name in _ANY_HOST)
+
+PLACED_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
+    {**_ENOUGH, "requires": Requirement("core", features=("odd",))},
+    {**_ENOUGH, "requires": Requirement("core", ("r2.node", "r1.core0"), features=("any",))},
+    {**_ENOUGH, "requires": [Requirement("core", features=("odd",)), "core"]},
+    {**_ENOUGH, "memory_bytes": 300 << 20, "requires": Requirement("core", features=("any", "odd"))},
+    {**_ENOUGH, "requires": Requirement("core", _FIRST_CORES, hard=True)},
+    {**_ENOUGH, "requires": Requirement("core", _FIRST_CORES[:1], patience_s=0.5)},
+)
+"""What they ask for besides in runs with features and ranks; the workers of ranks may have several names."""
+
 HASTY_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
     {**_ENOUGH, "wait": False, "requires": "node"},
     {**_ENOUGH, "wait": False, "requires": Requirement("core", ("r1.node", "r1001.node"), hard=True)},
@@ -77,14 +96,18 @@ STUCK = 4
 """One of so many first attempts with a time-out never ends."""
 
 
-def settings_for(hosts: int, cores: int, *, wide: bool = False) -> Sequence[Mapping[str, Any]]:
+def settings_for(
+    hosts: int, cores: int, *, wide: bool = False, placed: bool = False
+) -> Sequence[Mapping[str, Any]]:
     """Return those of the settings that so many hosts, with so many cores each, can serve.
 
     Args:
         hosts, cores: how many.
         wide: whether tasks may ask for more than cores and nodes.
+        placed: whether they may ask for features, and for the workers of ranks.
     """
-    usual = [one for one in TASK_SETTINGS if hosts * cores > 1 or not isinstance(one.get("requires"), list)]
+    named = (*TASK_SETTINGS, *PLACED_TASK_SETTINGS) if placed else TASK_SETTINGS
+    usual = [one for one in named if hosts * cores > 1 or not isinstance(one.get("requires"), list)]
     if not wide:
         return usual
     needs = {("core", "core"): cores > 1, ("node", "core"): hosts > 1}

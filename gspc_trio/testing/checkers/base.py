@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from gspc_trio.components.rm.events import Added
 from gspc_trio.core.ids import ResourceId
@@ -49,6 +49,12 @@ class Family:
         """Return how much memory a resource offers."""
         found = self._resources.get(name)
         return found.memory_bytes if found is not None else 0
+
+    def suits(self, name: ResourceId, features: Iterable[str]) -> bool:
+        """Whether the host of a resource has these features: it, or what contains it, states them."""
+        over = (name, *self._above.get(name, ()))
+        stated = {each for one in over if one in self._resources for each in self._resources[one].features}
+        return stated.issuperset(features)
 
     def is_leaf_class(self, resource_class: str) -> bool:
         """Whether no resource of a class has ever contained others."""

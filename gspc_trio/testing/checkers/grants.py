@@ -299,6 +299,8 @@ class Grants:
                 raise Broken(f"{name}, a {its_class}, is granted for {shape}", name)
             if requirement.hard and not self._family.is_below(name, requirement.preferences):
                 raise Broken(f"{name} is granted for {shape}", name)
+            if not self._family.suits(name, requirement.features):
+                raise Broken(f"{name}, whose host has not all of the features, is granted for {shape}", name)
         if shape.same_host and len({name.partition(".")[0] for name in names}) > 1:
             raise Broken(f"{', '.join(names)} on one host are granted", *names)
 

@@ -211,7 +211,12 @@ class Recalls:
             if self._waiting.demand_of(grant_id) in (key, None)
             for name in live.left
         }
-        there = [name for name in self._grants.there if self._family.class_of(name) == first.resource_class]
+        there = [
+            name
+            for name in self._grants.there
+            if self._family.class_of(name) == first.resource_class
+            and self._family.suits(name, first.features)
+        ]
         usable = [name for name in there if self._is_usable(name, own)]
         return len(usable) >= len(shape.requirements)
 

@@ -110,6 +110,8 @@ class Sending:
 
     def __init__(self) -> None:
         self._known: dict[ResourceId, str] = {}
+        self._above: dict[ResourceId, set[ResourceId]] = {}
+        self._features: dict[str, set[str]] = {}
         self._known_since_s = 0.0
         self._grants: dict[GrantId, _Held] = {}
         self._tasks: dict[TaskId, _Task] = {}
@@ -126,7 +128,7 @@ class Sending:
     def extracted(self, task: Task) -> None:
         """The engine has handed out a task."""
         shape = LookAhead().shape_of(task)
-        self._tasks[task.task_id] = _Task(shape, shape.requirements[0].hard)
+        self._tasks[task.task_id] = _Task(shape, shape.requirements[0].is_bound)
         if any(map(is_reference, task.arguments)):  # it prefers where its data is
             return
         if task.variants is not None:
@@ -152,6 +154,11 @@ class Sending:
                 self._ended(outcome, event.resource_id, now)
         elif type(event) is ResourcesUp:
             self._known.update((one.resource_id, one.resource_class) for one in event.resources)
+            for one in event.resources:
+                self._above[one.resource_id] = {one.resource_id}.union(
+                    *(self._above[up] for up in one.parents)
+                )
+                self._features.setdefault(host_name(one.resource_id), set()).update(one.features)
             self._known_since_s = now
         elif type(event) is ResourcesLost:
             parted = self._lost(set(event.resource_ids), now)
@@ -282,6 +289,7 @@ class Sending:
                 raise Broken(f"task {task_id} goes to {held.shape}, for which it has no variant")
             if task.cancelled:
                 raise Broken(f"task {task_id} is submitted, and was cancelled", f"task {task_id}")
+            self._check_place(held.shape if task.ways else task.shape, submit)
             if task.last == submit.resources[0] and self._may_go_elsewhere(task, now):
                 raise Broken(f"task {task_id} goes to {task.last} again, where it has failed", task.last)
 
@@ -292,6 +300,14 @@ class Sending:
         its_class = shape.requirements[0].resource_class
         classes = [[one.resource_class for one in way.requirements] for way in task.ways]
         return [its_class] in classes
+
+    def _check_place(self, shape: Shape, submit: Submit) -> None:
+        """A task never leaves the worker or node of a hard place, and has the features that it needs."""
+        for name, need in zip(submit.resources, shape.requirements, strict=True):
+            if need.hard and self._above[name].isdisjoint(need.preferences):
+                raise Broken(f"a task that needs {shape} goes to {name}", name)
+            if not self._features[host_name(name)].issuperset(need.features):
+                raise Broken(f"a task that needs {shape} goes to {name}, whose host lacks some", name)
 
     def _may_go_elsewhere(self, task: _Task, now: float) -> bool:
         """Whether there has been another resource for a task ever since it failed, not long ago."""

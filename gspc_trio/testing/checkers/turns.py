@@ -164,7 +164,11 @@ class Turns:
         return first if self._family.is_leaf_class(first.resource_class) else None
 
     def _of_class(self, need: Requirement) -> Iterable[ResourceId]:
-        return (name for name in self._grants.there if self._family.class_of(name) == need.resource_class)
+        return (
+            name
+            for name in self._grants.there
+            if self._family.class_of(name) == need.resource_class and self._family.suits(name, need.features)
+        )
 
     def _open(self, need: Requirement, kept: frozenset[ResourceId]) -> list[ResourceId]:
         """Return what could be given now of what is needed, wherever it is."""
@@ -213,4 +217,7 @@ class Turns:
             return True
         if need.hard and not any(name.partition(".")[0] == coming.name for name in need.preferences):
             return False
-        return any(resource.resource_class == need.resource_class for resource in coming.resources)
+        features = {each for resource in coming.resources for each in resource.features}
+        return features.issuperset(need.features) and any(
+            resource.resource_class == need.resource_class for resource in coming.resources
+        )

@@ -148,5 +148,5 @@ class Waiting:
     def takes_any(self, key: Key) -> bool:
         """Whether any one resource of a class whose resources contain no others will do."""
         first = key[1].requirements[0]
-        simple = self.is_single(key[1]) and not first.preferences and not first.hard
+        simple = self.is_single(key[1]) and not first.preferences and not first.is_bound
         return simple and self._family.is_leaf_class(first.resource_class)
