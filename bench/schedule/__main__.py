@@ -14,7 +14,7 @@ from pathlib import Path
 
 from figures import Figures, options_parser
 
-from schedule import managers, model, queues, simulated
+from schedule import managers, model, placement, queues, simulated
 from schedule.replay import Skipped
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wfinstances"
@@ -25,6 +25,7 @@ PARTS: Mapping[str, Callable[[Figures, bool, Path], None]] = {
     "model": model.measure,
     "managers": managers.measure,
     "queues": queues.measure,
+    "placement": placement.measure,
 }
 """Name of a part -> measures: where figures go, whether to be small, the folder of the traces."""
 
