@@ -1,4 +1,4 @@
-"""Features of hosts (ASP-6): a task that asks for some gets resources of a host that has them, and no others."""
+"""Features of hosts (ASP-6): who asks for some gets resources of a host that has them, and no others."""
 
 from __future__ import annotations
 
