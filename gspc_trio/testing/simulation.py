@@ -139,8 +139,7 @@ class Simulation:
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
         wide = Random(self._cluster_seed + 8)
         self._is_wide = options.faults.wide and not layered and wide.random() < WIDE
-        placed = Random(self._cluster_seed + 16)
-        self._placed = placed if self._is_wide and placed.random() < PLACED else None
+        self._placed = self._draw_placed() if self._is_wide else None
         is_placed = self._placed is not None
         settings = settings_for(options.hosts, options.cores, wide=self._is_wide, placed=is_placed)
         workloads = [
@@ -197,6 +196,11 @@ class Simulation:
         self.rts_ended: trio.Event = trio.Event()
         self.cluster: Cluster
         self.injector: FaultInjector
+
+    def _draw_placed(self) -> Random | None:
+        """Return the randomness of placements in a run with features and ranks."""
+        random = Random(self._cluster_seed + 16)
+        return random if random.random() < PLACED else None
 
     def _draw_site(self) -> Random | None:
         """Return the randomness of the batch system of a run that has one."""
