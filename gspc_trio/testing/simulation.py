@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 from msgspec.structs import replace
@@ -139,9 +139,7 @@ class Simulation:
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
         wide = Random(self._cluster_seed + 8)
         self._is_wide = options.faults.wide and not layered and wide.random() < WIDE
-        self._placed = self._draw_placed() if self._is_wide else None
-        is_placed = self._placed is not None
-        settings = settings_for(options.hosts, options.cores, wide=self._is_wide, placed=is_placed)
+        settings = self._draw_settings()
         workloads = [
             Workload.make(random, options.tasks, settings, kinds=kinds, padded=padded)
             for _ in range(options.jobs)
@@ -197,10 +195,12 @@ class Simulation:
         self.cluster: Cluster
         self.injector: FaultInjector
 
-    def _draw_placed(self) -> Random | None:
-        """Return the randomness of placements in a run with features and ranks."""
+    def _draw_settings(self) -> Sequence[Mapping[str, Any]]:
+        """Return what tasks may ask for, and note whether there are features, ranks and placements."""
         random = Random(self._cluster_seed + 16)
-        return random if random.random() < PLACED else None
+        is_placed = self._is_wide and random.random() < PLACED
+        self._placed: Random | None = random if is_placed else None
+        return settings_for(self.options.hosts, self.options.cores, wide=self._is_wide, placed=is_placed)
 
     def _draw_site(self) -> Random | None:
         """Return the randomness of the batch system of a run that has one."""
