@@ -216,9 +216,8 @@ class Simulation:
             name, layers = f"job{number + 1}", self._layers
             placement = "" if self._placed is None else self._placed.choice(("", *PLACEMENTS))
             assign = QUEUES if queues.random() < QUEUED else ""
-            life = JobLife(
-                self, name, workload, own, journaled=journaled, layers=layers, assign=assign, placement=placement
-            )
+            said = {"assign": assign, "placement": placement}
+            life = JobLife(self, name, workload, own, journaled=journaled, layers=layers, **said)
             lives.append(life)
         return lives
 
