@@ -260,7 +260,7 @@ SitesOption = Annotated[
     ),
 ]
 ManagerCount = Annotated[
-    int,
+    Whole,
     Parameter(
         help="Number of resource managers. More than one are processes of their own, and share the hosts: "
         "see docs/scheduling.md."
