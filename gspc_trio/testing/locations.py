@@ -35,6 +35,7 @@ from gspc_trio.components.job.scheduler.interface import (
     TasksReady,
     Withheld,
 )
+from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.events import Added, Claimed, JobJoined, RmEvent
 from gspc_trio.components.rm.machine import ResourceManager
@@ -105,8 +106,8 @@ class LocationsWorld:
 
     def __init__(self, seed: int, faults: bool = True) -> None:
         self._random = Random(seed)
-        self.now = 0.0
-        self.events = 0
+        self.now: float = 0.0
+        self.events: int = 0
         self.happened: list[str] = []
         self.ran: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -118,10 +119,10 @@ class LocationsWorld:
         self._stopped = False
         self._tasks: dict[TaskId, Task] = {}
         self._ended: dict[TaskId, TaskDone] = {}
-        self.scheduler = USUAL.scheduler("j1")
+        self.scheduler: Scheduler = USUAL.scheduler("j1")
         names = [Location(name, number, "j1", f"j{number + 1}") for number, name in enumerate(NAMES)]
-        self.machine = Locations(names, USUAL.locations)
-        self.sites = {at.name: self._site(at) for at in names}
+        self.machine: Locations = Locations(names, USUAL.locations)
+        self.sites: dict[str, Site] = {at.name: self._site(at) for at in names}
         for site in self.sites.values():
             self._from_host(site, ResourcesUp(site.cores))
         self._add_tasks()

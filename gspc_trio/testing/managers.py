@@ -117,9 +117,9 @@ class ManagersWorld:
         placement: str = FIFO,
     ) -> None:
         self.managers = managers
-        self.now = 0.0
-        self.grants = 0
-        self.kills = 0
+        self.now: float = 0.0
+        self.grants: int = 0
+        self.kills: int = 0
         self.busy_s: dict[int, float] = {}
         self.jobs: dict[JobId, Work] = {}
         self._random, self._latency_s = random, latency_s

@@ -103,6 +103,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     fields = {name: instances(hints[name]) for name in kind.__match_args__}
     if kind is Requirement:  # which checks itself
         fields["patience_s"] = st.none() | st.floats(0, NUMBER_MAX)
+        fields["features"] = st.lists(st.sampled_from(["avx2", "rack:a"]), max_size=2, unique=True).map(tuple)
     return st.builds(kind, *fields.values())
 
 

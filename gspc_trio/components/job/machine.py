@@ -466,7 +466,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         """
         self._more_since, self._drained = None, False
         if self.ahead is not None and (news := self.ahead.news()) is not None:
-            self.actions += self.scheduler.handle(news, self.now)
+            self.actions.extend(self.scheduler.handle(news, self.now))
         engine, room = self.engine, self.ready_max - self.scheduler.live
         if room <= 0:
             room = self.ready_max - self.scheduler.unsent

@@ -360,7 +360,7 @@ class OptimisticManagers(Managers):
         self._versions.give(number, grant)
         self._live[grant.grant_id] = grant
         self._log.heard(grant)
-        self.newest = max(self.newest, grant.grant_id)
+        self.note_newest(grant.grant_id)
         self.actions.append(grant)
         self.actions.append(GrantChanged(self.now, grant.job, grant.grant_id, grant.resources, True))
         for member in self._members:

@@ -81,6 +81,10 @@ class Managers(MachineBase[ManagersEvent, ManagersAction]):
         """Assert every invariant."""
         raise NotImplementedError
 
+    def note_newest(self, grant_id: GrantId) -> None:
+        """A manager has given this grant."""
+        self.newest = max(self.newest, grant_id)
+
     def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
         """Return the newest grant of a resource that was given, or ``grant_id`` if that cannot be known."""
         raise NotImplementedError

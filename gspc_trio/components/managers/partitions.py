@@ -266,7 +266,7 @@ class Partitions(Managers):
         if type(word) is Grant:
             if self.job_of.get(word.job) == number:
                 member.log.heard(word)
-                self.newest = max(self.newest, word.grant_id)
+                self.note_newest(word.grant_id)
                 self.actions.append(word)
         elif type(word) is GrantChanged or type(word) is ResourceChanged:
             self._note(word)
@@ -454,7 +454,7 @@ class Partitions(Managers):
         told, asked = member.log.replay(), [*member.log.asked]
         member.is_up = True
         self._retell(member, told, asked)
-        self.actions += [TellManager(member.number, one) for one in told]
+        self.actions.extend(TellManager(member.number, one) for one in told)
         self._look_at = self.now + LOOK_S if self.job_of else None
         for other in self._members:  # nobody could take over what they had
             if other is not member and not other.is_up:

@@ -123,7 +123,7 @@ class Sending:
         self._is_stopping = False
         self._proven: set[str] = set()
         self._queued: dict[TaskId, tuple[ResourceId, GrantId]] = {}
-        self.has_queues = False
+        self.has_queues: bool = False
 
     def extracted(self, task: Task) -> None:
         """The engine has handed out a task."""

@@ -445,6 +445,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             tell_demand(state, queue)
             if not (queue.sent or queue.waiting.size or queue.tasks):
                 _give_up(state, queue)
+        if state.assigned is not None:
+            for queue in state.queues.values():
+                if queue.stuck:  # its grants may have got tasks of other shapes since it was looked at
+                    tell_demand(state, queue)
         if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
             state.stopped = True
             state.actions.append(Stopped())

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rm.messages import ClassStatus
 from gspc_trio.components.rts.messages import LOCATIONS_MAX, RequestExplanation, RtsStatus
-from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
+from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
 
@@ -47,7 +47,7 @@ class RunTimeSystems(RunTimeSystem):
         first = next(iter(named.values()))
         super().__init__(first.network, first.address, first.peer, outside=first.outside)
         self.named: dict[str, RunTimeSystem] = dict(named)
-        self.home = first.home
+        self.home: Home | None = first.home
         self.job_ids: dict[str, JobId] = {}
         known: dict[str, str] = {}
         for name, rts in named.items():
