@@ -13,6 +13,7 @@ from gspc_trio.components.job.scheduler.choices import (
     variants_of,
 )
 from gspc_trio.components.job.scheduler.interface import VariantCost
+from gspc_trio.components.job.scheduler.resource_queues import assigned_of, count, note_end
 from gspc_trio.components.job.scheduler.state import Choice, SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.components.job.scheduler.tasks import fail, move, withdraw
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -33,9 +34,9 @@ def bring(state: SchedulerState, queue: ShapeQueue) -> None:
     if not idle or queue.waiting.size or queue.elsewhere:
         return
     for other in list(state.queues.values()):
-        if other is queue or not other.waiting.size:
+        if other is queue:
             continue
-        for entry in list(islice(other.waiting, BROUGHT_MAX)):
+        for entry in _waiting(state, other, BROUGHT_MAX):
             choice = state.choices.get(entry.task.task_id)
             way = None if choice is None else _way_to(state, choice, queue)
             if choice is None or way is None or choice.way is None:
@@ -48,6 +49,22 @@ def bring(state: SchedulerState, queue: ShapeQueue) -> None:
             idle -= 1
             if not idle:
                 return
+
+
+def _waiting(state: SchedulerState, queue: ShapeQueue, number: int) -> list[TaskEntry]:
+    """Return the first tasks of a shape that are at no worker, about so many; of those that wait in queues
+    of resources some of each queue.
+    """
+    found = list(islice(queue.waiting, number)) if queue.waiting.size else []
+    if not queue.queued:
+        return found
+    members = assigned_of(state).classes[queue.resource_class].members
+    of_each = -(-number // len(members))
+    for held in members:
+        for waiting in held.line.kinds if held.line is not None else ():
+            if waiting.size:
+                found += [entry for entry in islice(waiting, of_each) if entry.queue is queue]
+    return found
 
 
 def _way_to(state: SchedulerState, choice: Choice, queue: ShapeQueue) -> int | None:
@@ -71,7 +88,7 @@ def look(state: SchedulerState) -> None:
     sums: Sums = {}
     for queue in list(state.queues.values()):
         changed = 0
-        for entry in list(islice(queue.waiting, LOOKED_AT_MAX)) if queue.waiting.size else ():
+        for entry in _waiting(state, queue, LOOKED_AT_MAX):
             choice = state.choices.get(entry.task.task_id)
             if choice is None or choice.way is None:
                 continue
@@ -84,7 +101,7 @@ def look(state: SchedulerState) -> None:
                 _change(state, entry, choice, costs, best)
                 count_waiting(sums, entry.task, 1)
                 changed += 1
-        more = more or changed == LOOKED_AT_MAX
+        more = more or changed >= LOOKED_AT_MAX
     pause_s = state.work_ahead.settle_s if more else 2 * state.look_pause_s
     state.look_pause_s = min(pause_s, LOOK_MAX_S)
     state.look_s = state.now + state.look_pause_s
@@ -117,8 +134,14 @@ def _change(
 ) -> None:
     """Let a task that is at no worker wait for another variant."""
     assert entry.place is not TaskPlace.SENT, "only what is at no worker changes"
+    held, before = entry.line, entry.queue.shape
+    if held is not None:  # while it is known what it is counted for there
+        count(state, held, [entry], -1)
     entry.task = take(state, choice, costs, number)
     shape = state.look_ahead.shape_of(entry.task)
-    if shape != entry.queue.shape or entry.place is not TaskPlace.WAITING:  # else it keeps its place
+    if held is not None:
+        count(state, held, [entry], 1)
+        note_end(state, held)
+    if shape != before or entry.place not in (TaskPlace.WAITING, TaskPlace.QUEUED):  # else it keeps its place
         move(state, entry, shape)
     entry.alone = entry.alone or not (entry.task.options.may_rerun and entry.queue.single)

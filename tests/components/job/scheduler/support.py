@@ -45,8 +45,9 @@ class World:
         failed_max: int | None = None,
         *,
         tracing: bool = False,
+        policy: SchedulingPolicy | None = None,
     ) -> None:
-        self.scheduler: Scheduler = SchedulingPolicy(retry=retry or Retry()).scheduler(
+        self.scheduler: Scheduler = (policy or SchedulingPolicy(retry=retry or Retry())).scheduler(
             JOB, failed_max=failed_max, tracing=tracing
         )
         self.now = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ from gspc_trio.core.task import (
     TaskVariant,
     TaskVariants,
 )
+from gspc_trio.policies.queues import Queues
+from gspc_trio.policies.scheduling import SchedulingPolicy
 from tests.components.job.scheduler.support import BOOM, JOB, World, bad, ended, ok
 
 GPU, FPGA = (Shape((Requirement(name),)) for name in ("gpu", "fpga"))
@@ -45,8 +48,10 @@ CLASSES = {1: "gpu", 2: "core", 3: "fpga"}
 class Cluster:
     """A scheduler that has been told of resources, with the grants that it was given."""
 
+    POLICY = SchedulingPolicy()
+
     def __init__(self, **numbers: int) -> None:
-        self.world = World(cores=0)
+        self.world = World(cores=0, policy=self.POLICY)
         self.last = 0
         if numbers:
             self.up(**numbers)
@@ -108,6 +113,12 @@ def failed(actions: list[Any]) -> list[str]:
         for action in actions
         if isinstance(action, TaskDone) and action.outcome.error is not None
     ]
+
+
+@pytest.fixture
+def queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each resource has a queue."""
+    monkeypatch.setattr(Cluster, "POLICY", SchedulingPolicy(assign=Queues()))
 
 
 def test_the_variant_that_ends_first_is_asked_for_and_runs_with_its_own_arguments() -> None:
@@ -342,3 +353,16 @@ def test_what_it_costs_to_choose_does_not_grow_with_what_others_wait_for() -> No
     queues.looks = 0
     cluster.world.scheduler.handle(Tick(), 10.0)
     assert queues.looks < 10
+
+
+@pytest.mark.usefixtures("queues")
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_a_class_that_is_not_there_drops_out_and_one_that_comes_is_taken,
+        test_an_idle_resource_takes_what_waits_for_another_class_if_that_ends_sooner,
+        test_in_order_the_first_free_one_is_taken_and_else_the_first_that_gets_free,
+    ],
+)
+def test_what_waits_in_the_queue_of_a_resource_changes_as_well(test: Callable[[], None]) -> None:
+    test()
