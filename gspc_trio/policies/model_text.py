@@ -34,7 +34,6 @@ from gspc_trio.policies.performance_model import (
 VERSION = 1
 """Of the format."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Sum = Annotated[float, Meta(gt=-1e18, lt=1e18)]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -57,8 +56,8 @@ class _LawRow(Struct, frozen=True, forbid_unknown_fields=True):
 class _Row(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An entry of the list."""
 
-    code: Name
-    variant: Name
+    code: str
+    variant: str
     resource_class: str | None = msgspec.field(name="class", default=None)
     processor: str | None = None
     size: Whole | None = None
@@ -84,8 +83,18 @@ def model_text(model: PerformanceModel) -> str:
             smallest, largest = int(law.smallest), int(law.largest)
             sums = _LawRow(law.samples, law.x, law.y, law.xx, law.xy, smallest, largest)
             rows.append(_Row(*names, law=sums))
-    lines = [json.dumps(msgspec.to_builtins(row), ensure_ascii=False) for row in sorted(rows, key=_order)]
+    lines = [_line(row) for row in sorted(rows, key=_order)]
     return f'{{"version": {VERSION}, "times": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def _line(row: _Row) -> str:
+    fields = msgspec.to_builtins(row)
+    line = json.dumps(fields, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:  # bytes that are no text, in a name
+        return json.dumps(fields)
+    return line
 
 
 def _order(row: _Row) -> tuple[object, ...]:
@@ -189,6 +198,7 @@ class _Reader:
     def __init__(self, text: str, decoder: json.JSONDecoder) -> None:
         self._text, self._decode = text, decoder.raw_decode
         self.position = 0
+        self._counted, self._line = 0, 1  # what is before is not looked at again for the number of the line
         self._skip()
 
     def _skip(self) -> None:
@@ -198,7 +208,9 @@ class _Reader:
 
     def line(self) -> int:
         """Return the number of the line, from 1."""
-        return self._text.count("\n", 0, self.position) + 1
+        self._line += self._text.count("\n", self._counted, self.position)
+        self._counted = self.position
+        return self._line
 
     def takes(self, mark: str) -> bool:
         """Return whether this is next; then go behind it."""

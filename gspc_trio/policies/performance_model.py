@@ -33,7 +33,7 @@ LAW_REACH = 2.0
 """By this factor a power law is taken to hold below the smallest and above the largest size."""
 
 Times: TypeAlias = Annotated[float, Meta(ge=0, lt=1e12)]
-Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Whole: TypeAlias = Annotated[int, Meta(ge=0)]
 
 

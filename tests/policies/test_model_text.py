@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from gspc_trio.components.job.scheduler.interface import RunKey
 from gspc_trio.policies.model_text import BadModel, model_text, read_model
 from gspc_trio.policies.performance_model import Curve, Mean, PerformanceModel, Stated
 
-NAMES = st.sampled_from(["solve", 'a "b"', "ä"])
+NAMES = st.sampled_from(["solve", 'a "b"', "ä", "", "\udc80", "long" * 1000])
 STATED = st.builds(
     Stated, NAMES, NAMES, st.none() | NAMES, st.none() | NAMES, st.sampled_from([None, 0, 1, 1024])
 )
@@ -50,6 +52,26 @@ def test_a_file_that_people_write_may_state_as_little_as_they_know() -> None:
     assert read_model(text) == PerformanceModel(curves, stated)
 
 
+class Searched(str):
+    """A text that notes how much of it is searched for ends of lines."""
+
+    characters = 0
+
+    def count(self, mark: str, *range_: Any) -> int:
+        start, end = range_
+        self.characters += end - start
+        return super().count(mark, start, end)
+
+
+def test_the_lines_of_a_large_file_are_counted_once() -> None:
+    model = PerformanceModel()
+    for size in range(50):
+        model.learn(RunKey("solve", "gpu", "gpu"), 1 << size, None, 0.5)
+    text = Searched(model_text(model))
+    assert read_model(text) == model
+    assert text.characters <= len(text)
+
+
 TIMES = '{"version": 1, "times": [\n{"code": "a", "variant": "b", "run_s": 1},\n%s\n]}'
 MEASURED = '{"code": "a", "variant": "b", "class": "core", "processor": "", "size": 8, "mean_s": 1, %s}'
 
@@ -82,6 +104,7 @@ MEASURED = '{"code": "a", "variant": "b", "class": "core", "processor": "", "siz
             "line 3: mean_s needs size and samples",
         ),
         (TIMES % (MEASURED.replace("8", "9") % '"samples": 1'), "line 3: size 9 of what was measured"),
+        (TIMES % (MEASURED % f'"samples": {10**400}'), "line 3: Expected `int` <= "),
         (TIMES % ("[" * 100_000), "line 3: "),
     ],
 )

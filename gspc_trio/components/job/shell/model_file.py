@@ -102,8 +102,11 @@ def read_file(path: Path) -> PerformanceModel:
         BadModel: there is something else in it; the message names the file and the line.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        return _read(path, file.fileno())
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would not open
+    try:
+        return _read(path, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def change_file(path: Path, change: Callable[[PerformanceModel], PerformanceModel]) -> PerformanceModel:

@@ -95,6 +95,8 @@ def test_what_cannot_be_a_model_is_not_touched(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadModel, match="pipe is no regular file"):
         change_file(tmp_path / "pipe", lambda model: model)
+    with pytest.raises(BadModel, match="pipe is no regular file"):
+        read_file(tmp_path / "pipe")
     with pytest.raises(IsADirectoryError):
         change_file(tmp_path, lambda model: model)
     with pytest.raises(FileNotFoundError):
