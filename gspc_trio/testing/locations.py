@@ -209,6 +209,7 @@ class LocationsWorld:
     def _back(self, site: Site) -> None:
         site.rm = ResourceManager(site.rm.newest[0] + 1)
         site.reached = True
+        site.life += 1
         site.rm.handle(Added(site.cores), self.now)
         site.rm.handle(JobJoined(site.at.job_there), self.now)
         self._tell(Said(site.at.name, Reclaim()))
