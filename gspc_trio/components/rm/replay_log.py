@@ -282,14 +282,14 @@ class ReplayLog:
             ending = [self._shaped(grant) for grant in self._ending.values()]
             told += [JobJoined(ENDING), Claimed(ENDING, tuple(ending))]
         told += [Added(tuple(there.values()), label) for label, there in self._hosts.values()]
-        if self._ending:
-            told.append(JobGone(ENDING))
         if self._resting:
             told.append(Rested(tuple(self._resting)))
         if self._leaving:
             told.append(Removed(tuple(self._leaving), "wait"))
         told += self._coming.values()
         told += self._asked
+        if self._ending:  # after all hosts, also those that nobody has answered for: it claims nothing later
+            told.append(JobGone(ENDING))
         for job in self._jobs.values():
             for wanted in job.wants.values():
                 if wanted.left > 0:
@@ -304,7 +304,10 @@ class ReplayLog:
 
     def _resource(self, name: ResourceId) -> Resource | None:
         host = self._hosts.get(host_name(name))
-        return None if host is None else host[1].get(name)
+        if host is not None and name in host[1]:
+            return host[1][name]
+        asked = (r for one in self._asked if isinstance(one, Added) for r in one.resources)
+        return next((resource for resource in asked if resource.resource_id == name), None)
 
 
 def _without(grant: Grant, names: Iterable[ResourceId]) -> Grant | None:

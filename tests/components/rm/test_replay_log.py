@@ -122,6 +122,14 @@ def test_what_may_still_run_of_a_job_that_has_gone_is_claimed_and_revoked_again(
     assert added.resources == (NODE, CORES[0], CORES[2])
 
 
+def test_what_may_still_run_where_a_host_was_not_answered_is_held_before_it_is_revoked_again() -> None:
+    known = ReplayLog(4)
+    left = Grant(ENDING, CORE, (5, 1), ("r1.core1",))
+    for event in (JobJoined(ENDING), Claimed(ENDING, (left,)), JobGone(ENDING), HOST):
+        known.said(event)
+    assert known.replay() == [JobJoined(ENDING), Claimed(ENDING, (left,)), HOST, JobGone(ENDING)]
+
+
 def test_a_part_that_was_given_back_is_not_claimed_and_what_lapsed_is_ended() -> None:
     known = replay_log()
     known.heard(grant("j1", 1, 0, 1, shape=PAIR))
