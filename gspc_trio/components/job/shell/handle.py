@@ -498,12 +498,15 @@ class Job:
         now, scheduler, records = trio.current_time(), self.machine.scheduler, self.records
         mode = self._watching.decide(now, watched=watched, ended=scheduler.ended, live=scheduler.live)
         recorded = Watched(to_file or mode is Mode.EACH)
+        folded, records.folds_tasks = (
+            records.folds_tasks,
+            mode is Mode.EACH,
+        )  # before the machine tells of tasks
         if recorded != self._recorded:
             self._recorded = recorded
             self.inbox.put(recorded)
-        if to_file and mode is Mode.EACH and not records.folds_tasks:
+        if to_file and records.folds_tasks and not folded:
             records.renew(scheduler.glance(now, None))
-        records.folds_tasks = mode is Mode.EACH
         if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
             self._glanced_s = now
             records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
