@@ -32,6 +32,7 @@ ORDER = (
     *("compute", "compute.commands"),
     *(
         "policies.placement",
+        "components.monitor",
         "components.rm",
         "components.worker",
         "components.rif",
@@ -40,7 +41,13 @@ ORDER = (
     ),
     "components.managers.messages",
     *("components.provision", "components.launcher", "components.wire", "policies", "components.managers"),
-    *("records.shell", "components.rm.shell", "components.managers.shell", "components.provision.shell"),
+    *(
+        "records.shell",
+        "components.monitor.shell",
+        "components.rm.shell",
+        "components.managers.shell",
+        "components.provision.shell",
+    ),
     "components.rts.shell",
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
     *(
