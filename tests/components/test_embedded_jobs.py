@@ -21,6 +21,7 @@ from trio.testing import MockClock
 
 from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_iml, open_job, open_rts
 from gspc_trio.components.job.messages import GetFunctions
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load_workflow_file
 from gspc_trio.components.provision.blocks import BlockMoved, BlockOver
 from gspc_trio.components.provision.strategy import RifOrder
@@ -37,7 +38,9 @@ from gspc_trio.records.progress import Progress
 from gspc_trio.records.shell.stream import Watcher
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.own_job import double_in_a_job
+from tests.components.tasks.output import speak
 from tests.components.tasks.plain import add_up, double, fall, nap
+from tests.support import until
 
 HANG_S = 60.0
 
@@ -387,6 +390,34 @@ async def test_who_watches_a_fast_job_with_a_file_of_records_knows_how_it_has_en
     with (tmp_path / "run").open("rb") as file:
         finished = [it for it in read_records(file) if isinstance(it, TaskChanged) and it.state == "finished"]
     assert len({record.task_id for record in finished}) == 5_000
+
+
+async def test_who_watches_after_another_one_sees_what_runs_too(tmp_path: Path) -> None:
+    go, running = tmp_path / "go", TaskState.RUNNING
+
+    async def watch_until_it_runs(job: Job) -> None:
+        seen, watcher = Progress(), Watcher()
+        watcher.add_credit(1_000)
+        async with trio.open_nursery() as nursery:
+            here, there = memory_pair("job", job.job_id, "control", "top", nursery)
+            nursery.start_soon(job.records.feed, there, watcher)
+            while job.job_id not in seen.jobs or not seen.jobs[job.job_id].running:
+                for batch in await here.receive():
+                    assert isinstance(batch, RecordBatch)
+                    for record in batch.records:
+                        seen.apply(record)
+            assert seen.jobs[job.job_id].counts[running] == 1
+            nursery.cancel_scope.cancel()
+
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(farm(speak), rts=rts, values={"items": [str(go)]}) as job,
+        ):
+            await until((tmp_path / "go.begun").exists)
+            for _ in range(3):
+                await watch_until_it_runs(job)
+            go.touch()
 
 
 async def test_threads_on_request() -> None:

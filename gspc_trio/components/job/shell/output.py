@@ -7,9 +7,11 @@ import math
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
 import trio
@@ -272,15 +274,21 @@ async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[Flush
     """
     number = job.printed.number
     over = trio.Event()
-    turn = trio.Lock()  # or lines that were taken later might be shown first
+    taken: deque[tuple[Sequence[OutputLine], int]] = deque()
+    turn = Lock()  # a thread that nobody waits for any more may still show lines: the next one comes after it
     job.want_output(math.inf)
+
+    def show_taken() -> None:
+        with turn:
+            while taken:
+                _safely(show, *taken.popleft())
 
     async def show_new() -> bool:
         nonlocal number
-        async with turn:
-            lines, number, missed = job.printed.lines_since(number, SHOWN_AT_ONCE_MAX)
-            if lines or missed:
-                await trio.to_thread.run_sync(_safely, show, lines, missed, abandon_on_cancel=True)
+        lines, number, missed = job.printed.lines_since(number, SHOWN_AT_ONCE_MAX)
+        if lines or missed:
+            taken.append((lines, missed))
+            await trio.to_thread.run_sync(show_taken, abandon_on_cancel=True)
         return bool(lines)
 
     async def keep_showing() -> None:
@@ -293,6 +301,7 @@ async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[Flush
         with trio.move_on_after(FLUSH_TIMEOUT_S):
             while await show_new():
                 pass
+            await trio.to_thread.run_sync(show_taken, abandon_on_cancel=True)  # after what is being shown
 
     try:
         async with open_scope() as nursery:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 
@@ -53,15 +55,25 @@ async def test_a_task_is_heard_while_it_runs(tmp_path: Path) -> None:
     assert job.output(1) == ("begin\nend\n", "careful\n")
 
 
-async def test_what_is_being_shown_when_the_block_ends_is_shown_to_its_end(tmp_path: Path) -> None:
+class BlockFailed(Exception):
+    """Ends a block."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_is_being_shown_when_the_block_ends_is_shown_to_its_end(
+    tmp_path: Path, fails: bool
+) -> None:
     shown: list[OutputLine] = []
     begun, ending, go = trio.Event(), threading.Event(), tmp_path / "go"
     token = trio.lowlevel.current_trio_token()
+    alone = threading.Lock()
 
     def show(lines: Sequence[OutputLine], _: int) -> None:  # in a thread
+        assert alone.acquire(blocking=False), "two threads show lines at a time"
         token.run_sync_soon(begun.set)
         ending.wait(HANG_S)
         shown.extend(lines)
+        alone.release()
 
     async def end_soon() -> None:
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -71,10 +83,13 @@ async def test_what_is_being_shown_when_the_block_ends_is_shown_to_its_end(tmp_p
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1) as rts, open_job(one_task(), rts=rts, values={"in": [str(go)]}) as job:
             async with trio.open_nursery() as nursery:
-                async with show_output(job, show):
-                    await begun.wait()
-                    await job.wait()
-                    nursery.start_soon(end_soon)
+                with suppress(BlockFailed):
+                    async with show_output(job, show):
+                        await begun.wait()
+                        await job.wait()
+                        nursery.start_soon(end_soon)
+                        if fails:
+                            raise BlockFailed
                 assert texts(shown) == {("begin", False), ("careful", True), ("end", False)}
 
 
