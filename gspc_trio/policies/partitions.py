@@ -130,7 +130,7 @@ def plan_moves(partitions: Sequence[PartitionView], now: float) -> list[HostMove
         for donor in sorted(donors, key=lambda part: (-_idle(part), part.number)):
             for host in donor.hosts:
                 free = not (host.held or host.is_bound or host.name in moved)
-                if not free or not want.likes(host) or _keeps(donor, host, since_s):
+                if not free or not want.likes(host) or _keeps(donor, host, (since_s, number, place)):
                     continue
                 if not any(missing.get(name, 0) > 0 for name in host.classes):
                     continue
@@ -159,9 +159,15 @@ def _idle(part: PartitionView) -> int:
     return sum(not host.held for host in part.hosts)
 
 
-def _keeps(donor: PartitionView, host: HostView, since_s: float) -> bool:
-    """Whether an older request waits for such a host where it is."""
-    return any(want.since_s < since_s and want.likes(host) for want in donor.wants)
+def _keeps(donor: PartitionView, host: HostView, other: tuple[float, int, int]) -> bool:
+    """Whether a request that goes before another one waits for such a host where it is.
+
+    Of two that are equally old one goes before, or they would take hosts from each other for ever.
+    """
+    return any(
+        (want.since_s, donor.number, place) < other and want.likes(host)
+        for place, want in enumerate(donor.wants)
+    )
 
 
 def _drain(

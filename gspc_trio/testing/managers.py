@@ -26,6 +26,7 @@ from gspc_trio.components.managers.messages import (
     TellManager,
     Word,
 )
+from gspc_trio.components.managers.partitions import Partitions
 from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed, RmEvent
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import (
@@ -45,12 +46,26 @@ from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Shape
+from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.policies.placement import FIFO
 from gspc_trio.testing.checkers.base import Broken, Family
 
 RESTART_S = 0.5
 """How long it takes until another manager is there in place of one that was killed."""
+
+END_S = 200.0
+"""Simulated seconds after the last thing that happens within which all tasks have ended."""
+
+REST_S = 20.0
+"""Simulated seconds after the end of all jobs within which nothing is held any more."""
+
+_SHAPES = (
+    CORE,
+    CORE,
+    Shape((Requirement("node"),)),
+    Shape((Requirement("node"),) * 2),
+    Shape((Requirement("core"),) * 2),
+)
 
 
 @define(eq=False)
@@ -397,3 +412,61 @@ class ManagersWorld:
             self._rts_free_at = max(self._rts_free_at, self.now) + cost_s
         else:
             self._processes[number].free_at = max(self._processes[number].free_at, self.now) + cost_s
+
+
+def live(seed: int, managers: Managers) -> ManagersWorld:
+    """Have jobs and hosts come and go, and managers killed, as a seed says; return the world at the end.
+
+    Args:
+        seed: of what happens, and when.
+        managers: who decides.
+
+    Raises:
+        Broken: something does not hold.
+    """
+    random = Random(f"managers of {seed}")
+    latency_s = random.choice((0.001, 0.01, 0.05))
+    world = ManagersWorld(managers, random=Random(f"delays of {seed}"), latency_s=latency_s)
+    world.run(0.1)
+    names = [f"r{number + 1}" for number in range(random.randint(3, 6))]
+    for name in names:
+        world.add_host(name, random.randint(1, 4))
+        world.run(world.now + random.random() * 0.05)
+    world.run(world.now + 0.3)
+    for _ in range(random.randint(5, 20)):
+        kind = random.random()
+        if kind < 0.45 and len(world.jobs) < 8:
+            shape, tasks = random.choice(_SHAPES), random.randint(1, 40)
+            task_s, at_once = random.choice((0.002, 0.05, 0.3)), random.choice((2, 1000))
+            world.begin(Work(f"j{len(world.jobs) + 1}", shape, tasks, task_s, at_once))
+        elif kind < 0.6 and world.jobs:
+            world.end(random.choice(list(world.jobs.values())))
+        elif kind < 0.85:
+            world.kill(random.randrange(len(managers.members)))
+        elif len(names) > 2 and random.random() < 0.4:
+            world.lose_host(names.pop(0))
+        world.run(world.now + random.choice((0.0, 0.01, 0.1, 0.6)))
+    world.run(world.now + END_S, world.is_done)
+    for job in world.jobs.values():
+        if not job.is_gone and (job.left or job.held):
+            why = f", and it is refused: {job.refused[-1].reason}" if job.refused else ""
+            raise Broken(f"after {END_S:g} s {job.left} tasks of {job.job} have not begun{why}", job.job)
+        world.end(job)
+    world.run(world.now + REST_S)
+    for member in managers.members:
+        for name in member.log.held():
+            raise Broken(f"{name} is still held {REST_S:g} s after the end of all jobs", name)
+    return world
+
+
+def managers_broken(seed: int) -> str:
+    """Simulate several resource managers, of both kinds in turn, and return what did not hold, or ""."""
+    count = 2 + seed // 2 % 3
+    random = Random(f"pauses of {seed}")
+    optimistic = bool(seed % 2)
+    try:
+        live(seed, OptimisticManagers(count, 7, random) if optimistic else Partitions(count, 7))
+    except Exception as error:
+        sharing = "optimistic" if optimistic else "pessimistic"
+        return f"{type(error).__name__}: {error} (of {count} {sharing} resource managers)"
+    return ""

@@ -28,6 +28,7 @@ from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, SIT
 from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.locations import locations_broken
+from gspc_trio.testing.managers import managers_broken
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
@@ -505,7 +506,8 @@ class Simulated(Protocol):
 def simulate(seed: int, options: Options | None = None) -> Report:
     """Run one seed and say how it went; it raises nothing that the simulated system does.
 
-    A study is simulated after the cluster, and apart from it; then a job on several run-time systems.
+    A study is simulated after the cluster, and apart from it; then a job on several run-time systems, and
+    several resource managers.
 
     Args:
         seed: of everything.
@@ -516,7 +518,7 @@ def simulate(seed: int, options: Options | None = None) -> Report:
     if report.broken or not options.faults.studies:
         return report
     study = simulate_study(seed, options)
-    broken = study.broken or locations_broken(seed)
+    broken = study.broken or locations_broken(seed) or managers_broken(seed)
     return replace(
         study,
         broken=broken,

@@ -148,6 +148,8 @@ def test_hosts_go_to_the_oldest_request_and_those_in_use_only_where_they_are_nee
     old, young = WantView(1.0, {"node": 3}, {"node": 3}), WantView(2.0, {"node": 3}, {"node": 3})
     first, second = PartitionView(0, 1.0, idle[:1], [young]), PartitionView(1, 1.0, idle[1:], [old])
     assert plan_moves([first, second], 2.1) == [HostMove("r1", 0, 1, 0)]
+    alike = PartitionView(0, 1.0, idle[:1], [old]), PartitionView(1, 1.0, idle[1:], [old])
+    assert plan_moves(alike, 1.1) == [HostMove("r2", 1, 0, 0)], "they do not swap"
     busy = [HostView(name, {"node": 1, "core": 2}, held=1) for name in ("r3", "r4")]
     poor = PartitionView(0, 1.0, [], [WantView(1.0, {"core": 1}, {"core": 1})])
     rich = PartitionView(1, 1.0, busy, [])
