@@ -1,4 +1,4 @@
-"""``--top``: gspc-top as a process of its own, in place of the progress bar."""
+"""What is shown beside a job: the progress bar, or with ``--top`` gspc-top as a process of its own."""
 
 from __future__ import annotations
 
@@ -77,8 +77,6 @@ async def _bar_afterwards(process: trio.Process, job: Job) -> None:
     if await process.wait() == INTERRUPTED:
         signal.raise_signal(signal.SIGINT)  # to its user, terminal and run are one program
     elif not job.has_ended:
-        from gspc_trio.cli.progress import show_progress
-
         async with show_progress(job):
             await job.wait_ended()
 
@@ -109,3 +107,25 @@ async def _end(process: trio.Process) -> None:
         if process.poll() is None:
             process.kill()
             await process.wait()
+
+
+@asynccontextmanager
+async def show_progress(job: Job) -> AsyncIterator[None]:
+    """Show on standard error how far the job is, while the block runs."""
+    from gspc_trio.executor.progress import (  # what draws takes a moment to load
+        REFRESH_INTERVAL_S,
+        how_far,
+        terminal_bar,
+    )
+
+    with terminal_bar(job.machine.name) as show:
+
+        async def refresh() -> None:
+            while True:
+                show(how_far(job.machine.counts()))
+                await trio.sleep(REFRESH_INTERVAL_S)
+
+        async with open_scope() as nursery:
+            nursery.start_soon(refresh)
+            yield
+            nursery.cancel_scope.cancel()

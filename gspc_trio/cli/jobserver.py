@@ -34,7 +34,7 @@ from gspc_trio.cli.arguments import (
     Size,
     Verbose,
 )
-from gspc_trio.cli.beside import place_for_connection_file, show_top
+from gspc_trio.cli.beside import place_for_connection_file, show_progress, show_top
 from gspc_trio.cli.calls import ask, begun_with_dump, call, close, dump_job, put, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
@@ -57,6 +57,7 @@ from gspc_trio.cli.job_commands import list_jobs, log, report, status, stop, wai
 from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
 from gspc_trio.cli.kept import CacheOptions, Caching, cache_app, cache_option, model_app, model_option
 from gspc_trio.cli.pictures import convert, draw
+from gspc_trio.cli.planning import plan as plan_command
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
@@ -486,8 +487,6 @@ async def _run(
         if watch is not None:
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
-            from gspc_trio.cli.progress import show_progress  # what draws takes a moment to load
-
             await stack.enter_async_context(show_progress(job))
         await stack.enter_async_context(treat_output(job, output, partial(print_lines, to=sys.stderr)))
         async with open_scope() as nursery:
@@ -559,6 +558,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
 
 app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
+app.command(plan_command, name="plan")
 for _command in (each, check, convert, draw, status, wait, log, report, call, put, ask, close, stop):
     app.command(_command)
 app.command(cache_app)

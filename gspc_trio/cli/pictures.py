@@ -38,6 +38,7 @@ from gspc_trio.workflow.formats.python_file import python_of
 
 if TYPE_CHECKING:
     from gspc_trio.reports.run import RecordedRun
+    from gspc_trio.workflow.formats.wfformat.trace import Trace
 
 RECORDS_SUFFIX = ".jsonl"
 """With which files of records end."""
@@ -113,6 +114,19 @@ def _written(path: Path, settings: list[str], reading: Reading, target: Format |
             return target.of_records(_records(path), Surroundings(_size_bytes, _iso_time))
     net, foreign = read_net(path, settings, reading)
     return python_of(net) if target is None else target.write(net, foreign)
+
+
+def trace_of(path: Path) -> Trace:
+    """Return the run that records in a file tell of.
+
+    Raises:
+        WorkflowFileError: there is no such file, or a line is no record.
+        WorkflowError: they tell of no task, of several jobs, or nothing of what tasks take.
+    """
+    from gspc_trio.workflow.formats.wfformat.write import trace_of_records
+
+    with interruptible():
+        return trace_of_records(_records(path), Surroundings(_size_bytes, _iso_time)).trace
 
 
 def _records(path: Path) -> Iterator[Record]:

@@ -7,7 +7,7 @@ import sys
 import pytest
 import trio
 
-from gspc_trio.cli.progress import show_progress
+from gspc_trio.cli.beside import show_progress
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.shell.handle import JobFailed
 from gspc_trio.components.job.shell.settings import JobSettings

@@ -29,6 +29,10 @@ WORTH_MIN_S, WORTH_MAX_S = 0.05, 3600.0
 """What is worth less is not waited for longer than usual; nothing is waited for longer than this."""
 
 
+RACK = "rack:"
+"""A feature that begins so names the rack of a host."""
+
+
 class PlanError(ValueError):
     """Nothing can be planned so; the message says what is wrong, and nothing was changed."""
 
@@ -369,6 +373,11 @@ def no_host(task: PlanTask) -> PlanError:
 
 def _named(task: PlanTask) -> str:
     return f"task {task.task_id}" + (f" ({task.name})" if task.name else "")
+
+
+def rack_of(features: Iterable[str], otherwise: str = "") -> str:
+    """Return the feature that names the rack of a host, the first by name, or what is said otherwise."""
+    return min((it for it in features if it.startswith(RACK)), default=otherwise)
 
 
 def why(policy: str, placed: PlannedPlace) -> str:

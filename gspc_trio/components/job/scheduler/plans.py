@@ -27,6 +27,7 @@ from gspc_trio.components.job.plan import (
     PlanTask,
     View,
     patience_for,
+    rack_of,
     why,
 )
 from gspc_trio.components.job.scheduler.interface import KnownTask
@@ -49,9 +50,6 @@ WORTH_SHARE, WORTH_LEAST_S = 0.01, 0.001
 
 LOOKED_AT_MAX = 64
 """So many tasks that wait are looked at for an idle grant on a host for which none of them waits."""
-
-RACK = "rack:"
-"""A feature that begins so names the rack of a host."""
 
 ANEW_PAUSE_S = 1e-3
 """So many seconds for each task lie at least between two plans of all of them."""
@@ -501,7 +499,7 @@ class Plans:
         for name, classes in self.hosts.items():
             host = self.knowledge.host(name, max(1, sum(it == "core" for it in classes.values())))
             features = self.features.get(name, frozenset())
-            rack = next((it for it in sorted(features) if it.startswith(RACK)), host.rack)
+            rack = rack_of(features, host.rack)
             hosts.append(
                 replace(host, rack=rack, features=features.union(map(_class_feature, classes.values())))
             )
