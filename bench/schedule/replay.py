@@ -142,8 +142,6 @@ class Files:
     def __init__(self, work: Work, hosts: Hosts) -> None:
         self._work, self._hosts = work, hosts
         self._inputs = {task.task_id: task.inputs for task in work.tasks}
-        self._speeds = (1.0,) * len(hosts.speeds)
-        """What plans know of the speeds: nothing."""
         self.places: dict[str, set[int]] = hosts.first_places(work)
         self.moved_bytes = 0
 
@@ -164,7 +162,7 @@ class Files:
     def host(self, name: str, cores: int) -> PlanHost:
         """Return what a plan knows of a host."""
         number = host_number(name)
-        return PlanHost(name, str(self._hosts.groups[number]), cores=cores, speed=self._speeds[number])
+        return PlanHost(name, str(self._hosts.groups[number]), cores=cores, speed=self._hosts.speeds[number])
 
     def inputs_of(self, task: Task) -> list[PlanData]:
         """Return the files of a task that are there, with the hosts that have them."""

@@ -3,13 +3,17 @@
 ``plan.fifo_s_WORK_HOSTS``     makespan in today's order; of the plans it is a share of that:
 ``plan.move_of_fifo_WORK_HOSTS``, ``plan.heft_of_fifo_WORK_HOSTS``
 ``plan.bytes_ratio``           what hosts fetch from each other by the plan ``move``, of what they fetch today
-``plan.heft_bytes_ratio``      the same of the plan ``heft``
+``plan.heft_bytes_ratio``, ``plan.dask_bytes_ratio``, ``plan.known_bytes_ratio``
+                               the same of the plan ``heft``, of Dask's stealing, and of HEFT that knows all
 ``plan.worst_vs_fifo``         makespan of ``move`` of today's, at worst
+``plan.makespan_vs_heft``      makespan of ``move`` of that of HEFT that knows all run times, sizes, speeds
+                               and links, at worst; ``plan.same_speed_vs_heft``: on hosts of one speed alone
+``plan.makespan_vs_dask``      makespan of ``move`` of that with Dask's stealing, at worst
 ``plan.tasks_per_s``           tasks planned by ``move`` for 1,000 hosts
 ``plan.flatness``              cost of a task with 10,000 hosts of that with 100
 ``plan.heft_tasks_per_s``      tasks planned by ``heft`` for 1,000 hosts
 
-Plans know sizes and run times as a run learns them, and nothing of the speeds of hosts.
+Plans know sizes and run times as a run learns them, and the speeds of hosts, which `move` does not use.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from figures import Figures
 
 from gspc_trio.components.job.plan import Links, PlanData, PlanHost, PlanTask
 from gspc_trio.policies.plans.by_name import find_plan
+from schedule.references import DaskLike, heft
 from schedule.replay import CLUSTERS, Replay, read_works
 
 TASKS = 20_000
@@ -34,7 +39,8 @@ def measure(figures: Figures, small: bool, traces: Path) -> None:
     """
     works = read_works(traces)
     moved = {"fifo": 0, "move": 0, "heft": 0}
-    worst = 0.0
+    moved |= {"dask": 0, "known": 0}
+    worst = dict.fromkeys(("fifo", "heft", "same_speed", "dask"), 0.0)
     for hosts in CLUSTERS[:1] if small else CLUSTERS:
         for work in works:
             fifo = Replay(work, hosts).run()
@@ -45,10 +51,22 @@ def measure(figures: Figures, small: bool, traces: Path) -> None:
                 share = run.makespan_s / fifo.makespan_s
                 figures.add(f"plan.{name}_of_fifo_{work.name}_{hosts.name}", share, "of 1")
                 moved[name] += run.moved_bytes
-                worst = max(worst, share) if name == "move" else worst
+                if name == "move":
+                    found = run.makespan_s
+            known, dask = heft(work, hosts), DaskLike(work, hosts).run()
+            moved["known"] += known.moved_bytes
+            moved["dask"] += dask.moved_bytes
+            for name, other in (("fifo", fifo), ("heft", known), ("dask", dask)):
+                worst[name] = max(worst[name], found / other.makespan_s)
+            if len(set(hosts.speeds)) == 1:
+                worst["same_speed"] = max(worst["same_speed"], found / known.makespan_s)
     figures.add("plan.bytes_ratio", moved["move"] / moved["fifo"], "of 1")
-    figures.add("plan.heft_bytes_ratio", moved["heft"] / moved["fifo"], "of 1")
-    figures.add("plan.worst_vs_fifo", worst, "of 1")
+    for name in ("heft", "dask", "known"):
+        figures.add(f"plan.{name}_bytes_ratio", moved[name] / moved["fifo"], "of 1")
+    figures.add("plan.worst_vs_fifo", worst["fifo"], "of 1")
+    figures.add("plan.makespan_vs_heft", worst["heft"], "of 1")
+    figures.add("plan.same_speed_vs_heft", worst["same_speed"], "of 1")
+    figures.add("plan.makespan_vs_dask", worst["dask"], "of 1")
     tasks = TASKS // 20 if small else TASKS
     figures.add("plan.tasks_per_s", tasks / cost_s("move", 1_000, tasks), "1/s")
     figures.add("plan.flatness", cost_s("move", 10_000, tasks) / cost_s("move", 100, tasks), "x")

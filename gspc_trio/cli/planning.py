@@ -20,6 +20,7 @@ from gspc_trio.components.job.plan import (
     PlannedPlace,
     PlanTask,
     rack_of,
+    speed_of,
     why,
 )
 from gspc_trio.components.job.shell.workflow_file import (
@@ -167,11 +168,12 @@ def hosts_of(status: RtsStatus) -> list[PlanHost]:
     for resource_id in chain.from_iterable(status.hosts.values()):
         name = host_name(resource_id)
         cores[name] = cores.get(name, 0) + (".core" in resource_id)
-    return [
-        PlanHost(name, rack_of(features.get(name, ())), features.get(name, frozenset()), cores=count)
-        for name, count in cores.items()
-        if count
-    ]
+    hosts = []
+    for name, count in cores.items():
+        those = features.get(name, frozenset[str]())
+        if count:
+            hosts.append(PlanHost(name, rack_of(those), those, cores=count, speed=speed_of(those)))
+    return hosts
 
 
 def plan_tasks(trace: Trace, hosts: Sequence[PlanHost], inputs_on: str = "") -> list[PlanTask]:

@@ -10,7 +10,7 @@ import pytest
 
 from gspc_trio.cli.common import CommandError, UsageError
 from gspc_trio.cli.planning import hosts_of, plan, plan_host, plan_tasks
-from gspc_trio.components.job.plan import PlanData, PlanError, PlanHost, PlanTask
+from gspc_trio.components.job.plan import PlanData, PlanError, PlanHost, PlanTask, speed_of
 from gspc_trio.components.job.shell.workflow_file import WorkflowFileError
 from gspc_trio.components.rts.messages import RifStatus, RtsStatus
 from gspc_trio.workflow.formats.wfformat.trace import Trace, TraceTask
@@ -103,14 +103,29 @@ def test_a_host_is_described() -> None:
 
 def test_hosts_are_those_of_a_running_system() -> None:
     """Their names are as in the ids of resources; one without cores is none to plan for."""
-    features = ("avx2", "rack:west")
+    features = ("avx2", "rack:west", "speed:2.5")
     rifs = tuple(
         RifStatus(name, host, "up", 1, "here", {}, "", 1, 2, "", None, features=features)
         for name, host in (("r1", "one"), ("r2", "two"))
     )
     hosts = {"one": ("r1.node", "r1.core0", "r1.core1"), "two": ("r2.node",)}
     status = RtsStatus("1", 1, (), 0.0, rifs, hosts, {}, {}, ())
-    assert hosts_of(status) == [PlanHost("r1", "rack:west", frozenset(features), cores=2)]
+    assert hosts_of(status) == [PlanHost("r1", "rack:west", frozenset(features), cores=2, speed=2.5)]
+
+
+@pytest.mark.parametrize(
+    ("features", "speed"),
+    [
+        (("speed:2",), 2.0),
+        (("ssd",), 1.0),
+        (("speed:much",), 1.0),
+        (("speed:0",), 1.0),
+        (("speed:nan",), 1.0),
+        (("speed:2", "speed:3"), 1.0),
+    ],
+)
+def test_a_host_states_its_speed(features: tuple[str, ...], speed: float) -> None:
+    assert speed_of(features) == speed
 
 
 @pytest.mark.parametrize(

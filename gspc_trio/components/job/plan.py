@@ -33,6 +33,10 @@ RACK = "rack:"
 """A feature that begins so names the rack of a host."""
 
 
+SPEED = "speed:"
+"""A feature that begins so states the speed of a host's cores, relative to others."""
+
+
 class PlanError(ValueError):
     """Nothing can be planned so; the message says what is wrong, and nothing was changed."""
 
@@ -378,6 +382,22 @@ def _named(task: PlanTask) -> str:
 def rack_of(features: Iterable[str], otherwise: str = "") -> str:
     """Return the feature that names the rack of a host, the first by name, or what is said otherwise."""
     return min((it for it in features if it.startswith(RACK)), default=otherwise)
+
+
+def speed_of(features: Iterable[str], otherwise: float = 1.0) -> float:
+    """Return the speed of a host's cores that a feature states, or what is said otherwise.
+
+    A feature that states none above 0, or several that differ, count for nothing.
+    """
+    stated = set[float]()
+    for feature in features:
+        if feature.startswith(SPEED):
+            try:
+                stated.add(float(feature.removeprefix(SPEED)))
+            except ValueError:
+                return otherwise
+    speed = stated.pop() if len(stated) == 1 else otherwise
+    return speed if isfinite(speed) and speed > 0 else otherwise
 
 
 def why(policy: str, placed: PlannedPlace) -> str:

@@ -28,6 +28,7 @@ from gspc_trio.components.job.plan import (
     View,
     patience_for,
     rack_of,
+    speed_of,
     why,
 )
 from gspc_trio.components.job.scheduler.interface import KnownTask
@@ -501,7 +502,12 @@ class Plans:
             features = self.features.get(name, frozenset())
             rack = rack_of(features, host.rack)
             hosts.append(
-                replace(host, rack=rack, features=features.union(map(_class_feature, classes.values())))
+                replace(
+                    host,
+                    rack=rack,
+                    features=features.union(map(_class_feature, classes.values())),
+                    speed=speed_of(features, host.speed),
+                )
             )
         return hosts
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import (
     KnownTask,
@@ -122,3 +124,14 @@ def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when
     scheduler.check()
     plans = state.plans
     assert (plans.known, plans.placed, plans.users, plans.wishes, plans.at) == ({}, {}, {}, {}, {})
+
+
+def test_a_plan_by_time_takes_hosts_that_state_to_be_faster() -> None:
+    scheduler = USUAL.scheduler("j1", recording=False, plans=Plans(find_plan("heft"), Knowledge()))
+    for host, features in (("r1", ()), ("r2", ("speed:4",))):
+        node = Resource(f"{host}.node", "node", features=features)
+        scheduler.handle(ResourcesUp((node, Resource(f"{host}.core0", "core", (node.resource_id,)))), 0.0)
+    task = Task(1, "long", 1, options=TaskOptions(estimate_s=8.0))
+    actions = scheduler.handle(TasksReady((task,)), 0.0)
+    assert scheduler.explain(1).endswith("planned on r2 (it ends there first, 2 s later; 0 bytes are moved)")
+    assert actions == [Demand("j1", replace(wish("r2", 4.0), estimate_s=8.0), 1, (0, 0))]
