@@ -40,6 +40,7 @@ ORDER = (
         "components.job",
     ),
     "components.managers.messages",
+    "components.coallocation",
     *("components.provision", "components.launcher", "components.wire", "policies", "components.managers"),
     *(
         "records.shell",

@@ -1,0 +1,1 @@
+"""Co-allocation: many resources at once, in stages (COA-1 to COA-7)."""
