@@ -68,7 +68,7 @@ class Option:
 
 
 @frozen
-class Description:
+class DescribedJob:
     """A job, or a part of one, by its options: ``&(executable=a)(count=2)``."""
 
     options: tuple[Option, ...] = ()
@@ -76,7 +76,7 @@ class Description:
 
 
 @frozen
-class Reference:
+class NamedJob:
     """A job, or a part of one, that is described elsewhere, by its name: ``climate(wait=2)``.
 
     Attributes:
@@ -100,7 +100,7 @@ class SingleStage:
         place: of the ``+``.
     """
 
-    parts: tuple[Description | Reference, ...]
+    parts: tuple[DescribedJob | NamedJob, ...]
     options: tuple[Option, ...] = ()
     place: Place = field(default=NOWHERE, eq=False)
 
@@ -120,7 +120,7 @@ class Multistage:
     place: Place = field(default=NOWHERE, eq=False)
 
 
-Job: TypeAlias = "Description | Reference | SingleStage"
+Job: TypeAlias = "DescribedJob | NamedJob | SingleStage"
 """What runs as one: it has a number, and waits for others."""
 
 Request: TypeAlias = "Multistage | Job"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from gspc_trio.components.coallocation.tree import (
     Multistage,
-    Reference,
+    NamedJob,
     Request,
     jobs_of,
     services_of,
@@ -10,7 +10,7 @@ from gspc_trio.components.coallocation.tree import (
 
 
 def stages(*requests: Request | str) -> Multistage:
-    return Multistage(tuple(Reference(one) if isinstance(one, str) else one for one in requests))
+    return Multistage(tuple(NamedJob(one) if isinstance(one, str) else one for one in requests))
 
 
 def test_jobs_are_numbered_in_the_order_of_the_text_and_services_breadth_first() -> None:
@@ -28,4 +28,4 @@ def test_jobs_are_numbered_in_the_order_of_the_text_and_services_breadth_first()
 
 
 def test_places_do_not_matter_for_equality() -> None:
-    assert Reference("a", (), (1, 2)) == Reference("a") != Reference("b")
+    assert NamedJob("a", (), (1, 2)) == NamedJob("a") != NamedJob("b")
