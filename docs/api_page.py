@@ -71,6 +71,7 @@ API_GROUPS = {
     ),
     "Memory layer": (
         "open_iml",
+        "empty",
         "publish",
         "read_published",
         "Layout",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.code import Program, SourceFile, Variant, Variants
     from gspc_trio.core.current import current_traceparent
     from gspc_trio.core.held import held_resources
-    from gspc_trio.core.published import NoNamedData, publish, read_published
+    from gspc_trio.core.published import NoNamedData, empty, publish, read_published
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
@@ -117,6 +117,7 @@ _HOMES = {
     "current_traceparent": "gspc_trio.core.current",
     "discard": "gspc_trio.workflow.patterns.filters",
     "each": "gspc_trio.workflow.arcs",
+    "empty": "gspc_trio.core.published",
     "farm": "gspc_trio.workflow.patterns.farm",
     "forward": "gspc_trio.workflow.arcs",
     "held_resources": "gspc_trio.core.held",
@@ -205,6 +206,7 @@ __all__ = [
     "current_traceparent",
     "discard",
     "each",
+    "empty",
     "farm",
     "forward",
     "held_resources",

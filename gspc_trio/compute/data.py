@@ -12,6 +12,7 @@ from gspc_trio.protocol import values
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gspc_trio.compute.result_memory import ResultMemory
     from gspc_trio.iml.local import LocalClient
 
 TRIES = 100
@@ -32,11 +33,13 @@ class TaskData:
     Attributes:
         mapped: ids of the data that it sees, one for each view.
         restored: ids for what it makes, last first.
+        made: memory that it has got for its results.
     """
 
     def __init__(self) -> None:
         self.mapped: list[str] = []
         self.restored: list[str] = []
+        self.made: list[ResultMemory] = []
 
 
 class _OfThread(local, TaskData):
@@ -100,6 +103,12 @@ class LayerSerializer:
         if data_id == "":
             return values.dumps(value)
         if data_id is None:
+            if self._mine.made and parts.buffers:
+                most = max(self._mine.made, key=lambda memory: memory.used_by(parts.buffers))
+                reference = most.commit(parts, self.host)
+                if reference is not None:
+                    self._mine.made.remove(most)
+                    return reference
             from gspc_trio.iml.errors import NoRoom
 
             try:
@@ -112,6 +121,20 @@ class LayerSerializer:
         with suppress(DuplicateData):  # that one was not lost
             self._with_server(lambda client: client.write(parts.pieces, data_id))
         return parts.reference(data_id, self.host)
+
+    def memory(self, size_bytes: int) -> memoryview | None:
+        """Return memory for results of the task that runs; see ``core.published``."""
+        if size_bytes < self._bytes_min:
+            return None
+        from gspc_trio.compute.result_memory import ResultMemory
+        from gspc_trio.iml.errors import ImlError
+
+        try:
+            made = self._with_server(lambda client: ResultMemory(client, size_bytes))
+        except (ImlError, OSError):
+            return None
+        self._mine.made.append(made)
+        return made.view
 
     def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
         """Keep a value under a name, on so many hosts; see ``core.published``."""
@@ -150,7 +173,13 @@ class LayerSerializer:
         return arguments[:-1]
 
     def task_ended(self) -> None:
-        """Say that the views of the last task's arguments are not needed; what still has them keeps them."""
+        """Say that the views of the last task's arguments are not needed; what still has them keeps them.
+
+        So is memory for results that it has not returned.
+        """
+        for memory in self._mine.made:
+            memory.give_up()
+        self._mine.made.clear()
         client, mapped = self._client, self._mine.mapped
         self._mine.mapped = []
         if client is not None:

@@ -1,13 +1,19 @@
-"""Data that a task publishes under a name, and reads by its name, in the memory layer of its job."""
+"""What a task has of the memory layer of its job: data under names, and memory for what it returns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
+from math import prod
 from typing import Any, Protocol
 
 
 class NamedData(Protocol):
-    """Data by name, as a task has it."""
+    """The layer, as a task has it."""
+
+    def memory(self, size_bytes: int) -> memoryview | None:
+        """Return memory for a large result; None if it is small, or there is no room."""
+        ...
 
     def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
         """Keep a value under a name, on so many hosts."""
@@ -107,6 +113,34 @@ def put_range(name: str, offset: int, pieces: list[memoryview]) -> None:
         NoNamedData: this is no task of a job with a memory layer.
     """
     _layer().put_range(name, offset, pieces)
+
+
+def empty(shape: int | Sequence[int], dtype: Any = float) -> Any:
+    """Return a new array as ``numpy.empty`` does; within a task, in the shared memory of its job's layer.
+
+    A task that returns the array, or a view of half of it or more, returns it without a copy, also as a part
+    of another value. All else is as with an array of NumPy: what the task keeps of it is its own from then
+    on. Outside of tasks, without a memory layer, if the array is small or there is no room, the array
+    is an ordinary one. Its elements may have any value at first.
+
+    Args:
+        shape: as NumPy takes it.
+        dtype: of the elements; objects of Python have an ordinary array.
+
+    Raises:
+        ImportError: there is no NumPy.
+    """
+    import numpy
+
+    kind = numpy.dtype(dtype)
+    layer = _here.get()
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    view = None
+    if layer is not None and not kind.hasobject and all(length >= 0 for length in shape):
+        view = layer.memory(prod(map(int, shape)) * kind.itemsize)
+    if view is None:
+        return numpy.empty(shape, kind)
+    return numpy.ndarray(shape, kind, view)
 
 
 def offer(layer: NamedData) -> None:

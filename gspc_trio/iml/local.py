@@ -351,18 +351,40 @@ class LocalClient:
         Raises:
             ImlError: there is no room, or there is such data already.
         """
-        size_bytes = sum(piece.nbytes for piece in pieces)
-        (made, *_), descriptor = self._ask(NEW, self.job, data_id, size_bytes)
+        made, descriptor = self.begin(sum(piece.nbytes for piece in pieces), data_id)
         try:
             try:
                 write_all(descriptor, pieces, 0)
             finally:
                 os.close(descriptor)
-            self._ask(COMMIT, made)
+            self.commit(made)
         except BaseException:
-            self._ask(ABORT, made)
+            self.abort(made)
             raise
-        return str(made)
+        return made
+
+    def begin(self, size_bytes: int, data_id: str = "") -> tuple[str, int]:
+        """Begin data; return its id and a descriptor for writing. Then :meth:`commit` or :meth:`abort` it.
+
+        Its memory may have been that of other data before.
+
+        Raises:
+            ImlError: there is no room, or there is such data already.
+        """
+        (made, *_), descriptor = self._ask(NEW, self.job, data_id, size_bytes)
+        return str(made), descriptor
+
+    def commit(self, data_id: str) -> None:
+        """Let data be read that was begun; nobody writes it any more.
+
+        Raises:
+            ImlError: this connection has not begun it, or the server is gone.
+        """
+        self._ask(COMMIT, data_id)
+
+    def abort(self, data_id: str) -> None:
+        """Give up data that was begun."""
+        self._ask(ABORT, data_id)
 
     def publish(self, name: str, pieces: list[memoryview], copies: int = 1, stripes: int = 1) -> None:
         """Make data of these pieces, and give it a name, in place of what has it now.

@@ -421,11 +421,19 @@ def plain_range(reference: Reference) -> tuple[int, int]:
 
 
 class Spread(Struct, frozen=True):
-    """A value taken apart: the pieces to be written one after another."""
+    """A value taken apart.
+
+    Attributes:
+        kind: what the bytes are.
+        pieces: to be written one after another; the last one is the pickle, if it is one.
+        ends: where each buffer begins and ends.
+        buffers: those of the pieces.
+    """
 
     kind: int
     pieces: list[memoryview]
     ends: tuple[tuple[int, int], ...] = ()
+    buffers: tuple[memoryview, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -492,7 +500,7 @@ def spread(value: object, bytes_min: int) -> Spread | bytes:
         ends.append((begin, position))
         pieces.append(buffer)
     pieces.append(memoryview(stream))
-    return Spread(_PICKLE, pieces, tuple(ends))
+    return Spread(_PICKLE, pieces, tuple(ends), tuple(buffers))
 
 
 def gather(reference: Reference, view: memoryview) -> Value:
