@@ -48,14 +48,13 @@ _URI = rf"(?:{_SCHEME}::)*{_SCHEME}://"
 _JOINT = rf"::(?=(?:{_SCHEME}(?:://[^@]*)?::)*{_SCHEME}://)"
 _PART = rf"(?s:({_SCHEME})(?:://(.*))?)"
 
-# A name, a colon and a password up to the last @ of the authority or, if it has a slash in it, up to the next
-# @; a colon that a port follows is none, unless an @ comes before any query: what looks like a port and a
-# path may be a password. Or a lone secret in front of an @.
-_PORT = r"\d*(?:[?#\s]|$|/(?![^\s?#]*@))"
-_USER = (
-    rf"://(?:([^/?#@:\s]*:)(?!:|{_PORT})(?:[^\s/?#]*@|[^\s?#]*@|[^\s@]*@)"
-    r"|[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
-)
+# A name, a colon and a password up to the last @, for a password may have any character. If that @ comes
+# after a question mark or a hash, it may be part of the query instead: all behind the colon is hidden. Or a
+# lone secret in front of an @. A colon of an address in brackets or of a chain is none.
+_NAME = rf"://([^/?#@:\s\[]*:)(?!:{_SCHEME}:(?::|//))"
+_UNSURE = rf"{_NAME}[^\s?#]*[?#]\S*@"
+_USER = rf"(?:{_NAME}\S*@|://[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
+_END = r"(?:[^\s'\"]*[^\s'\":;,.)])?"
 _QUERY = r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]"
 _MASKED = "***"
 
@@ -190,9 +189,16 @@ def mask_uri(text: str) -> str:
 
 
 def _mask_part(part: str) -> str:
-    pattern = _USER.replace(r"\s", "")  # nothing else is there, so spaces are the password's
-    user = re.sub(pattern, lambda found: f"://{found[1] or ''}{_MASKED}@", part, count=1)
-    return re.sub(r"([?#]).+", rf"\1{_MASKED}", user, count=1, flags=re.DOTALL) if "://" in user else user
+    unsure, user = (  # nothing else is there, so spaces are the password's
+        pattern.replace(r"\S", ".").replace(r"\s", "") for pattern in (_UNSURE, _USER)
+    )
+    shown = re.sub(f"{unsure}.*", rf"://\1{_MASKED}", part, count=1, flags=re.DOTALL)
+    shown = re.sub(user, _mask_user, shown, count=1, flags=re.DOTALL)
+    return re.sub(r"([?#]).+", rf"\1{_MASKED}", shown, count=1, flags=re.DOTALL) if "://" in shown else shown
+
+
+def _mask_user(found: re.Match[str]) -> str:
+    return f"://{found[1] or ''}{_MASKED}@"
 
 
 def mask_text(text: str, *known: str) -> str:
@@ -206,5 +212,6 @@ def mask_text(text: str, *known: str) -> str:
         return text
     for uri in known:
         text = text.replace(uri, mask_uri(uri))
-    text = re.sub(_USER, lambda found: f"://{found[1] or ''}{_MASKED}@", text)
+    text = re.sub(_UNSURE + _END, rf"://\1{_MASKED}", text)
+    text = re.sub(_USER, _mask_user, text)
     return re.sub(_QUERY, rf"\1\2{_MASKED}", text)

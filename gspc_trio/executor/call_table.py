@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, SupportsIndex, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
-import trio
-
 from gspc_trio.components.embed import process_key
 from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.scheduler.interface import TaskDone
@@ -114,8 +112,8 @@ class CallTable(Generic[R]):
             engine, code, dict, rts, settings, open_ended=True, on_done=self.done, records_path=records
         )
         async with running as job:
-            clock = trio.lowlevel.current_clock().current_time
-            job.records.more = engine.begin(job.job_id, clock)
+            machine = job.machine
+            job.records.more = engine.begin(job.job_id, lambda: machine.now)
             yield job
 
     def note_flow(self) -> None:

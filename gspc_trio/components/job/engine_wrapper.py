@@ -142,6 +142,7 @@ class FlowEngine(EngineWrapper):
         self.take_over: Callable[[TaskId], Task | None] = engine.take_over
         self._knows = knows
         knows.note_flow()
+        self.extract: Callable[[TaskId], Task] = engine.extract
         self._extract = engine.extract
         self._flow = knows.flow
         self._job: JobId | None = None
@@ -154,12 +155,22 @@ class FlowEngine(EngineWrapper):
             job: its id.
             clock: returns the time, seconds.
         """
-        self._job, self._clock = job, clock
+        self._job = job
+        extract, flow, taken = self._extract, self._flow, self._taken
+        note = taken.append
+
+        def noting(task_id: TaskId) -> Task:
+            task = extract(task_id)
+            note((clock(), task, flow(task_id)))
+            return task
+
+        self.extract = noting  # each task passes here: without a method and its attributes
         return self._take
 
     def _take(self) -> Sequence[TaskFlow | FactColumns]:
         assert self._job is not None
-        taken, self._taken = self._taken, []
+        taken = self._taken.copy()
+        self._taken.clear()
         if len(taken) < COLUMNS_MIN:
             return [_flow_of(self._job, *one) for one in taken]
         times, tasks, flows = zip(*taken, strict=True)
@@ -177,13 +188,6 @@ class FlowEngine(EngineWrapper):
             each["inputs"] = [flow.inputs for flow in flows]
             each["outputs"] = [flow.outputs for flow in flows]
         return columns_of(TaskFlow, {"job": self._job}, each)
-
-    def extract(self, task_id: TaskId) -> Task:
-        """Return the task; it counts as extracted from now on."""
-        task = self._extract(task_id)
-        if self._job is not None:
-            self._taken.append((self._clock(), task, self._flow(task_id)))
-        return task
 
 
 def _flow_of(job: JobId, at_s: float, task: Task, flow: Flow) -> TaskFlow:
