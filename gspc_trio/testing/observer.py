@@ -242,6 +242,7 @@ class Observer:
         tasks.saw(event, actions)
         sending = self._sending[process]
         sending.has_queues = machine.scheduler.has_queues
+        sending.has_plan = machine.scheduler.has_plan
         sending.saw(event, now, actions)
         if sending.has_queues:
             done = {action.task_id for action in actions if type(action) is TaskDone}

@@ -17,6 +17,7 @@ from gspc_trio.components.rts.state import RifState
 from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.policies.plans.by_name import PLANS
 from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
@@ -100,6 +101,9 @@ BATCH_STEPS = 60
 
 QUEUED = 0.3
 """Of the jobs so many have queues of resources."""
+
+PLANNED = 0.3
+"""Of the others so many have a plan."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -210,14 +214,15 @@ class Simulation:
 
     def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
         random, lives = Random(self._cluster_seed + 1), []
-        queues = Random(self._cluster_seed + 15)
+        queues, plans = Random(self._cluster_seed + 15), Random(self._cluster_seed + 21)
         for number, workload in enumerate(workloads):
             journaled = self.options.faults.journals and random.random() < 0.5
             own = Random(random.getrandbits(64))
             name, layers = f"job{number + 1}", self._layers
             placement = "" if self._placed is None else self._placed.choice(("", *PLACEMENTS))
             assign = QUEUES if queues.random() < QUEUED else ""
-            said = {"assign": assign, "placement": placement}
+            plan = plans.choice(PLANS) if plans.random() < PLANNED and not assign else ""
+            said = {"assign": assign, "placement": placement, "plan": plan}
             life = JobLife(self, name, workload, own, journaled=journaled, layers=layers, **said)
             lives.append(life)
         return lives

@@ -124,6 +124,7 @@ class Sending:
         self._proven: set[str] = set()
         self._queued: dict[TaskId, tuple[ResourceId, GrantId]] = {}
         self.has_queues: bool = False
+        self.has_plan: bool = False
 
     def extracted(self, task: Task) -> None:
         """The engine has handed out a task."""
@@ -384,8 +385,24 @@ class Sending:
         usable = all(name in self._known for name in held.resources)
         return usable and not (held.sent or held.lost or held.at_rest)
 
+    def _look_at_wishes(self) -> None:
+        """A plan binds no task to a host."""
+        bound = [it for it, credit in self._wanted.items() if credit and any(n.hard for n in it.requirements)]
+        stated = (
+            {way for task in self._tasks.values() for way in (task.shape, *task.ways)} if bound else set()
+        )
+        for shape in bound:
+            if not any(need.hard for way in stated for need in way.requirements):
+                raise Broken(f"no task is bound to a place, and a plan asks for {shape}")
+
     def _look_at_idle(self) -> None:
         """A task that was never tried waits for no grant that is in hand and empty, and one is asked for."""
+        if self.has_plan:  # a task may wait for another host, and asks by the shape that names it
+            count = sum(map(len, self._fresh.values()))
+            if count and not any(self._wanted.values()):
+                raise Broken(f"{count} tasks wait for their hosts, and nothing is asked for")
+            self._look_at_wishes()
+            return
         for held in self._grants.values() if not self.has_queues else ():
             if self._fresh.get(held.shape) and self._is_idle(held):
                 task_id = next(iter(self._fresh[held.shape]))

@@ -248,6 +248,11 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         """Whether tasks wait in queues of resources."""
         return self._state.assigned is not None
 
+    @property
+    def has_plan(self) -> bool:
+        """Whether tasks are planned on hosts."""
+        return self._state.plans is not None
+
     def running(self) -> list[tuple[ResourceId, Task, Attempt]]:
         """Return the attempts that are the first at their worker; it costs a look at all grants."""
         heads = [(held.resource_id, held.head()) for held in self._state.grants.values()]
