@@ -84,6 +84,7 @@ API_GROUPS = {
         "UnknownName",
     ),
     "Studies": ("open_launcher", "StudyEnd", "BadOption"),
+    "Co-allocation": ("open_coallocation", "parse_coallocation", "RslError"),
     "Servers of studies": (),
 }
 """Heading -> public names below it; together all of them."""
@@ -101,6 +102,7 @@ API_MORE = {
     ),
     "Memory layer": ("gspc_trio.iml.shell.client.Iml",),
     "Studies": ("gspc_trio.components.launcher.shell.service.RunningStudy",),
+    "Co-allocation": ("gspc_trio.components.coallocation.shell.request.RunningCoallocation",),
     "Servers of studies": (
         "gspc_trio.study.connect",
         "gspc_trio.study.Study",

@@ -33,6 +33,7 @@ APPS = (
     "gspc_trio.cli.top",
     "gspc_trio.cli.iml",
     "gspc_trio.cli.launcher",
+    "gspc_trio.cli.coallocation.commands",
 )
 
 

@@ -13,6 +13,9 @@ from gspc_trio.core.imports import collector_paused
 from gspc_trio.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from gspc_trio.components.coallocation.language import parse_coallocation
+    from gspc_trio.components.coallocation.shell.request import open_coallocation
+    from gspc_trio.components.coallocation.tree import RslError
     from gspc_trio.components.embed import open_job, open_rts
     from gspc_trio.components.job.cache import CacheCounts, CacheError, CacheSettings
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
@@ -96,6 +99,7 @@ _HOMES = {
     "Requirement": "gspc_trio.core.task",
     "Resources": "gspc_trio.components.rts.shell.acquire",
     "Retry": "gspc_trio.policies.retry",
+    "RslError": "gspc_trio.components.coallocation.tree",
     "RunTimeSystem": "gspc_trio.components.rts.shell.client",
     "SchedulingPolicy": "gspc_trio.policies.scheduling",
     "Shape": "gspc_trio.core.task",
@@ -124,6 +128,7 @@ _HOMES = {
     "hw_info": "gspc_trio.components.provision.shell.hardware",
     "keep": "gspc_trio.workflow.patterns.filters",
     "map_reduce": "gspc_trio.workflow.patterns.map_reduce",
+    "open_coallocation": "gspc_trio.components.coallocation.shell.request",
     "open_iml": "gspc_trio.iml.shell.layer",
     "open_job": "gspc_trio.components.embed",
     "open_launcher": "gspc_trio.components.launcher.shell.service",
@@ -132,6 +137,7 @@ _HOMES = {
     "open_rts": "gspc_trio.components.embed",
     "open_worker": "gspc_trio.components.rts.shell.direct",
     "optional": "gspc_trio.core.staging",
+    "parse_coallocation": "gspc_trio.components.coallocation.language",
     "pipeline": "gspc_trio.workflow.patterns.pipeline",
     "pool": "gspc_trio.workflow.patterns.pool",
     "publish": "gspc_trio.core.published",
@@ -184,6 +190,7 @@ __all__ = [
     "Requirement",
     "Resources",
     "Retry",
+    "RslError",
     "RunTimeSystem",
     "SchedulingPolicy",
     "Shape",
@@ -213,6 +220,7 @@ __all__ = [
     "hw_info",
     "keep",
     "map_reduce",
+    "open_coallocation",
     "open_iml",
     "open_job",
     "open_launcher",
@@ -221,6 +229,7 @@ __all__ = [
     "open_rts",
     "open_worker",
     "optional",
+    "parse_coallocation",
     "pipeline",
     "pool",
     "publish",

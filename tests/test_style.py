@@ -53,6 +53,7 @@ ORDER = (
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
     *(
         "components.launcher.shell",
+        "components.coallocation.shell",
         "components",
         "executor",
         "integrations",

@@ -87,6 +87,13 @@ def top() -> None:
     _run(main)
 
 
+def coallocate() -> None:
+    """Run the command ``gspc-coallocate``."""
+    with _loading():
+        from gspc_trio.cli.coallocation.commands import main
+    _run(main)
+
+
 def launcher() -> None:
     """Run the command ``gspc-launcher``."""
     with _loading():

@@ -1,6 +1,6 @@
 """The language of co-allocation requests: one tree from text or XML, and the order that it states.
 
-``parse`` takes either; ``order_of`` says which jobs wait for which (COA-4, COA-5).
+``parse_coallocation`` takes either; ``order_of`` says which jobs wait for which (COA-4, COA-5).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gspc_trio.components.coallocation.vocabulary import waits_of
 from gspc_trio.components.coallocation.xml_form import parse_xml_request
 
 
-def parse(source: str | bytes) -> Request:
+def parse_coallocation(source: str | bytes) -> Request:
     """Return the tree of a co-allocation request.
 
     Args:

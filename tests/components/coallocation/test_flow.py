@@ -15,7 +15,8 @@ from gspc_trio.components.coallocation.flow import (
     RequestFlow,
     StartCoJobs,
 )
-from gspc_trio.components.coallocation.language import JobOrder, order_of, parse
+from gspc_trio.components.coallocation.language import JobOrder, order_of
+from gspc_trio.components.coallocation.language import parse_coallocation as parse
 from gspc_trio.components.coallocation.tree import Multistage, NamedJob, Option, Request, jobs_of
 from gspc_trio.core.machine import IllegalEvent
 

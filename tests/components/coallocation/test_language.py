@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.components.coallocation.language import JobOrder, order_of, parse
+from gspc_trio.components.coallocation.language import JobOrder, order_of
+from gspc_trio.components.coallocation.language import parse_coallocation as parse
 from gspc_trio.components.coallocation.text import print_text
 from gspc_trio.components.coallocation.tree import (
     DEPTH_MAX,

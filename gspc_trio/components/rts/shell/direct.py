@@ -25,7 +25,8 @@ from gspc_trio.components.worker.messages import (
     Submit,
     ToTask,
 )
-from gspc_trio.compute.code import function_code
+from gspc_trio.compute.code import function_code, program_code
+from gspc_trio.core.code import Program
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.nested import NestedBroken, encode
 from gspc_trio.core.task import Outcome, Reason
@@ -64,8 +65,10 @@ class DirectWorker:
         address: of its endpoint.
     """
 
-    def __init__(self, peer: Peer, job: JobId, held: HeldGrant, address: str) -> None:
-        self.resource_id: ResourceId = held.resources[0]
+    def __init__(
+        self, peer: Peer, job: JobId, held: HeldGrant, resource_id: ResourceId, address: str
+    ) -> None:
+        self.resource_id: ResourceId = resource_id
         self.address = address
         self._peer = peer
         self._job = job
@@ -75,10 +78,11 @@ class DirectWorker:
         self._last = 0
         self._closed = False
 
-    async def run(self, function: Callable[..., object], *arguments: object) -> Any:
-        """Run a function at the worker and return what it returns; cancelled, it is stopped there.
+    async def run(self, function: Callable[..., object] | Program, *arguments: object) -> Any:
+        """Run a function or program at the worker, and return what it returns; cancelled, it is stopped.
 
-        Calls that wait at the same time run one after the other.
+        Calls that wait at the same time run one after the other. A program returns a dictionary with
+        ``exit_status``, ``stdout`` and ``stderr``.
 
         Raises:
             BadCode, BadValue: the function or an argument cannot be sent.
@@ -89,7 +93,7 @@ class DirectWorker:
         if self._closed or self._peer.reason:
             await trio.lowlevel.checkpoint()
             raise self._gone()
-        code = function_code(function)
+        code = program_code(function) if isinstance(function, Program) else function_code(function)
         number = self._codes.get(code)
         if number is None:
             number = self._codes[code] = len(self._codes) + 1
@@ -151,7 +155,7 @@ class DirectWorker:
 
 @asynccontextmanager
 async def open_worker(
-    rts: RunTimeSystem, resources: Resources, held: HeldGrant
+    rts: RunTimeSystem, resources: Resources, held: HeldGrant, resource_id: ResourceId = ""
 ) -> AsyncIterator[DirectWorker]:
     """Speak to the worker of a resource that is held, over a connection of its own, while the block runs.
 
@@ -161,16 +165,20 @@ async def open_worker(
     Args:
         rts: the run-time system.
         resources: by which the resource was acquired.
-        held: the grant; of one resource.
+        held: the grant.
+        resource_id: which of its resources; "" if it is of one.
 
     Raises:
-        ValueError: the grant is of several resources, or is over.
+        ValueError: the grant is over, or is not of this resource, or of several if none is named.
         RemoteError: the host has gone, or does not honour the grant.
         ConnectionProblem: the endpoint cannot be reached from here.
     """
-    if len(held.resources) != 1 or held.lapsed.is_set():
+    if held.lapsed.is_set() or (len(held.resources) != 1 and not resource_id):
         raise ValueError(f"{held} is over, or of several resources: an endpoint is for a grant of one")
-    asked = OpenEndpoint(resources.job, held.resources[0], held.grant_id)
+    name = resource_id or held.resources[0]
+    if name not in held.resources:
+        raise ValueError(f"{held} is not of {name}")
+    asked = OpenEndpoint(resources.job, name, held.grant_id)
     endpoint = await rts.peer.call(asked)
     network = rts.network
     if not endpoint.address.startswith("memory:"):
@@ -180,7 +188,7 @@ async def open_worker(
     connection = network.connect(endpoint.address, role="job", name="direct", expect="worker")
     async with connection as peer, open_scope() as nursery:
         peer.post(OpenJob(endpoint.job, tuple(filter(None, sys.path)), os.getcwd()))
-        worker = DirectWorker(peer, endpoint.job, held, endpoint.address)
+        worker = DirectWorker(peer, endpoint.job, held, name, endpoint.address)
         nursery.start_soon(worker.listen)
         for end in (held.lapsed, held.released):
             nursery.start_soon(_close_after, end, peer)
