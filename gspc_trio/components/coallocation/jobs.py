@@ -84,7 +84,7 @@ class CoJob:
 
 
 @frozen
-class Step:
+class LadderStep:
     """What one part asks for at a step of the ladders."""
 
     count: int
@@ -96,7 +96,7 @@ class Step:
 _LADDERS = {"count": "count", "class": "resource_class", "memory": "memory_bytes", "features": "features"}
 
 
-def steps(job: CoJob) -> Iterator[tuple[Step, ...]]:
+def steps(job: CoJob) -> Iterator[tuple[LadderStep, ...]]:
     """Yield what the parts of a job ask for, best first: each time the last option with a lower value left
     goes one down."""
     ladders = [
@@ -106,8 +106,8 @@ def steps(job: CoJob) -> Iterator[tuple[Step, ...]]:
     ]
     at = {(number, name): 0 for number, name, _ in ladders}
 
-    def step(number: int, part: CoPart) -> Step:
-        return Step(
+    def step(number: int, part: CoPart) -> LadderStep:
+        return LadderStep(
             part.count[at.get((number, "count"), 0)],
             part.resource_class[at.get((number, "resource_class"), 0)],
             part.memory_bytes[at.get((number, "memory_bytes"), 0)],

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gspc_trio.components.coallocation.jobs import CoPart, Step, jobs_with_options, steps
+from gspc_trio.components.coallocation.jobs import CoPart, LadderStep, jobs_with_options, steps
 from gspc_trio.components.coallocation.language import parse_coallocation
 from gspc_trio.components.coallocation.tree import RslError
 
@@ -32,11 +32,11 @@ def test_the_last_option_with_a_lower_value_goes_one_down() -> None:
     tree = parse_coallocation("&(executable=a)(count=4 2 1)(class=gpu core)(features=(x y) z)")
     (job,) = jobs_with_options(tree, {})
     assert [step for (step,) in steps(job)] == [
-        Step(4, "gpu", 0, ("x", "y")),
-        Step(4, "gpu", 0, ("z",)),
-        Step(4, "core", 0, ("z",)),
-        Step(2, "core", 0, ("z",)),
-        Step(1, "core", 0, ("z",)),
+        LadderStep(4, "gpu", 0, ("x", "y")),
+        LadderStep(4, "gpu", 0, ("z",)),
+        LadderStep(4, "core", 0, ("z",)),
+        LadderStep(2, "core", 0, ("z",)),
+        LadderStep(1, "core", 0, ("z",)),
     ]
 
 
@@ -47,7 +47,7 @@ def test_the_last_option_with_a_lower_value_goes_one_down() -> None:
         ("&(count=1)", 1, "this job has no executable"),
         ("+(both)", 3, "is a + itself"),
         ("+(waits)", 3, "job 'waits': wait is an option of"),
-        ("*(both(count=1))", 3, "count is an option of"),
+        ("*(both(count=1))", 8, "count is an option of"),
         ("empty", 1, "it has no options"),
         ("odd", 1, "True can be no value"),
         ("three", 1, "it is a table of options, or a text"),

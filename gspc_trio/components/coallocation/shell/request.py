@@ -28,7 +28,14 @@ from gspc_trio.components.coallocation.flow import (
     RequestFlow,
     StartCoJobs,
 )
-from gspc_trio.components.coallocation.jobs import CoJob, CoPart, NamedJobs, Step, jobs_with_options, steps
+from gspc_trio.components.coallocation.jobs import (
+    CoJob,
+    CoPart,
+    LadderStep,
+    NamedJobs,
+    jobs_with_options,
+    steps,
+)
 from gspc_trio.components.coallocation.language import order_of, parse_coallocation
 from gspc_trio.components.coallocation.tree import Request, RslError
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
@@ -215,7 +222,7 @@ class RunningCoallocation:
             await trio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_MAX_S)
 
-    async def _try(self, job: CoJob, step: Sequence[Step], outputs: list[str]) -> None:
+    async def _try(self, job: CoJob, step: Sequence[LadderStep], outputs: list[str]) -> None:
         needs, memories = await self._needs(job, step)
         try:
             held = await self._resources.acquire(*needs, memories=memories, wait=math.isinf(job.on_error))
@@ -227,7 +234,7 @@ class RunningCoallocation:
             if not held.lapsed.is_set():
                 self._resources.release(held)
 
-    async def _needs(self, job: CoJob, step: Sequence[Step]) -> tuple[list[Requirement], list[int]]:
+    async def _needs(self, job: CoJob, step: Sequence[LadderStep]) -> tuple[list[Requirement], list[int]]:
         """Return the resources of all parts, one after the other, and the memory.
 
         Raises:
@@ -246,7 +253,9 @@ class RunningCoallocation:
             needs.extend([need] * one.count)
         return needs, [one.memory_bytes for one in step if one.memory_bytes]
 
-    async def _run_on(self, job: CoJob, step: Sequence[Step], held: HeldGrant, outputs: list[str]) -> None:
+    async def _run_on(
+        self, job: CoJob, step: Sequence[LadderStep], held: HeldGrant, outputs: list[str]
+    ) -> None:
         """Make a process ready on each resource; when all are, start the programs, and wait for them."""
         barrier = _Barrier(len(held.resources))
         told = await self._told(held.resources)
