@@ -330,6 +330,14 @@ class LocationsWorld:
                 self._begin(site, message.resource_id)
 
     def _begin(self, site: Site, name: ResourceId) -> None:
+        task_id = site.queues[name][0][0]
+        for other in self.sites.values():
+            for place, queue in other.queues.items():
+                if queue and queue[0][0] == task_id and (other is not site or place != name):
+                    where = f"{other.at.name}/{place} and {site.at.name}/{name}"
+                    raise Broken(
+                        f"task {task_id} runs twice at one time: at {where}", f"task {task_id} of j1"
+                    )
         run_s = self._random.choice((0.001, 0.05, 0.5, 2.0))
         self._at(self.now + run_s, partial(self._end, site, name, site.queues[name][0], run_s))
 

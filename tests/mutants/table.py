@@ -7,7 +7,18 @@ from pathlib import Path
 
 from tests.mutants.mutant import ROOT, Mutant
 
-FILES = ("resources", "scheduler", "hosts", "system", "memory", "studies", "sites", "locations")
+FILES = (
+    "resources",
+    "scheduler",
+    "hosts",
+    "system",
+    "memory",
+    "studies",
+    "sites",
+    "locations",
+    "queues",
+    "managers",
+)
 
 
 def _read(name: str) -> list[Mutant]:
@@ -30,6 +41,7 @@ NEAREST = {
     "components/rif/host.py": ("components/rif/test_host.py",),
     "components/rif/": ("components/rif/test_*.py",),
     "core/allocator.py": ("core/test_allocator.py",),
+    "components/managers/": ("components/managers/test_[cpw]*.py",),
     "components/job/locations/": ("components/job/locations/test_*.py",),
     "components/job/scheduler/choices.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/changes.py": ("components/job/scheduler/test_variants.py",),

@@ -16,8 +16,8 @@ CANDIDATES = 64
 RANKED = 512
 """Of how many resources the best are picked where that matters."""
 
-FEATURES_NAMED = 200
-"""How many features a refusal names; a processor has about 150."""
+FEATURES_NAMED = 20
+"""How many features a refusal names; a processor has about 150. ``gspc-rts status --json`` lists them all."""
 
 HOSTS_NAMED = 8
 """How many hosts it names."""
@@ -256,7 +256,9 @@ def _lacking(pool: Pool, need: Need) -> str:
     """Return what is wrong with the features that are needed, "" if a host with the class has them all."""
     if any(need.suits(host) and _has_class(host, need.queue) for host in pool.hosts.values()):
         return ""
-    there = sorted(set().union(*(host.features for host in pool.hosts.values())))
+    every = set().union(*(host.features for host in pool.hosts.values()))
+    common = every.intersection(*(host.features for host in pool.hosts.values()))
+    there = sorted(every, key=lambda name: (name in common, name))  # what tells hosts apart comes first
     missing = sorted(need.features.difference(there))
     if missing:
         like = did_you_mean(missing[0], there)

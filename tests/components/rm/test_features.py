@@ -78,6 +78,13 @@ def test_what_no_host_has_is_refused_at_once_and_says_what_there_is() -> None:
         "unknown feature",
         "asked for core with avx and big, but no host has all of it: r1 has no big, r2 has no avx",
     )
+    many = Driver(
+        *host("r1", "ssd", *(f"flag{one:02}" for one in range(30))),
+        *host("r2", *(f"flag{one:02}" for one in range(30))),
+    )
+    told = refusal(many, nowhere)[1].partition("; ")[2]
+    assert told.startswith("features that hosts have: ssd, flag00, flag01, ")
+    assert told.endswith("flag18 and 11 more")
     on_gpu = Shape((Requirement("gpu", features=("avx",)),))
     driver.send(Added((*host("r3"), Resource("r3.gpu0", "gpu", ("r3.node",)))))
     assert refusal(driver, on_gpu)[1].endswith("r1 has no gpu, r2 has no avx, r3 has no avx")

@@ -137,6 +137,7 @@ async def run_job(
         server.prepare(rts, nursery, nested, finished_before)
         here = rts.network.process_info()
         async with AsyncExitStack() as stack:
+            await server.open_kept(stack)  # a bad file is told before anybody knows of the job
             joined = await server.join(stack, rts, nursery)
             job_id = joined[0].registered.job
             await server.open_data(stack, rts, job_id, here.host)
@@ -283,17 +284,17 @@ class _JobServer:
                 return False
         return self.reader is None or self.reader.may_end(finished)
 
-    async def open_kept(self, stack: AsyncExitStack, job_id: JobId) -> None:
-        """Send spans of the job, and keep run times, if that is wanted, for as long as the stack is open."""
-        if self.traced:
+    async def open_kept(self, stack: AsyncExitStack, job_id: JobId = "") -> None:
+        """Keep run times, if that is wanted, before the job has an id; send spans of it when it has one."""
+        if self.settings.model and not job_id:
+            from gspc_trio.components.job.shell.model_file import open_model_file
+
+            self.model = (await stack.enter_async_context(open_model_file(self.settings.model))).model
+        if self.traced and job_id:
             from gspc_trio.components.job.shell.span_export import open_tracer
 
             tracing = open_tracer(self.settings, job_id, self.hosts, self.status)
             self.tracer = await stack.enter_async_context(tracing)
-        if self.settings.model:
-            from gspc_trio.components.job.shell.model_file import open_model_file
-
-            self.model = (await stack.enter_async_context(open_model_file(self.settings.model))).model
 
     def status(self) -> JobStatus | None:
         """Return how the job is; None if it has not begun."""

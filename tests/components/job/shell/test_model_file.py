@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gspc_trio import JobSettings, Net, open_job, open_rts
 from gspc_trio.cli import kept
 from gspc_trio.cli.common import UsageError
 from gspc_trio.components.job.scheduler.interface import RunKey
@@ -140,3 +141,20 @@ def test_an_executor_keeps_run_times_and_people_look_at_them(
         Executor(cores=1, model=path)
     with pytest.raises(UsageError, match="it is not said what is merged into FILE"):
         kept.merge(other)
+
+
+async def test_a_bad_file_is_told_before_the_job_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    path.write_text("7")
+    net = Net("one")
+    net.input("a")
+    net.output("b")
+    net.transition("double", double, inputs=["a"], outputs=["b"])
+    async with open_rts(cores=1) as rts:
+        with pytest.raises(BadModel, match=r"times.json, line 1"):
+            async with open_job(net, rts=rts, values={"a": [1]}, settings=JobSettings(model=str(path))):
+                pass
+        async with open_job(net, rts=rts, values={"a": [1]}) as job:
+            result = await job.wait()
+            assert (job.job_id, result.outputs) == ("j1", {"b": [2]})
+    assert path.read_text() == "7"
