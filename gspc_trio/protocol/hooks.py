@@ -3,7 +3,7 @@
 cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order,
 trailing ones left out while they have their default (so fields may be appended). A field of a wrong type
 raises :class:`BadField`, so that nothing wrongly typed reaches a machine. So does a number that is not finite
-or that is larger than :data:`NUMBER_MAX`, and a value outside of what its type states
+or that is larger than ``limits.NUMBER_MAX``, and a value outside of what its type states
 (``Annotated[int, msgspec.Meta(ge=0)]``).
 """
 
@@ -18,6 +18,8 @@ import attrs
 from cattrs import Converter
 from msgspec import NODEFAULT, Meta, Struct, structs
 
+from gspc_trio.protocol.limits import NUMBER_MAX
+
 Kind: TypeAlias = Any
 """A type, or what ``typing`` makes of types."""
 
@@ -28,9 +30,6 @@ Read: TypeAlias = Callable[[Decoded, Kind], Decoded]
 Write: TypeAlias = Callable[[Decoded], Decoded]
 
 _Factory: TypeAlias = Callable[[Kind, Converter], Decoded]
-
-NUMBER_MAX = 1 << 53
-"""No number in a message is larger: sums of such numbers can travel, too, and are exact as floats."""
 
 _EXACT = (str, bytes, bool)
 

@@ -7,6 +7,9 @@ from msgspec import Struct
 KIB = 1024
 MIB = 1024 * KIB
 
+NUMBER_MAX = 1 << 53
+"""No number in a message is larger: sums of such numbers can travel, too, and are exact as floats."""
+
 
 class Limits(Struct, frozen=True):
     """What one connection may take.

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from gspc_trio.protocol.hooks import NUMBER_MAX
+from gspc_trio.protocol.limits import NUMBER_MAX
 from gspc_trio.records.columns import rows_of
 from gspc_trio.records.facts import RECORD_TYPES, FactColumns, Record, TaskChanged
 

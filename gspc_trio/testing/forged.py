@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.core.ids import GrantId
-from gspc_trio.protocol.hooks import NUMBER_MAX
+from gspc_trio.protocol.limits import NUMBER_MAX
 from gspc_trio.records.facts import RECORD_TYPES, Record
 
 Path: TypeAlias = tuple[int, ...]

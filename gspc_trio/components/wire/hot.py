@@ -14,7 +14,8 @@ from cattrs import Converter
 from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Reason, Shape, TaskOptions
-from gspc_trio.protocol.hooks import NUMBER_MAX, BadField, class_reader, class_writer
+from gspc_trio.protocol.hooks import BadField, class_reader, class_writer
+from gspc_trio.protocol.limits import NUMBER_MAX
 
 _BYTES = {bytes}
 _TEXTS = {str}

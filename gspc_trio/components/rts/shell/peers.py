@@ -68,7 +68,7 @@ from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox
-from gspc_trio.protocol.hooks import NUMBER_MAX
+from gspc_trio.protocol.limits import NUMBER_MAX
 from gspc_trio.protocol.session import SILENT
 from gspc_trio.records.facts import HostLoad, Record, StreamOpened, WorkerChanged
 from gspc_trio.records.messages import RecordBatch, Watch
