@@ -54,6 +54,9 @@ RETRY_S = 1.0
 RETRY_MAX_S = 60.0
 """Resources that could not be had are asked for again after so long; each time twice as long."""
 
+REFUSED_S = 0.02
+"""A worker that still stops what it ran before is asked again after so long, until the barrier times out."""
+
 PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
 """Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
 
@@ -316,7 +319,7 @@ class RunningCoallocation:
         name = part.program[0]
         try:
             async with open_worker(self._rts, self._resources, held, held.resources[number]) as worker:
-                await worker.run(os.getpid)
+                await _made_ready(worker)
                 await barrier.report()
                 return await _run_in_time(worker, program, part.max_time_s)
         except CallFailed as error:
@@ -328,6 +331,19 @@ class RunningCoallocation:
             if not barrier.opened.is_set():
                 raise NoCoallocation(f"a process was not ready: {error}") from None
             raise _ProgramFailed(f"{name} was lost: {error}") from None
+
+
+async def _made_ready(worker: DirectWorker) -> None:
+    """Make a process ready; what was stopped there a moment ago may take a little to end."""
+    while True:
+        try:
+            await worker.run(os.getpid)
+        except CallFailed as error:
+            if error.kind != "refused":
+                raise
+            await trio.sleep(REFUSED_S)
+        else:
+            return
 
 
 async def _run_in_time(worker: DirectWorker, program: Program, max_time_s: float | None) -> str:
