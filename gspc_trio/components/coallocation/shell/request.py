@@ -228,7 +228,7 @@ class RunningCoallocation:
     async def _try(self, job: CoJob, step: Sequence[LadderStep], outputs: list[str]) -> None:
         needs, memories = await self._needs(job, step)
         try:
-            held = await self._resources.acquire(*needs, memories=memories, wait=math.isinf(job.on_error))
+            held = await self._resources.acquire(*needs, memories=memories)
         except AcquireRefused as refused:
             raise NoCoallocation(str(refused)) from None
         try:
