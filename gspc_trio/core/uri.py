@@ -56,6 +56,7 @@ _UNSURE = rf"{_NAME}[^\s?#]*[?#]\S*@"
 _USER = rf"(?:{_NAME}\S*@|://[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
 _END = r"(?:[^\s'\"]*[^\s'\":;,.)])?"
 _QUERY = r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]"
+_LONG = r"://\S{2000,}"  # nobody reads it, and looking for the parts of it takes the square of its length
 _MASKED = "***"
 
 
@@ -212,6 +213,7 @@ def mask_text(text: str, *known: str) -> str:
         return text
     for uri in known:
         text = text.replace(uri, mask_uri(uri))
+    text = re.sub(_LONG, f"://{_MASKED}", text)
     text = re.sub(_UNSURE + _END, rf"://\1{_MASKED}", text)
     text = re.sub(_USER, _mask_user, text)
     return re.sub(_QUERY, rf"\1\2{_MASKED}", text)

@@ -173,3 +173,8 @@ def test_values_have_no_meaning_in_patterns_and_are_whole_in_uris() -> None:
         *("d/a[?]b*", "d/c*"),
         *("https://h/a?b", "https://h/c"),
     )
+
+
+def test_of_a_very_long_word_with_uris_nothing_is_shown() -> None:
+    text = f"no file at {'://a:' * 20_000} today, s3://key:secret@bucket/x"
+    assert mask_text(text) == "no file at ://*** today, s3://key:***@bucket/x"
