@@ -38,6 +38,7 @@ ORDER = (
         "components.rif",
         "components.rts",
         "components.job",
+        "components.coallocation.agents",
     ),
     "components.managers.messages",
     "components.coallocation",

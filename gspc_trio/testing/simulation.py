@@ -22,6 +22,7 @@ from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
+from gspc_trio.testing.coallocation import coallocation_broken
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.drill import Drill
 from gspc_trio.testing.fault_injection import FaultInjector
@@ -523,7 +524,7 @@ def simulate(seed: int, options: Options | None = None) -> Report:
     if report.broken or not options.faults.studies:
         return report
     study = simulate_study(seed, options)
-    broken = study.broken or locations_broken(seed) or managers_broken(seed)
+    broken = study.broken or locations_broken(seed) or managers_broken(seed) or coallocation_broken(seed)
     return replace(
         study,
         broken=broken,

@@ -18,6 +18,7 @@ FILES = (
     "locations",
     "queues",
     "managers",
+    "coallocation",
 )
 
 
@@ -42,6 +43,7 @@ NEAREST = {
     "components/rif/": ("components/rif/test_*.py",),
     "core/allocator.py": ("core/test_allocator.py",),
     "components/managers/": ("components/managers/test_[cpw]*.py",),
+    "components/coallocation/": ("components/coallocation/agents/test_*.py",),
     "components/job/locations/": ("components/job/locations/test_*.py",),
     "components/job/scheduler/choices.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/changes.py": ("components/job/scheduler/test_variants.py",),

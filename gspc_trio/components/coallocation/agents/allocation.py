@@ -1,0 +1,383 @@
+"""One request of parts that run at one time: the request agent and the barrier agent (COA-2).
+
+Sites are asked one after the other, in the order of their names. So no two requests wait for each other:
+the one that holds the site of the highest name waits for nothing that is held. Below a service its sites
+come together, and so the order is one for the whole tree. When all are ready, all start. Else all is given
+back: after ``barrier_timeout_s`` since something was held, or as soon as a site says no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from gspc_trio.components.coallocation.agents.delegation import CredentialLimit, restrict
+from gspc_trio.components.coallocation.agents.selection import at_steps, choose, lower
+from gspc_trio.components.coallocation.agents.words import (
+    CancelParts,
+    DownMessage,
+    PartsAccepted,
+    PartsDone,
+    PartsGo,
+    PartsReady,
+    PartsRequest,
+    PlacedPart,
+    SiteOffer,
+    SubmitParts,
+    UpMessage,
+)
+from gspc_trio.core.machine import MachineBase, Tick, handles
+
+RETRY_S = 1.0
+RETRY_S_MAX = 60.0
+"""A try that has failed is followed by the next one after 1 s, then 2 s, and so on up to this."""
+
+
+class RequestPhase(Enum):
+    """Where a request stands."""
+
+    PAUSED = "paused"
+    TRYING = "trying"
+    IN_DOUBT = "in doubt"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class DoorState(Enum):
+    """How far a site or a service below is."""
+
+    WAITING = "waiting"
+    ASKED = "asked"
+    ACCEPTED = "accepted"
+    READY = "ready"
+    STARTED = "started"
+    STOPPING = "stopping"
+    DONE = "done"
+
+
+class RequestBegun(Struct, frozen=True):
+    """It begins."""
+
+
+class DoorSaid(Struct, frozen=True):
+    """A site or service below has said something, in the words of :data:`Up`."""
+
+    door: str
+    said: UpMessage
+
+
+class DoorGone(Struct, frozen=True):
+    """A site or service below is gone, with all that it held."""
+
+    door: str
+    reason: str
+
+
+class TellDoor(Struct, frozen=True):
+    """Say something to a site or service below."""
+
+    door: str
+    said: DownMessage
+
+
+class AnswerAsker(Struct, frozen=True):
+    """Say something to whom the request came from."""
+
+    said: UpMessage | PartsGo
+
+
+AllocationEvent: TypeAlias = RequestBegun | DoorSaid | DoorGone | PartsGo | CancelParts | Tick
+AllocationAction: TypeAlias = TellDoor | AnswerAsker
+
+_LIVE = (DoorState.ASKED, DoorState.ACCEPTED, DoorState.READY, DoorState.STARTED)
+
+
+class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
+    """One request at one service.
+
+    Args:
+        request: what those below know it by; the number of the try is added.
+        wanted: what a client has submitted, or a service above has asked for: that one decides itself when
+            all start, and how often it is tried.
+        offers: returns what sites can be asked.
+
+    Attributes:
+        phase: where it stands.
+        doors: site or service below -> how far it is, of this try, in the order of names.
+        tries: number of the present try, from 1.
+        steps: how far each ladder was lowered.
+        go_s: when all were started.
+    """
+
+    noun = "a co-allocation request"
+
+    def __init__(
+        self, request: str, wanted: SubmitParts | PartsRequest, offers: Callable[[], Sequence[SiteOffer]]
+    ) -> None:
+        super().__init__()
+        self.request = request
+        self.wanted = wanted
+        self.phase: RequestPhase = RequestPhase.PAUSED
+        self.doors: dict[str, DoorState] = {}
+        self.tries: int = 0
+        self.go_s: float | None = None
+        self._ladders = wanted.ladders if isinstance(wanted, SubmitParts) else ()
+        self.steps: tuple[int, ...] = (0,) * len(self._ladders)
+        self._offers = offers
+        self._parts: Mapping[str, tuple[PlacedPart, ...]] = {}
+        self._more: int | None = wanted.on_error if isinstance(wanted, SubmitParts) else 0
+        self._pause_s = RETRY_S
+        self._due_s: float | None = None
+        self._held_s: float | None = None
+        self._told: set[type] = set()
+        self._error = ""
+        self._cancelled = False
+        self._count = 0
+
+    @property
+    def id_below(self) -> str:
+        """What those below know the present try by."""
+        return f"{self.request}/{self._count}"
+
+    def deadline(self) -> float | None:
+        """Return when the barrier is over, or the next try begins."""
+        return self._due_s
+
+    def check(self) -> None:
+        """Assert that all started or none, that sites are asked in order, and that nothing is left."""
+        states = list(self.doors.values())
+        assert list(self.doors) == sorted(self.doors), f"{list(self.doors)} are not in order"
+        started = DoorState.STARTED in states
+        assert not (started and self.phase is RequestPhase.TRYING), f"{self.doors} before all are ready"
+        if self.phase is RequestPhase.TRYING:
+            asked = [state for state in states if state is not DoorState.WAITING]
+            assert states[: len(asked)] == asked, f"{self.doors} were not asked in order"
+            assert states.count(DoorState.ASKED) <= 1, f"more than one of {self.doors} is asked"
+        if self.phase in (RequestPhase.ENDED, RequestPhase.PAUSED):
+            assert all(state is DoorState.DONE for state in states), f"{self.doors} at the end of a try"
+        if self.phase is RequestPhase.IN_DOUBT:
+            assert set(states) <= {DoorState.READY}, f"{self.doors} are said to be ready"
+        assert (self.go_s is None) or self.phase in (
+            RequestPhase.RUNNING,
+            RequestPhase.STOPPING,
+            RequestPhase.ENDED,
+        )
+
+    # Events
+
+    @handles(RequestBegun)
+    def _begin(self, _event: RequestBegun) -> None:
+        self._try()
+
+    @handles(Tick)
+    def _tick(self, _event: Tick) -> None:
+        self._look_at_time()
+
+    @handles(DoorSaid)
+    def _heard(self, event: DoorSaid) -> None:
+        self._look_at_time()
+        state = self.doors.get(event.door)
+        if state is None or state is DoorState.DONE or event.said.request != self.id_below:
+            return  # of an earlier try
+        if isinstance(event.said, PartsDone):
+            self._door_done(event.door, event.said.error or "")
+        elif state is not DoorState.STOPPING and self.phase is RequestPhase.TRYING:
+            if isinstance(event.said, PartsAccepted):
+                self._accepted(event.door)
+            else:
+                self._ready(event.door)
+
+    @handles(DoorGone)
+    def _gone(self, event: DoorGone) -> None:
+        self._look_at_time()
+        state = self.doors.get(event.door)
+        if state is DoorState.WAITING or state in _LIVE or state is DoorState.STOPPING:
+            self._door_done(event.door, f"{event.door} is gone: {event.reason}")
+
+    @handles(PartsGo)
+    def _go(self, _event: PartsGo) -> None:
+        if self.phase is RequestPhase.IN_DOUBT:
+            self._start()
+
+    @handles(CancelParts)
+    def _cancel(self, _event: CancelParts) -> None:
+        if self.phase is RequestPhase.ENDED or self._cancelled:
+            return
+        self._cancelled = True
+        self._stop("cancelled")
+
+    # Trying
+
+    def _try(self) -> None:
+        self.tries += 1
+        needs_of = self.wanted
+        if isinstance(needs_of, PartsRequest):
+            self._ask_all(needs_of.parts)
+            return
+        while True:
+            needs = at_steps(needs_of.needs, self._ladders, self.steps)
+            places = choose(needs, self._offers())
+            if not isinstance(places, str):
+                break
+            steps = lower(self._ladders, self.steps)
+            if steps is None:
+                self._error = places
+                self._hopeless()
+                return
+            self.steps = steps
+        credentials = needs_of.credentials
+        self._ask_all(
+            [
+                PlacedPart(part, need, places[part], credentials.get(places[part][-1]))
+                for part, need in enumerate(needs)
+            ]
+        )
+
+    def _hopeless(self) -> None:
+        """What is wanted is more than there is: at first only who waits without a bound waits for it."""
+        if self._more is None:
+            self._pause()
+        elif self.tries > 1 and self._more > 0:
+            self._more -= 1
+            self._pause()
+        else:
+            self._end()
+
+    def _ask_all(self, parts: Sequence[PlacedPart]) -> None:
+        doors: dict[str, list[PlacedPart]] = {}
+        for part in sorted(parts, key=lambda one: (one.path, one.part)):
+            doors.setdefault(part.path[0], []).append(part)
+        self._count += 1
+        self._parts = {door: tuple(doors[door]) for door in sorted(doors)}
+        self.doors = dict.fromkeys(self._parts, DoorState.WAITING)
+        self._held_s = None
+        self.phase = RequestPhase.TRYING
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        for door, state in self.doors.items():
+            if state is DoorState.ASKED:
+                return
+            if state is DoorState.WAITING:
+                self.doors[door] = DoorState.ASKED
+                self.actions.append(TellDoor(door, PartsRequest(self.id_below, self._below(door))))
+                return
+
+    def _below(self, door: str) -> tuple[PlacedPart, ...]:
+        """Return the parts as the next one on the way sees them, each credential good for these alone."""
+        sites: dict[tuple[str, ...], list[PlacedPart]] = {}
+        for part in self._parts[door]:
+            sites.setdefault(part.path, []).append(part)
+        told = []
+        for path, parts in sites.items():
+            credential = parts[0].credential
+            if credential is not None:
+                classes = frozenset(part.need.resource_class for part in parts)
+                credential = restrict(
+                    credential, CredentialLimit(path[-1], classes, sum(p.need.count for p in parts))
+                )
+            told += [PlacedPart(part.part, part.need, path[1:], credential) for part in parts]
+        return tuple(told)
+
+    def _accepted(self, door: str) -> None:
+        if self.doors[door] is not DoorState.ASKED:
+            return
+        self.doors[door] = DoorState.ACCEPTED
+        if self._held_s is None:
+            self._held_s = self.now
+            if isinstance(self.wanted, SubmitParts):
+                self._due_s = self.now + self.wanted.barrier_timeout_s
+        self._ask_next()
+        if isinstance(self.wanted, PartsRequest) and not self._any(DoorState.WAITING, DoorState.ASKED):
+            self.actions.append(AnswerAsker(PartsAccepted(self.wanted.request)))
+
+    def _ready(self, door: str) -> None:
+        if self.doors[door] is not DoorState.ACCEPTED:
+            return
+        self.doors[door] = DoorState.READY
+        if all(state is DoorState.READY for state in self.doors.values()):
+            self.phase = RequestPhase.IN_DOUBT
+            if isinstance(self.wanted, SubmitParts):
+                self._start()
+                self.actions.append(AnswerAsker(PartsGo(self.wanted.request)))
+            else:
+                self.actions.append(AnswerAsker(PartsReady(self.wanted.request)))
+
+    def _start(self) -> None:
+        self.phase = RequestPhase.RUNNING
+        self._due_s = None
+        self.go_s = self.now
+        for door in self.doors:
+            self.doors[door] = DoorState.STARTED
+            self.actions.append(TellDoor(door, PartsGo(self.id_below)))
+
+    # Ending
+
+    def _look_at_time(self) -> None:
+        if self._due_s is None or self.now < self._due_s:
+            return
+        self._due_s = None
+        if self.phase is RequestPhase.PAUSED:
+            self._try()
+        elif self.phase is RequestPhase.TRYING:
+            late = [door for door, state in self.doors.items() if state is not DoorState.READY]
+            self._stop(f"not ready in time: {', '.join(late)}")
+
+    def _door_done(self, door: str, error: str) -> None:
+        self.doors[door] = DoorState.DONE
+        if error and not self._error:
+            self._error = error
+        if self.phase in (RequestPhase.TRYING, RequestPhase.IN_DOUBT):
+            self._stop(error or f"{door} has ended before its start")
+        elif all(state is DoorState.DONE for state in self.doors.values()):
+            self._all_done()
+
+    def _stop(self, error: str) -> None:
+        """Have all given back; what follows is decided when nothing is held any more."""
+        self._error = error if self._cancelled else self._error or error
+        self._due_s = None
+        self.phase = RequestPhase.STOPPING
+        for door, state in self.doors.items():
+            if state is DoorState.WAITING:
+                self.doors[door] = DoorState.DONE
+            elif state in _LIVE:
+                self.doors[door] = DoorState.STOPPING
+                self.actions.append(TellDoor(door, CancelParts(self.id_below)))
+        if all(state is DoorState.DONE for state in self.doors.values()):
+            self._all_done()
+
+    def _all_done(self) -> None:
+        if self._cancelled or self.go_s is not None or isinstance(self.wanted, PartsRequest):
+            self._end()
+            return
+        steps = lower(self._ladders, self.steps)
+        if steps is not None:
+            self.steps, self._error = steps, ""
+            self.tries -= 1
+            self._try()
+        elif self._more is None:
+            self._pause()
+        elif self._more > 0:
+            self._more -= 1
+            self._pause()
+        else:
+            self._end()
+
+    def _pause(self) -> None:
+        """The next try begins from the top, later."""
+        self.phase = RequestPhase.PAUSED
+        self.steps, self._error = (0,) * len(self._ladders), ""
+        self._due_s = self.now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
+
+    def _end(self) -> None:
+        self.phase = RequestPhase.ENDED
+        self._due_s = None
+        self.actions.append(AnswerAsker(PartsDone(self.wanted.request, self._error, self.go_s is not None)))
+
+    def _any(self, *states: DoorState) -> bool:
+        return any(state in states for state in self.doors.values())

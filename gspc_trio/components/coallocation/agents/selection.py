@@ -1,0 +1,120 @@
+"""The selection agent: service and site for each part, the least that fits (COA-2).
+
+What is free counts first: a part goes where the fewest resources are left over. Where not enough is free,
+it waits at the site that has the fewest of those that could have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gspc_trio.components.coallocation.agents.words import OptionLadder, PartNeed, SiteOffer
+
+SEARCH_STEPS_MAX = 10_000
+"""After so many places were looked at, parts that did not fit are said not to fit."""
+
+Places = dict[int, tuple[str, ...]]
+"""Part -> path of its site."""
+
+
+def at_steps(
+    needs: Sequence[PartNeed], ladders: Sequence[OptionLadder], steps: Sequence[int]
+) -> tuple[PartNeed, ...]:
+    """Return what is needed when each ladder stands at its step, 0 the best."""
+    lowered = list(needs)
+    for ladder, step in zip(ladders, steps, strict=True):
+        lowered[ladder.part] = replace(lowered[ladder.part], **{ladder.field: ladder.values[step]})
+    return tuple(lowered)
+
+
+def lower(ladders: Sequence[OptionLadder], steps: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the steps when the last option that has a lower value goes one down, None if there is none."""
+    for number in reversed(range(len(ladders))):
+        if steps[number] + 1 < len(ladders[number].values):
+            return (*steps[:number], steps[number] + 1, *steps[number + 1 :])
+    return None
+
+
+def choose(needs: Sequence[PartNeed], offers: Sequence[SiteOffer]) -> Places | str:
+    """Return the site of each part, or why there is none.
+
+    If one service below can hold all, it gets all: that is one edge of the tree. A site that several parts
+    share has enough for all of them together.
+
+    Args:
+        needs: of the parts.
+        offers: of all sites that can be asked.
+    """
+    for need in needs:
+        if not any(_could(need, offer, offer.there) for offer in offers):
+            return _why_not(need, offers)
+    below: dict[str, list[SiteOffer]] = {}
+    for offer in offers:
+        if len(offer.path) > 1:
+            below.setdefault(offer.path[0], []).append(offer)
+    groups = sorted(
+        below.values(), key=lambda group: (sum(sum(o.there.values()) for o in group), group[0].path)
+    )
+    for free in (True, False):
+        for some in (*groups, offers) if len(groups) > 0 else (offers,):
+            places = _search(needs, some, free)
+            if places is not None:
+                return places
+    return f"{len(needs)} parts do not fit together into {len(offers)} sites"
+
+
+def _could(need: PartNeed, offer: SiteOffer, left: Mapping[str, int]) -> bool:
+    return (
+        need.contact in ("", offer.name, "/".join(offer.path))
+        and left.get(need.resource_class, 0) >= need.count
+        and offer.memory_bytes >= need.memory_bytes
+        and offer.features >= need.features
+    )
+
+
+def _search(needs: Sequence[PartNeed], offers: Sequence[SiteOffer], free: bool) -> Places | None:
+    """Place the parts with the least choice first; go back where one does not fit any more."""
+    left = [dict(offer.free if free else offer.there) for offer in offers]
+    choice = [sum(_could(need, offer, offer.there) for offer in offers) for need in needs]
+    order = sorted(range(len(needs)), key=lambda part: (choice[part], -needs[part].count, part))
+    candidates: list[list[int]] = []
+    taken: list[int] = []
+    steps = 0
+    while len(taken) < len(order):
+        need = needs[order[len(taken)]]
+        if len(candidates) == len(taken):
+            fits = [n for n, offer in enumerate(offers) if _could(need, offer, left[n])]
+            # Taken from the end: the least that fits is the last.
+            fits.sort(key=lambda n: (left[n][need.resource_class], offers[n].path), reverse=True)
+            candidates.append(fits)
+        steps += 1
+        if steps > SEARCH_STEPS_MAX + len(needs):
+            return None
+        if candidates[-1]:
+            site = candidates[-1].pop()
+            taken.append(site)
+            left[site][need.resource_class] -= need.count
+        else:
+            candidates.pop()
+            if not taken:
+                return None
+            before = needs[order[len(taken) - 1]]
+            left[taken.pop()][before.resource_class] += before.count
+    return {order[number]: offers[site].path for number, site in enumerate(taken)}
+
+
+def _why_not(need: PartNeed, offers: Sequence[SiteOffer]) -> str:
+    wanted = f"{need.count} of class {need.resource_class}"
+    if need.memory_bytes:
+        wanted += f" with {need.memory_bytes} bytes"
+    if need.features:
+        wanted += f" with {', '.join(sorted(need.features))}"
+    if need.contact:
+        known = sorted({offer.name for offer in offers})
+        if not any(need.contact in (offer.name, "/".join(offer.path)) for offer in offers):
+            return f"there is no site {need.contact}; there are {', '.join(known) or 'none'}"
+        wanted += f" at {need.contact}"
+    most = max((offer.there.get(need.resource_class, 0) for offer in offers), default=0)
+    return f"no site has {wanted}; the largest has {most} of this class"

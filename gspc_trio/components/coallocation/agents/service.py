@@ -1,0 +1,342 @@
+"""A co-allocation service: its place in the tree of services, and the requests that it has (COA-3, COA-7).
+
+It registers with its parent, and does so again and again: who has not been heard of for :data:`LEASE_S` is
+gone. A service looks at these times before it takes what is said, so that one that was suspended for long
+does not obey what was said to it in the meantime. All that its parent has asked for is stopped when the
+parent is gone, and all that a client has asked for when the client is.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.coallocation.agents.allocation import (
+    AllocationEvent,
+    AnswerAsker,
+    DoorGone,
+    DoorSaid,
+    PartsAllocation,
+    RequestBegun,
+    RequestPhase,
+)
+from gspc_trio.components.coallocation.agents.words import (
+    LEASE_S,
+    REGISTER_S,
+    CancelParts,
+    DownMessage,
+    PartsAccepted,
+    PartsDone,
+    PartsGo,
+    PartsReady,
+    PartsRequest,
+    RegisterService,
+    ServiceRefused,
+    ServiceRegistered,
+    SiteOffer,
+    SubmitParts,
+    UpMessage,
+)
+from gspc_trio.core.machine import MachineBase, Tick, handles
+
+PARENT = "^"
+"""Whom a service calls its parent, beside the names of its sites, children and clients."""
+
+ServiceMessage: TypeAlias = (
+    SubmitParts | DownMessage | UpMessage | RegisterService | ServiceRegistered | ServiceRefused
+)
+
+
+class PeerSaid(Struct, frozen=True):
+    """Someone has said something: the parent, a child, a site or a client."""
+
+    who: str
+    message: ServiceMessage
+
+
+class ParentLinked(Struct, frozen=True):
+    """There is a connection to the parent."""
+
+
+class PeerGone(Struct, frozen=True):
+    """The connection to someone has ended."""
+
+    who: str
+    reason: str = "its connection has ended"
+
+
+class SiteOffered(Struct, frozen=True):
+    """A site of this service has this now; a path of its name alone."""
+
+    offer: SiteOffer
+
+
+class ToPeer(Struct, frozen=True):
+    """Say something to someone."""
+
+    who: str
+    message: ServiceMessage
+
+
+class DropPeer(Struct, frozen=True):
+    """End the connection to someone."""
+
+    who: str
+    reason: str
+
+
+ServiceEvent: TypeAlias = PeerSaid | ParentLinked | PeerGone | SiteOffered | Tick
+ServiceAction: TypeAlias = ToPeer | DropPeer
+
+
+class _Child(Struct):
+    """A service below, when it was last heard of, and which of its names others had first."""
+
+    registered: RegisterService
+    heard_s: float
+    doubled: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its subtree that are its own."""
+        return self.registered.names - self.doubled
+
+
+class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
+    """One service. Who speaks to it has a name: :data:`PARENT`, that of a site or child, any of a client.
+
+    Another one has the name of one that is gone only after :class:`PeerGone` was taken.
+
+    Args:
+        name: its name in the tree.
+        instance: of its process; another one for each start.
+
+    Attributes:
+        sites: name -> what a site of its own has.
+        children: name -> service below.
+        above: names of the services above, from its parent up; () without one.
+        allocations: (who asked, their name of it) -> request that has not ended.
+    """
+
+    noun = "a co-allocation service"
+
+    def __init__(self, name: str, instance: str) -> None:
+        super().__init__()
+        self.name = name
+        self.instance = instance
+        self.sites: dict[str, SiteOffer] = {}
+        self.children: dict[str, _Child] = {}
+        self.above: tuple[str, ...] = ()
+        self.allocations: dict[tuple[str, str], PartsAllocation] = {}
+        self._by_id: dict[str, tuple[str, str]] = {}
+        self._numbers = 0
+        self._linked = False
+        self._parent_heard_s = 0.0
+        self._register_s: float | None = None
+        self._doubled: frozenset[str] = frozenset()
+
+    def deadline(self) -> float | None:
+        """Return when to register, to give up a child or parent, or to look at a request."""
+        times = [one.deadline() for one in self.allocations.values()]
+        times += [child.heard_s + LEASE_S for child in self.children.values()]
+        times += [self._register_s]
+        if self._linked:
+            times.append(self._parent_heard_s + LEASE_S)
+        return min((one for one in times if one is not None), default=None)
+
+    def check(self) -> None:
+        """Assert that names are there once, and that every request stands as it should."""
+        names: list[str] = [self.name, *self.sites, *self.above]
+        for child in self.children.values():
+            names += child.names
+        assert len(names) == len(set(names)), f"{self.name} has names twice: {sorted(names)}"
+        assert set(self._by_id.values()) == set(self.allocations), "requests and their ids differ"
+        for key, allocation in self.allocations.items():
+            allocation.check()
+            assert allocation.phase is not RequestPhase.ENDED, f"{key} has ended, and is kept"
+            stops = allocation.phase is RequestPhase.STOPPING
+            assert key[0] != PARENT or self._linked or stops, f"{key} is of a parent that is gone"
+
+    def offers(self) -> list[SiteOffer]:
+        """Return what all sites of its subtree have."""
+        found = list(self.sites.values())
+        for name, child in self.children.items():
+            for offer in child.registered.offers:
+                if not child.doubled.intersection(offer.path):
+                    found.append(replace(offer, path=(name, *offer.path)))
+        return sorted(found, key=lambda offer: offer.path)
+
+    # Events
+
+    @handles(Tick)
+    def _tick(self, _event: Tick) -> None:
+        self._look_at_time()
+
+    @handles(ParentLinked)
+    def _link(self, _event: ParentLinked) -> None:
+        self._look_at_time()
+        self._linked = True
+        self._parent_heard_s = self.now
+        self._register()
+
+    @handles(SiteOffered)
+    def _site_is(self, event: SiteOffered) -> None:
+        self._look_at_time()
+        self.sites[event.offer.name] = event.offer
+
+    @handles(PeerGone)
+    def _gone(self, event: PeerGone) -> None:
+        self._look_at_time()
+        self._lose(event.who, event.reason)
+
+    @handles(PeerSaid)
+    def _said(self, event: PeerSaid) -> None:
+        self._look_at_time()
+        who, message = event.who, event.message
+        if isinstance(message, RegisterService):
+            self._take_register(who, message)
+        elif who == PARENT:
+            self._from_parent(message)
+        elif isinstance(message, PartsAccepted | PartsReady | PartsDone):
+            self._from_below(who, message)
+        elif isinstance(message, SubmitParts):
+            self._admit(who, message)
+        elif isinstance(message, CancelParts) and (key := (who, message.request)) in self.allocations:
+            self._feed(key, message)
+
+    # The tree
+
+    def _look_at_time(self) -> None:
+        """Give up who was silent for too long, before anything that they have said is taken."""
+        if self._linked and self.now >= self._parent_heard_s + LEASE_S:
+            self._leave(f"it was silent for {LEASE_S:g} s")
+        for name in [n for n, one in self.children.items() if self.now >= one.heard_s + LEASE_S]:
+            self._drop(name, f"it was silent for {LEASE_S:g} s")
+        if self._register_s is not None and self.now >= self._register_s:
+            self._register()
+        due = [
+            key
+            for key, one in self.allocations.items()
+            if (until_s := one.deadline()) is not None and self.now >= until_s
+        ]
+        for key in due:
+            self._feed(key, Tick())
+
+    def _register(self) -> None:
+        names = {self.name, *self.sites}
+        for child in self.children.values():
+            names |= child.names
+        told = RegisterService(self.name, self.instance, frozenset(names), tuple(self.offers()))
+        self.actions.append(ToPeer(PARENT, told))
+        self._register_s = self.now + REGISTER_S
+
+    def _take_register(self, who: str, said: RegisterService) -> None:
+        known = self.children.get(said.name)
+        if reason := self._objection(who, said, known):
+            self.actions.append(ToPeer(who, ServiceRefused(reason)))
+            if who in self.children:
+                self._lose(who, reason)
+            return
+        doubled = said.names & (self._taken(said.name) | self._doubled)
+        self.children[said.name] = _Child(said, self.now, doubled)
+        self.actions.append(ToPeer(who, ServiceRegistered((self.name, *self.above), doubled)))
+
+    def _taken(self, name: str) -> frozenset[str]:
+        """Return all names that are known here without those below one child."""
+        taken = {self.name, *self.sites, *self.above}
+        for other, child in self.children.items():
+            if other != name:
+                taken |= child.names
+        return frozenset(taken)
+
+    def _objection(self, who: str, said: RegisterService, known: _Child | None) -> str:
+        if self.name in said.names or said.names.intersection(self.above):
+            return f"{self.name} is below {said.name} already: services make a tree"
+        changed = known is not None and known.registered.instance != said.instance
+        if said.name != who or said.name in self._taken(said.name) or changed:
+            return f"there is another {said.name} already"
+        return ""
+
+    def _from_parent(self, message: ServiceMessage) -> None:
+        if not self._linked:
+            return
+        if isinstance(message, ServiceRegistered):
+            self._parent_heard_s = self.now
+            if self.name in message.above:
+                self._leave(f"{self.name} would be below itself: services make a tree")
+                return
+            self.above, self._doubled = message.above, message.doubled
+            for name, child in list(self.children.items()):
+                if name in message.doubled or child.registered.names.intersection(message.above):
+                    reason = f"there is another {name} already"
+                    self.actions.append(ToPeer(name, ServiceRefused(reason)))
+                    self._drop(name, reason)
+        elif isinstance(message, ServiceRefused):
+            self._leave(message.reason)
+        elif isinstance(message, PartsRequest):
+            self._admit(PARENT, message)
+        elif isinstance(message, PartsGo | CancelParts) and (PARENT, message.request) in self.allocations:
+            self._feed((PARENT, message.request), message)
+
+    def _leave(self, reason: str) -> None:
+        """The parent is gone, or does not want this service."""
+        self.actions.append(DropPeer(PARENT, reason))
+        self._lose(PARENT, reason)
+
+    def _drop(self, who: str, reason: str) -> None:
+        self.actions.append(DropPeer(who, reason))
+        self._lose(who, reason)
+
+    def _lose(self, who: str, reason: str) -> None:
+        if who == PARENT:
+            self._linked, self._register_s, self.above = False, None, ()
+            self._doubled = frozenset()
+        else:
+            self.children.pop(who, None)
+            self.sites.pop(who, None)
+        for key, allocation in list(self.allocations.items()):
+            if who in allocation.doors:
+                self._feed(key, DoorGone(who, reason))
+        for key in [key for key in self.allocations if key[0] == who]:
+            self._feed(key, CancelParts(key[1]))
+
+    # Requests
+
+    def _admit(self, who: str, wanted: SubmitParts | PartsRequest) -> None:
+        key = who, wanted.request
+        if key in self.allocations:
+            if who != PARENT:
+                self.actions.append(
+                    ToPeer(who, PartsDone(wanted.request, f"there is a request {wanted.request}"))
+                )
+            return
+        self._numbers += 1
+        request = f"{self.name}.{self.instance}.{self._numbers}"
+        self.allocations[key] = PartsAllocation(request, wanted, self.offers)
+        self._by_id[request] = key
+        self._feed(key, RequestBegun())
+
+    def _from_below(self, who: str, message: UpMessage) -> None:
+        key = self._by_id.get(message.request.rpartition("/")[0])
+        if key is not None:
+            self._feed(key, DoorSaid(who, message))
+
+    def _feed(self, key: tuple[str, str], event: AllocationEvent) -> None:
+        allocation = self.allocations.get(key)
+        if allocation is None:
+            return
+        missing = []
+        for action in allocation.handle(event, self.now):
+            if isinstance(action, AnswerAsker):
+                if key[0] != PARENT or self._linked:
+                    self.actions.append(ToPeer(key[0], action.said))
+            elif action.door in self.sites or action.door in self.children:
+                self.actions.append(ToPeer(action.door, action.said))
+            else:
+                missing.append(action.door)
+        if allocation.phase is RequestPhase.ENDED and self.allocations.pop(key, None) is not None:
+            del self._by_id[allocation.request]
+        for door in missing:  # the one who asks has not heard of it yet
+            self._feed(key, DoorGone(door, "it is not there any more"))

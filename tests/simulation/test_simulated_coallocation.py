@@ -1,0 +1,38 @@
+"""COA-2, COA-3, COA-7: a tree of co-allocation services, simulated from seeds: killed, suspended, cut off."""
+
+from __future__ import annotations
+
+import pytest
+
+from gspc_trio.testing.coallocation import CoallocationWorld, coallocation_broken
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_start_or_none_and_nothing_is_held_in_the_end(seed: int) -> None:
+    assert coallocation_broken(seed) == ""
+
+
+def test_all_kinds_of_faults_happen_and_most_requests_run() -> None:
+    worlds = [CoallocationWorld(seed) for seed in range(12, 24)]
+    for world in worlds:
+        world.run()
+    happened = " ".join(line for world in worlds for line in world.happened)
+    for what in ("was killed", "was suspended for 18 s", "ended at PartsRequest", "ended at RegisterService"):
+        assert what in happened
+    told = [answer.error for world in worlds for answer in world.answers.values()]
+    assert told.count("") > len(told) / 2
+    for what in ("cancelled", "the credential has expired", "not ready in time", "is gone"):
+        assert any(what in error for error in told), what
+
+
+def test_without_faults_a_request_costs_five_messages_at_each_edge() -> None:
+    world = CoallocationWorld(0, faults=False)
+    world.run()
+    assert not world.happened
+    edges = world.messages["Request"]
+    assert world.messages["Done"] == edges, "each is answered once"
+    for what in ("Accepted", "Ready", "Go"):
+        assert edges - world.messages["Cancel"] <= world.messages[what] <= edges
+    again = CoallocationWorld(0, faults=False)
+    again.run()
+    assert (again.messages, again.now, again.answers) == (world.messages, world.now, world.answers)
