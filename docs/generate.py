@@ -34,6 +34,7 @@ APPS = (
     "gspc_trio.cli.iml",
     "gspc_trio.cli.launcher",
     "gspc_trio.cli.coallocation.commands",
+    "gspc_trio.cli.monitor.commands",
 )
 
 

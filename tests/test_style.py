@@ -43,14 +43,8 @@ ORDER = (
     "components.managers.messages",
     "components.coallocation",
     *("components.provision", "components.launcher", "components.wire", "policies", "components.managers"),
-    *(
-        "records.shell",
-        "components.monitor.shell",
-        "components.rm.shell",
-        "components.managers.shell",
-        "components.provision.shell",
-    ),
-    "components.rts.shell",
+    *("records.shell", "components.rm.shell", "components.managers.shell", "components.provision.shell"),
+    *("components.monitor.shell", "components.rts.shell"),
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
     *(
         "components.launcher.shell",

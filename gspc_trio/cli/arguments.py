@@ -146,7 +146,17 @@ Directory = Annotated[Path, Parameter(converter=_directory)]
 MaybeDirectory = Annotated[Path | None, Parameter(converter=_directory)]
 Cores = Annotated[Whole, Parameter(validator=_cores)]
 Port = Annotated[Whole, Parameter(validator=_port)]
-MaybePort = Annotated[MaybeWhole, Parameter(validator=_port)]
+MetricsPort = Annotated[
+    MaybeWhole,
+    Parameter(
+        validator=_port,
+        help="Serve metrics for Prometheus at this TCP port, not encrypted; 0 for any free one.",
+    ),
+]
+SpillDirectory = Annotated[
+    str,
+    Parameter(help="Directory for data on disk; by default the system's directory for temporary files."),
+]
 Weight = Annotated[float, Parameter(validator=_more_than_0)]
 MaybeSeconds = Annotated[float | None, Parameter(validator=_maybe_seconds)]
 Tries = Annotated[Whole, Parameter(validator=_tries)]
@@ -258,6 +268,18 @@ SitesOption = Annotated[
         "of Dask or Ray, such as dask://HOST:8786. Then this host offers nothing, unless you say how many "
         "cores."
     ),
+]
+Monitor = Annotated[
+    Path | None,
+    Parameter(
+        converter=_directory,
+        help="Measure the hosts, and keep their metrics in this directory of a local file system: see "
+        "docs/monitoring.md.",
+    ),
+]
+MonitorBytes = Annotated[
+    str,
+    Parameter(validator=_size, help="Room for these metrics; the oldest are removed when it is full."),
 ]
 ManagerCount = Annotated[
     Whole,

@@ -99,3 +99,10 @@ def launcher() -> None:
     with _loading():
         from gspc_trio.cli.launcher import main
     _run(main)
+
+
+def monitor() -> None:
+    """Run the command ``gspc-monitor``."""
+    with _loading():
+        from gspc_trio.cli.monitor.commands import main
+    _run(main)

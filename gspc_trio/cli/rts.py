@@ -22,8 +22,10 @@ from gspc_trio.cli.arguments import (
     LogJson,
     ManagerCount,
     MaybeDirectory,
-    MaybePort,
     MaybeWhole,
+    MetricsPort,
+    Monitor,
+    MonitorBytes,
     PlacementName,
     Port,
     RemoteRm,
@@ -32,6 +34,7 @@ from gspc_trio.cli.arguments import (
     Sharing,
     SitesOption,
     Size,
+    SpillDirectory,
     Verbose,
 )
 from gspc_trio.cli.common import (
@@ -46,6 +49,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.describe import describe_status
+from gspc_trio.cli.monitor.hosts import hosts as hosts_command
 from gspc_trio.cli.sites import app as site_app
 from gspc_trio.cli.sites import block_app
 from gspc_trio.cli.waiting import describe_waiting, watched
@@ -76,6 +80,7 @@ from gspc_trio.version import VERSION
 app: App = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
 app.command(site_app)
 app.command(block_app)
+app.command(hosts_command, name="hosts")
 
 FILE_NAMES = ["--connection-file", "--rts"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
@@ -107,12 +112,14 @@ async def start(
     allow_files: AllowFiles = None,
     memory: Size = "",
     spill: Size = "",
-    spill_directory: str = "",
+    spill_directory: SpillDirectory = "",
     rm: RemoteRm = None,
     sites: SitesOption = None,
     managers: ManagerCount = 1,
     sharing: Sharing = "pessimistic",
-    metrics: MaybePort = None,
+    monitor: Monitor = None,
+    monitor_bytes: MonitorBytes = "2GiB",
+    metrics: MetricsPort = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -150,16 +157,13 @@ async def start(
         How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of its host's.
     spill
         How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
-    spill_directory
-        Directory for data on disk; by default the system's directory for temporary files.
-    metrics
-        Serve metrics for Prometheus at this TCP port, not encrypted; 0 for any free one.
     """
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
     told = replace(told, directory=directory, allow_files=tuple(allow_files or ()), rm=rm, sites=sites)
-    sizes = {"memory_bytes": parse_size(memory or "0"), "spill_bytes": parse_size(spill or "0")}
-    told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory, **sizes)
+    sizes = {"memory_bytes": memory or "0", "spill_bytes": spill or "0", "monitor_bytes": monitor_bytes}
+    told = replace(told, **{name: parse_size(text) for name, text in sizes.items()}, monitor=monitor)
+    told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory)
     await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
 
 

@@ -42,6 +42,16 @@ from gspc_trio.components.launcher.events import (
     SubmitClients,
 )
 from gspc_trio.components.managers.messages import BeginManaging, ManagerClaim, ManagerHere
+from gspc_trio.components.monitor.messages import (
+    GetHardware,
+    GetNodeStats,
+    GetSystemStats,
+    HardwareReport,
+    MonitorTold,
+    NodeFrame,
+    StartMonitoring,
+    SystemStats,
+)
 from gspc_trio.components.provision.messages import (
     Enrol,
     Enrolled,
@@ -235,6 +245,8 @@ WIRE_TYPES: tuple[type, ...] = (
     RequestAccepted, RequestRefused, ClientMoved, StatesStale, StatesFresh, LauncherPing, ConnectionEnds,
     WantTurn, TurnBegins, TurnOver, FilesFailed,
     Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
+    StartMonitoring, MonitorTold, GetHardware, HardwareReport, GetNodeStats, NodeFrame,
+    GetSystemStats, SystemStats,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -1,6 +1,6 @@
 """Result router of a RIF: it sends outcomes to job servers, or keeps them for a successor of a job.
 
-Beside it is the relay between tasks that start others and their job servers.
+Beside it are the relay between tasks that start others and their job servers, and answers about attempts.
 
 A job may say that its work is to go on when its job server is gone (``OpenJob.grace_s``). Then what its tasks
 bring is kept until another job server adopts them, or until the grace is over.
@@ -17,22 +17,27 @@ from msgspec import Struct, field
 from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
 from gspc_trio.components.worker.machine import Worker
 from gspc_trio.components.worker.messages import (
+    AttemptStatus,
     Begun,
     Cancel,
     DefineCode,
     Finished,
     FromTask,
+    GetAttempt,
     OpenJob,
     Submit,
     TakeBack,
     ToTask,
 )
+from gspc_trio.components.worker.phases import AttemptPhase
+from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
+from gspc_trio.components.worker.shell.worker import WorkerShell
 from gspc_trio.components.worker.verdict import without_values
 from gspc_trio.core.ids import Attempt, Counter, JobId, ResourceId, TaskId
 from gspc_trio.core.nested import NestedBroken, encode
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.nursery.connections.rpc import Peer, drop_offender
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.protocol.envelope import EncodeError
 
 FROM_SCHEDULER = (Submit, Cancel, TakeBack, DefineCode, Hold)
@@ -361,3 +366,50 @@ class TaskRelay:
         for line in self._lines.values():
             if line.hello.job == job:
                 line.close()
+
+
+READ_TIMEOUT_S = 1.0
+"""Seconds that reading what was printed may take; then it is told without."""
+
+
+async def answer_job(
+    call: IncomingCall,
+    job: JobId | None,
+    workers: Mapping[ResourceId, Worker],
+    shells: Mapping[ResourceId, WorkerShell],
+) -> None:
+    """Answer a call of a job server at a RIF: how one of its attempts is, and what it has printed so far.
+
+    Args:
+        call: to be answered.
+        job: who calls, None if it has not said so.
+        workers, shells: of the RIF.
+    """
+    asked = call.body
+    if not isinstance(asked, GetAttempt):
+        call.fail(TypeError(f"a RIF cannot be asked for {type(asked).__name__} by a job"))
+    elif job is None or asked.job != job:
+        call.fail(ValueError(f"job {job or '(none)'} asks for an attempt of job {asked.job}"))
+    else:
+        call.reply(await _status(asked, workers, shells))
+
+
+async def _status(
+    asked: GetAttempt, workers: Mapping[ResourceId, Worker], shells: Mapping[ResourceId, WorkerShell]
+) -> AttemptStatus:
+    name, key = asked.resource_id, (asked.task_id, asked.attempt)
+
+    def phase() -> AttemptPhase | None:
+        worker = workers.get(name)
+        return worker.status(key) if worker is not None and worker.job == asked.job else None
+
+    before, shell = phase(), shells.get(name)
+    if before is None or shell is None:
+        return AttemptStatus("")
+    pid, printed = shell.pid_for(asked.job), Printed()
+    if before is AttemptPhase.COMPUTE:
+        with trio.move_on_after(READ_TIMEOUT_S):
+            printed = await shell.printed(asked.job, asked.seen)
+        if phase() is not before:  # meanwhile it has ended: what was read may be another's
+            return AttemptStatus("")
+    return AttemptStatus(before.value, pid, *printed)

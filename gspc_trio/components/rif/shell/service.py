@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.monitor.messages import StartMonitoring
 from gspc_trio.components.provision.messages import TurnBegins
 from gspc_trio.components.rif.events import (
     Called,
@@ -51,7 +52,13 @@ from gspc_trio.components.rif.messages import (
 from gspc_trio.components.rif.shell.endpoints import Endpoints, WorkerEndpoint
 from gspc_trio.components.rif.shell.host_staging import HostStaging, OwnServer, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
-from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, TaskRelay, job_of
+from gspc_trio.components.rif.shell.result_router import (
+    FROM_SCHEDULER,
+    ResultRouter,
+    TaskRelay,
+    answer_job,
+    job_of,
+)
 from gspc_trio.components.rm.messages import GetNewestGrant, GrantsAhead, NewestGrant, Revoke, Revoked
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.events import (
@@ -65,20 +72,15 @@ from gspc_trio.components.worker.events import (
     StageOut,
     begins_staged,
 )
-from gspc_trio.components.worker.machine import Worker
 from gspc_trio.components.worker.messages import (
-    AttemptStatus,
     Begun,
     DefineCode,
     Finished,
-    GetAttempt,
     OpenJob,
     Submit,
     ToTask,
 )
-from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute import ComputeBackend
-from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.shell.worker import JobCode, WorkerShell
@@ -165,6 +167,7 @@ class RifService(Performer[HostAction]):
         self._checks: set[CheckGrant] = set()
         self._records: dict[ResourceId, WorkerChanged] = {}
         self._news = trio.Event()
+        self._sampling = trio.CancelScope()
         self.until_s: float | None = None
         self._ended = trio.Event()
         self._reason = ""
@@ -215,6 +218,9 @@ class RifService(Performer[HostAction]):
                     task_status.started(self)
                     await drive(self.machine, self._inbox, self)
                     self._post_records()
+                    self._sampling.cancel()
+                    for _ in range(2):  # it tells what it has measured last
+                        await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
         finally:
             self._inbox.close()
@@ -343,6 +349,10 @@ class RifService(Performer[HostAction]):
             self._endpoints.check_fences()
         elif isinstance(message, TurnBegins):
             self._staging.turn_begins(message)
+        elif isinstance(message, StartMonitoring):
+            self._sampling.cancel()  # its run-time system was started again, and knows nothing
+            self._sampling = trio.CancelScope()
+            self._nursery.start_soon(self._sample, self._sampling)
         elif isinstance(message, CloseJobEverywhere):
             self._endpoints.close_of(message.job)
             self._router.dismiss(message.job, "its job is over")
@@ -351,6 +361,13 @@ class RifService(Performer[HostAction]):
             self._nursery.start_soon(self._cancel_later)
         else:
             drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
+
+    async def _sample(self, scope: trio.CancelScope) -> None:
+        """Measure this host until its run-time system asks anew, or the RIF ends."""
+        from gspc_trio.components.monitor.shell.sampling import sample  # only if asked
+
+        with scope:
+            await sample(lambda said: self._rts.post(said))
 
     @performs(CheckGrant)
     def _check_grant(self, action: CheckGrant) -> None:
@@ -548,50 +565,3 @@ async def open_rif(
     run = partial(service.run, listen, rts, hardware, grace_s, outside)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif
-
-
-READ_TIMEOUT_S = 1.0
-"""Seconds that reading what was printed may take; then it is told without."""
-
-
-async def answer_job(
-    call: IncomingCall,
-    job: JobId | None,
-    workers: Mapping[ResourceId, Worker],
-    shells: Mapping[ResourceId, WorkerShell],
-) -> None:
-    """Answer a call of a job server at a RIF: how one of its attempts is, and what it has printed so far.
-
-    Args:
-        call: to be answered.
-        job: who calls, None if it has not said so.
-        workers, shells: of the RIF.
-    """
-    asked = call.body
-    if not isinstance(asked, GetAttempt):
-        call.fail(TypeError(f"a RIF cannot be asked for {type(asked).__name__} by a job"))
-    elif job is None or asked.job != job:
-        call.fail(ValueError(f"job {job or '(none)'} asks for an attempt of job {asked.job}"))
-    else:
-        call.reply(await _status(asked, workers, shells))
-
-
-async def _status(
-    asked: GetAttempt, workers: Mapping[ResourceId, Worker], shells: Mapping[ResourceId, WorkerShell]
-) -> AttemptStatus:
-    name, key = asked.resource_id, (asked.task_id, asked.attempt)
-
-    def phase() -> AttemptPhase | None:
-        worker = workers.get(name)
-        return worker.status(key) if worker is not None and worker.job == asked.job else None
-
-    before, shell = phase(), shells.get(name)
-    if before is None or shell is None:
-        return AttemptStatus("")
-    pid, printed = shell.pid_for(asked.job), Printed()
-    if before is AttemptPhase.COMPUTE:
-        with trio.move_on_after(READ_TIMEOUT_S):
-            printed = await shell.printed(asked.job, asked.seen)
-        if phase() is not before:  # meanwhile it has ended: what was read may be another's
-            return AttemptStatus("")
-    return AttemptStatus(before.value, pid, *printed)

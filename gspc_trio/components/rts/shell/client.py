@@ -10,6 +10,14 @@ from typing import Any, NamedTuple
 import trio
 
 from gspc_trio.components.job.messages import ApplicationCall, ApplicationReply
+from gspc_trio.components.monitor.messages import (
+    GetHardware,
+    GetNodeStats,
+    GetSystemStats,
+    HostHardware,
+    NodeFrame,
+    SystemStats,
+)
 from gspc_trio.components.rif.messages import DagReport, MemoryServer
 from gspc_trio.components.rts.messages import (
     AddDag,
@@ -253,6 +261,31 @@ class RunTimeSystem:
         """Return host -> ids of its resources (RTS-3)."""
         answer: HostToResource = await self.peer.call(GetHostToResource())
         return {host: set(ids) for host, ids in answer.hosts.items()}
+
+    async def hw_info(self, host: str) -> HostHardware:
+        """Return what a host has: cores, sockets, memory, disks, GPUs (ASP-3, getHWInfo).
+
+        Raises:
+            RemoteError: there is no such host, or the run-time system was started without ``monitor``.
+        """
+        return (await self.peer.call(GetHardware(host))).hosts[host]
+
+    async def node_stats(self, host: str) -> NodeFrame:
+        """Return the metrics of a host in its last frame of 5 s (ASP-3, getNodeStats).
+
+        Raises:
+            RemoteError: there is no such host, it has told nothing yet, or the run-time system was started
+                without ``monitor``.
+        """
+        return await self.peer.call(GetNodeStats(host))
+
+    async def sys_stats(self) -> SystemStats:
+        """Return the metrics of all hosts, and their sums (ASP-3, getSysStats).
+
+        Raises:
+            RemoteError: the run-time system was started without ``monitor``.
+        """
+        return await self.peer.call(GetSystemStats())
 
     async def jobs(self) -> tuple[JobEntry, ...]:
         """Return the jobs registered now, oldest first."""

@@ -12,6 +12,13 @@ from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import MANAGER_ROLE
 from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
+from gspc_trio.components.monitor.messages import (
+    GetHardware,
+    GetNodeStats,
+    GetSystemStats,
+    MonitorTold,
+    NoMetrics,
+)
 from gspc_trio.components.provision.blocks import ENROL_ROLE
 from gspc_trio.components.provision.messages import FilesFailed, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import (
@@ -75,6 +82,7 @@ from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.records.shell.stream import RecordStream, Watcher
 
 if TYPE_CHECKING:
+    from gspc_trio.components.monitor.shell.collector import Collector
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -122,6 +130,7 @@ class Service(Protocol):
     machine: Rts
     sites: SiteService
     stopped: trio.Event
+    monitor: Collector | None
 
     @property
     def enrolments(self) -> EnrolmentService:
@@ -215,6 +224,9 @@ class PeerServer:
         link = self._links.next()
         self.rifs[link] = peer
         put(events.RifConnected(link, hello), peer)
+        monitor = self._service.monitor
+        if monitor is not None:
+            monitor.greet(peer)
         try:
             late_s = 0.0
             while True:
@@ -223,6 +235,8 @@ class PeerServer:
                         put(events.RevokedBy(link, message), peer)
                     elif isinstance(message, RecordBatch):
                         late_s = self._take_records(peer, message, late_s)
+                    elif isinstance(message, MonitorTold) and monitor is not None:
+                        monitor.heard(peer, hello.host, message)
                     elif isinstance(message, CannotStart):
                         put(events.RifUnfit(link, message.detail), peer)
                     elif isinstance(message, MemoryServer | ServerEnded):
@@ -237,6 +251,8 @@ class PeerServer:
                 more = await peer.receive()
         finally:
             del self.rifs[link]
+            if monitor is not None and all(rif.name != peer.name for rif in self.rifs.values()):
+                monitor.gone(hello.host)
             self.servers.gone(peer)
             self._service.sites.host_gone(peer)
             put(events.RifLost(link, peer.reason or CANCELLED))
@@ -426,7 +442,7 @@ class PeerServer:
             return
         try:
             call.reply(known(self._service, body))
-        except (IllegalEvent, RtsError) as error:
+        except (IllegalEvent, RtsError, NoMetrics) as error:
             call.fail(error)
             return
         if isinstance(body, StopRts):
@@ -504,6 +520,19 @@ _QUESTIONS: dict[type, Callable[[int, Any], events.RtsEvent]] = {
     SetWeight: lambda ask, body: events.WeightAsked(ask, body.job, body.weight),
 }
 
+
+def _monitored(service: Service, question: GetHardware | GetNodeStats | GetSystemStats) -> object:
+    """Answer a question about hosts.
+
+    Raises:
+        RtsError: nobody measures them.
+        NoMetrics: there is no such host.
+    """
+    if service.monitor is None:
+        raise RtsError("this run-time system measures no hosts: start it with gspc-rts start --monitor DIR")
+    return service.monitor.answer(question)
+
+
 _ANSWERS: dict[type, Callable[[Service, Any], object]] = {
     GetStatus: lambda service, _: service.status(),
     GetHostToResource: lambda service, _: HostToResource(service.host_to_resource()),
@@ -511,4 +540,7 @@ _ANSWERS: dict[type, Callable[[Service, Any], object]] = {
     GetResources: lambda service, body: ResourceList(service.resources(body.rif_id)),
     Explain: lambda service, body: Explanation(service.explain(body.job)),
     StopRts: lambda _, __: Done(),
+    GetHardware: _monitored,
+    GetNodeStats: _monitored,
+    GetSystemStats: _monitored,
 }

@@ -57,6 +57,7 @@ from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
+    from gspc_trio.components.monitor.shell.collector import Collector
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class RtsService(Performer[actions.RtsAction]):
         records: of RIFs, resources, grants and jobs.
         stopped: set when a client has asked it to stop; its owner then leaves the block.
         blocks: batch jobs that host RIFs.
+        monitor: takes the metrics of hosts, None if nobody wants them.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class RtsService(Performer[actions.RtsAction]):
         self.sites: SiteService = SiteService(
             self._load_sites, lambda: self.blocks.by_hand(), lambda: self.machine.rifs
         )
+        self.monitor: Collector | None = None
         self.peers: PeerServer = PeerServer(self)
         self._network = network
         self._issue = issue

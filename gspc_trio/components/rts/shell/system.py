@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
@@ -45,6 +45,7 @@ from gspc_trio.protocol.listening import BadSetting, check_bytes, listen_address
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
+    from gspc_trio.components.monitor.shell.collector import Collector
     from gspc_trio.components.provision.blocks import SavedSite
     from gspc_trio.components.provision.site_settings import SitesFile
     from gspc_trio.components.rm.shell.server import ManagerServer
@@ -78,6 +79,8 @@ class RtsOptions(TypedDict, total=False):
     sites: SitesGiven | None
     managers: int
     sharing: str
+    monitor: Path | str | None
+    monitor_bytes: int
 
 
 class RtsSettings(Struct, frozen=True):
@@ -105,6 +108,8 @@ class RtsSettings(Struct, frozen=True):
             unless ``hosts`` names some or ``cores`` says how many cores this one offers.
         managers: number of resource managers. More than one are processes of their own.
         sharing: how they share the hosts: pessimistic or optimistic.
+        monitor: directory for the metrics of hosts, in a local file system; None: hosts are not measured.
+        monitor_bytes: room that these metrics may take; the oldest are removed.
     """
 
     hosts: Sequence[str] = ()
@@ -125,6 +130,8 @@ class RtsSettings(Struct, frozen=True):
     sites: SitesGiven | None = None
     managers: int = 1
     sharing: str = "pessimistic"
+    monitor: Path | str | None = None
+    monitor_bytes: int = 2 << 30
 
     def checked(self) -> RtsSettings:
         """Return the settings; a file of sites is read, and not again.
@@ -152,6 +159,8 @@ class RtsSettings(Struct, frozen=True):
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)
         self._check_managers()
+        if self.monitor is not None:
+            _check_monitor(Path(self.monitor), self.monitor_bytes)
         listen_address(self.listen, self.port, self.tls)
         return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
 
@@ -224,8 +233,8 @@ async def open_system(
         ManagersFailed: no resource manager came up.
     """
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
-    with ExitStack() as stack:
-        keeper = stack.enter_context(open_state(state)) if state is not None else None
+    async with AsyncExitStack() as at_exit:
+        keeper = at_exit.enter_context(open_state(state)) if state is not None else None
         history = _history(state) if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
@@ -234,13 +243,14 @@ async def open_system(
         network.instance = before.instance
         offered = {**_usual(searched=not only), **strategies(network), **_of_sites(settings, before.sites)}
         _check_strategy(settings.strategy, offered)
+        monitor = await at_exit.enter_async_context(_collector(settings))
 
         def prepare(service: RtsService) -> None:
-            service.sites.is_attended = is_attended
+            service.monitor, service.sites.is_attended = monitor, is_attended
             if keeper is not None and history is not None:
                 keeper.restore(service)
                 history.restore(service)
-                stack.callback(history.finish, service)
+                at_exit.callback(history.finish, service)
 
         async with open_rts_service(
             network,
@@ -259,10 +269,9 @@ async def open_system(
                 await claim(info)
             await _add_sites(settings, service, before.sites)
             async with open_scope() as nursery:
-                if keeper is not None:
-                    nursery.start_soon(keeper.follow, service)
-                if history is not None:
-                    nursery.start_soon(history.follow, service)
+                for one in (keeper, history):
+                    if one is not None:
+                        nursery.start_soon(one.follow, service)
                 yield StartedRts(service, network, info, await _start_first(settings, service, keeper))
                 nursery.cancel_scope.cancel()
 
@@ -283,6 +292,35 @@ def _several(settings: RtsSettings) -> SeveralManagers | None:
     from gspc_trio.components.rm.shell.server import run_manager_process
 
     return SeveralManagers(settings.managers, run_manager_process, settings.placement, settings.sharing)
+
+
+MONITOR_BYTES_MIN = 1 << 20
+"""A store of metrics with less room keeps next to nothing."""
+
+
+def _check_monitor(directory: Path, bytes_max: int) -> None:
+    """Refuse metrics that cannot be kept.
+
+    Raises:
+        BadSetting: there is no room for them, or not there.
+    """
+    from gspc_trio.components.monitor.shell.store import checked_directory
+
+    if bytes_max < MONITOR_BYTES_MIN:
+        raise BadSetting("monitor_bytes", str(bytes_max), f"it is at least {MONITOR_BYTES_MIN}")
+    checked_directory(directory)
+
+
+@asynccontextmanager
+async def _collector(settings: RtsSettings) -> AsyncIterator[Collector | None]:
+    """What takes the metrics of hosts, for as long as the block runs; None if nobody wants them."""
+    if settings.monitor is None:
+        yield None
+        return
+    from gspc_trio.components.monitor.shell.collector import open_collector
+
+    async with open_collector(Path(settings.monitor), settings.monitor_bytes) as collector:
+        yield collector
 
 
 def _history(state: Path) -> HistoryFiles:
@@ -379,8 +417,8 @@ async def open_rm(settings: RtsSettings, *, tls_folder: Path) -> AsyncIterator[S
     from gspc_trio.components.rm.shell.server import open_manager  # only here: most have their own
 
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
-    with ExitStack() as stack:
-        keeper = stack.enter_context(open_state(state)) if state is not None else None
+    async with AsyncExitStack() as at_exit:
+        keeper = at_exit.enter_context(open_state(state)) if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
         issue = _issuer(state or tls_folder) if tls else lambda _: ""

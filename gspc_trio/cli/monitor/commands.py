@@ -1,0 +1,230 @@
+"""``gspc-monitor``: the metrics that a run-time system has kept, while it runs and after."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import trio
+from cyclopts import App, Parameter
+
+from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
+from gspc_trio.cli.monitor.hosts import NOT_TOLD, Json, RunningFile, in_columns
+from gspc_trio.components.monitor.shell.store import TABLES, Answer, StoreError
+from gspc_trio.components.monitor.shell.store import query as ask_store
+from gspc_trio.components.provision.strategy import parse_time
+from gspc_trio.components.rts.shell.client import join_rts
+from gspc_trio.core.similar import did_you_mean
+from gspc_trio.nursery.connections.rpc import RemoteError
+from gspc_trio.version import VERSION
+
+app: App = App(name="gspc-monitor", help="Look at the metrics of hosts that were kept.", version=VERSION)
+
+StoreOption = Annotated[
+    Path | None,
+    Parameter(
+        name="--store",
+        help="Directory of the metrics (gspc-rts start --monitor DIR); by default that of the running "
+        "run-time system.",
+    ),
+]
+
+SHOWN = (
+    *("cpu_user_ms", "cpu_system_ms", "memory_available_bytes", "disk_read_bytes", "disk_written_bytes"),
+    *("network_received_bytes", "network_sent_bytes"),
+)
+"""Metrics that are shown unless others are named."""
+
+
+@app.command
+async def nodes(
+    *metrics: str,
+    host: str = "",
+    since: str = "",
+    store: StoreOption = None,
+    connection_file: RunningFile = None,
+    json: Json = False,
+) -> None:
+    """Show metrics of hosts by frame: 5 s each, a minute after a day. What a host does not tell is "-".
+
+    Parameters
+    ----------
+    metrics
+        Names of metrics, as gspc-rts hosts HOST --json shows them; by default the most common ones.
+    host
+        Of this host alone.
+    since
+        Only what is not older than this, such as 10m or 2h.
+    """
+    known = TABLES[0].counts + TABLES[0].levels
+    for name in metrics:
+        if name not in known:
+            raise CommandError(f"there is no metric {name!r}{did_you_mean(name, known)}")
+    columns = ("begin_s", "host", "seconds", "covered_s", *(metrics or SHOWN))
+    wanted, arguments = ["1"], list[object]()
+    if host:
+        wanted.append("host = ?")
+        arguments.append(host)
+    if since:
+        wanted.append("begin_s >= ?")
+        arguments.append(time.time() - _seconds(since))
+    directory = await _directory(store, connection_file)
+    if host:
+        await _check_host(directory, host)
+    order = f"SELECT {', '.join(columns)} FROM nodes WHERE {' AND '.join(wanted)} ORDER BY begin_s, host"
+    _print(await _ask(directory, order, *arguments), json)
+
+
+@app.command
+async def query(
+    sql: str, *, store: StoreOption = None, connection_file: RunningFile = None, json: Json = False
+) -> None:
+    """Print what a statement in SQL finds; it may read for 10 s, and changes nothing.
+
+    The view "nodes" has the metrics of hosts: begin_s (seconds since 1970), host, seconds (5, or 60 for what
+    is older than a day), covered_s, and a column for each metric. The table "events" has what happened.
+
+    Parameters
+    ----------
+    sql
+        One statement, for example "SELECT host, max(load) FROM nodes GROUP BY host".
+    """
+    _print(await _ask(await _directory(store, connection_file), sql), json)
+
+
+@app.command
+async def events(
+    *,
+    host: str = "",
+    since: str = "",
+    store: StoreOption = None,
+    connection_file: RunningFile = None,
+    json: Json = False,
+) -> None:
+    """Show what happened: a host that was short of memory or disk, or swapped; records that were lost.
+
+    Parameters
+    ----------
+    host
+        On this host alone.
+    since
+        Only what is not older than this, such as 10m or 2h.
+    """
+    directory = await _directory(store, connection_file)
+    if host:
+        await _check_host(directory, host)
+    sql = "SELECT at_s, kind, host, job, task, detail FROM events WHERE at_s >= ?"
+    sql += " AND host = ? ORDER BY at_s" if host else " ORDER BY at_s"
+    begin_s = time.time() - _seconds(since) if since else 0.0
+    _print(await _ask(directory, sql, begin_s, *([host] if host else [])), json)
+
+
+@app.command
+async def export(
+    *,
+    csv_file: Annotated[Path, Parameter(name="--csv")],
+    table: str = "nodes",
+    store: StoreOption = None,
+    connection_file: RunningFile = None,
+) -> None:
+    """Write all frames to a file of comma-separated values; what a host does not tell is empty there.
+
+    Parameters
+    ----------
+    csv_file
+        The file; "-" for standard output. It is replaced.
+    table
+        What is written: nodes or events.
+    """
+    there = (*(one.name for one in TABLES), "events")
+    if table not in there:
+        raise CommandError(f"--table {table}: there are {', '.join(there)}{did_you_mean(table, there)}")
+    order = "at_s" if table == "events" else "begin_s"
+    directory = await _directory(store, connection_file)
+    found = await _ask(directory, f"SELECT * FROM {table} ORDER BY {order}", timeout_s=3600.0)
+    await trio.to_thread.run_sync(_export, csv_file, found)
+
+
+def _export(path: Path, found: Answer) -> None:
+    if str(path) == "-":
+        _write_csv(sys.stdout, found)
+        return
+    try:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            _write_csv(file, found)
+    except OSError as error:
+        raise CommandError(f"--csv {path}: {error.strerror}") from error
+    print(f"{len(found.rows)} rows in {path}")
+
+
+def _write_csv(file: TextIO, found: Answer) -> None:
+    writer = csv.writer(file)
+    writer.writerow(found.columns)
+    writer.writerows(found.rows)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise UsageError(f"--since {text}: {error}") from error
+
+
+async def _directory(store: Path | None, connection_file: Path | None) -> Path:
+    """Return the directory of the store: as named, or as the run-time system says.
+
+    Raises:
+        CommandError: it keeps none.
+    """
+    if store is not None:
+        return store
+    async with join_rts(running_connection(connection_file)) as rts:
+        try:
+            path = (await rts.sys_stats()).store
+        except RemoteError as error:
+            raise CommandError(error.message) from error
+    if not path:
+        raise CommandError("this run-time system does not keep metrics any more; its log says why")
+    return Path(path).parent
+
+
+async def _check_host(directory: Path, host: str) -> None:
+    found = await _ask(directory, "SELECT DISTINCT host FROM nodes")
+    names = sorted(str(row[0]) for row in found.rows)
+    if host not in names:
+        raise CommandError(
+            f"there are no metrics of host {host!r}{did_you_mean(host, names)}; "
+            f"there are: {', '.join(names) or 'none'}"
+        )
+
+
+async def _ask(directory: Path, sql: str, *arguments: object, timeout_s: float = 10.0) -> Answer:
+    try:
+        return await trio.to_thread.run_sync(ask_store, directory, sql, arguments, timeout_s)
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+
+
+def _print(found: Answer, json: bool) -> None:
+    if json:
+        print_json({"columns": list(found.columns), "rows": [list(row) for row in found.rows]})
+        return
+    rows = [tuple(NOT_TOLD if value is None else _text(value) for value in row) for row in found.rows]
+    if found.columns:
+        print("\n".join(in_columns([found.columns, *rows])))
+
+
+def _text(value: object) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Run the command ``gspc-monitor``."""
+    run_command(app)
+
+
+if __name__ == "__main__":
+    main()

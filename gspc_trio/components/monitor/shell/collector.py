@@ -1,0 +1,233 @@
+"""The collector beside the run-time system: takes what RIFs tell, answers clients, and fills the store."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from gspc_trio.components.monitor.messages import (
+    GetHardware,
+    GetNodeStats,
+    GetSystemStats,
+    HardwareReport,
+    HostHardware,
+    MonitorTold,
+    NodeFrame,
+    NoMetrics,
+    StartMonitoring,
+    SystemStats,
+)
+from gspc_trio.components.monitor.nodes import Shortages
+from gspc_trio.components.monitor.readings import COUNTS, LEVELS
+from gspc_trio.components.monitor.shell.store import Store, StoreBusy, StoredEvent, StoreError
+from gspc_trio.components.monitor.tables import NODES, Row
+from gspc_trio.core.similar import did_you_mean
+from gspc_trio.nursery.connections.rpc import Peer, drop_offender
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.protocol.listening import BadSetting
+
+log: logging.Logger = logging.getLogger(__name__)
+
+WRITE_INTERVAL_S = 1.0
+"""Seconds between two transactions of the store."""
+
+ROWS_MAX = 100_000
+"""So many rows may wait to be written; more are lost, and an event says how many."""
+
+CLOSE_S = 3.0
+"""What waits may take so long to be written at the end."""
+
+NUMBER_MAX = 1 << 62
+"""Larger numbers fit into no column, and no host has them."""
+
+
+class Collector:
+    """What is known of hosts that are monitored.
+
+    Args:
+        store: keeps it; None: nothing is kept.
+    """
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._hardware: dict[str, HostHardware] = {}
+        self._frames: dict[str, NodeFrame] = {}
+        self._shortages = Shortages()
+        self._rows: dict[str, list[Row]] = {}
+        self._events: list[StoredEvent] = []
+        self._lost = 0
+
+    # What RIFs tell -----------------------------------------------------------------------------------------
+
+    def greet(self, rif: Peer) -> None:
+        """Have a RIF that has joined measure its host."""
+        rif.post(StartMonitoring())
+
+    def heard(self, rif: Peer, host: str, told: MonitorTold) -> None:
+        """Take what a RIF tells of its host."""
+        if not all(map(_is_possible, told.nodes)):
+            drop_offender(rif, "no host has such metrics")
+            return
+        if told.hardware is not None:
+            self._hardware[host] = told.hardware
+        for frame in told.nodes:
+            self._frames[host] = frame
+            row = Row(frame.begin_s, (host,), frame.covered_s, {**frame.counts, **frame.levels})
+            self.add_rows(NODES.name, (row,))
+            for shortage in self._shortages.take(host, frame):
+                at_s = float(shortage.begin_s)
+                self.add_event(StoredEvent(at_s, shortage.kind, shortage.detail, host))
+
+    def gone(self, host: str) -> None:
+        """Forget a host whose RIF is gone; what it was stays in the store."""
+        self._hardware.pop(host, None)
+        self._frames.pop(host, None)
+
+    def add_rows(self, table: str, rows: Iterable[Row]) -> None:
+        """Have frames stored.
+
+        Args:
+            table: name of their table.
+            rows: the frames.
+        """
+        if self._store is None:
+            return
+        waiting = self._rows.setdefault(table, [])
+        for row in rows:
+            if len(waiting) < ROWS_MAX:
+                waiting.append(row)
+            else:
+                self._lost += 1
+
+    def add_event(self, event: StoredEvent) -> None:
+        """Have an event stored."""
+        if self._store is None:
+            return
+        if len(self._events) < ROWS_MAX:
+            self._events.append(event)
+        else:
+            self._lost += 1
+
+    # What clients ask ---------------------------------------------------------------------------------------
+
+    def answer(
+        self, question: GetHardware | GetNodeStats | GetSystemStats
+    ) -> HardwareReport | NodeFrame | SystemStats:
+        """Return the answer to a question.
+
+        Raises:
+            NoMetrics: there is no such host, or it has not told anything yet.
+        """
+        if isinstance(question, GetSystemStats):
+            return self.system()
+        if isinstance(question, GetNodeStats):
+            if question.host in self._hardware and question.host not in self._frames:
+                raise NoMetrics(f"host {question.host} has told no metrics yet: ask again in 5 s")
+            return self._frames[self._known(question.host)]
+        if not question.host:
+            return HardwareReport(dict(self._hardware))
+        host = self._known(question.host)
+        return HardwareReport({host: self._hardware[host]})
+
+    def _known(self, host: str) -> str:
+        if host in self._hardware:
+            return host
+        there = ", ".join(sorted(self._hardware)) or "none"
+        hint = did_you_mean(host, self._hardware)
+        raise NoMetrics(f"there is no host {host!r}{hint}; monitored: {there}")
+
+    def system(self) -> SystemStats:
+        """Return how all hosts are."""
+        busy = [frame.busy_cores for frame in self._frames.values()]
+        told = [number for number in busy if number is not None]
+        memory = (self._sum(name) for name in ("memory_bytes", "memory_available_bytes"))
+        cores = sum(hardware.cores for host, hardware in self._hardware.items())
+        path = "" if self._store is None else str(self._store.path.absolute())
+        return SystemStats(path, dict(self._frames), cores, sum(told) if told else None, *memory)
+
+    def _sum(self, level: str) -> float | None:
+        told = [frame.levels[level] for frame in self._frames.values() if level in frame.levels]
+        return sum(told) if told else None
+
+    # Storing ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write what waits to the store once a second, until cancelled; then what is left."""
+        try:
+            while self._store is not None:
+                await trio.sleep(WRITE_INTERVAL_S)
+                await self._write(self._store)
+        finally:
+            with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
+                if self._store is not None:
+                    await self._write(self._store)
+
+    async def _write(self, store: Store) -> None:
+        rows, self._rows = self._rows, {}
+        events, self._events = self._events, []
+        lost, self._lost = self._lost, 0
+        if lost:
+            events.append(StoredEvent(_last(rows), "lost_records", f"{lost} records were not stored"))
+        if not rows and not events:
+            return
+        try:
+            await trio.to_thread.run_sync(partial(store.write, rows, events))
+        except StoreError as error:
+            log.warning("metrics are not stored any more: %s; all else goes on", error)
+            self._store = None
+            store.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+
+
+def _is_possible(frame: NodeFrame) -> bool:
+    """Return whether a host can have said so."""
+    return (
+        frame.begin_s < NUMBER_MAX
+        and math.isfinite(frame.covered_s)
+        and all(name in COUNTS and count < NUMBER_MAX for name, count in frame.counts.items())
+        and all(name in LEVELS and abs(level) < NUMBER_MAX for name, level in frame.levels.items())
+    )
+
+
+def _last(rows: dict[str, list[Row]]) -> float:
+    return float(max((row.begin_s for found in rows.values() for row in found), default=0))
+
+
+@asynccontextmanager
+async def open_collector(directory: Path, bytes_max: int) -> AsyncIterator[Collector]:
+    """A collector for as long as the block runs.
+
+    A store that is torn is left alone: metrics are not kept then, and one line says so.
+
+    Args:
+        directory: of the store.
+        bytes_max: the store is kept below this size.
+
+    Raises:
+        BadSetting: another process writes this store.
+    """
+    try:
+        store = await trio.to_thread.run_sync(Store, directory, bytes_max)
+    except StoreBusy as error:
+        raise BadSetting("monitor", str(directory), str(error)) from error
+    except StoreError as error:
+        log.warning("metrics are not stored: %s; all else goes on", error)
+        store = None
+    collector = Collector(store)
+    try:
+        async with open_scope() as nursery:
+            nursery.start_soon(collector.run)
+            yield collector
+            nursery.cancel_scope.cancel()
+    finally:
+        collector.close()

@@ -1,0 +1,202 @@
+"""Tables of the store: their columns, and the SQL that makes, fills, ages and bounds them.
+
+A table of frames has a twin for minutes, into which frames go after a day, and a view over both with the
+names of hosts and jobs written out. People query the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from gspc_trio.components.monitor.frames import FRAME_S
+from gspc_trio.components.monitor.readings import COUNTS, LEVELS
+
+SCHEMA = 1
+"""Number of this form of the file."""
+
+MINUTE_S = 60
+"""Seconds of what frames become after a day."""
+
+KEEP_FRAMES_S = 24 * 3600
+"""So long frames are kept as they are."""
+
+
+class Table(Struct, frozen=True):
+    """A table of frames.
+
+    Attributes:
+        name: of the view; the tables are called NAME_frames and NAME_minutes.
+        names: key columns that hold names: each is kept once, and as a number here.
+        numbers: key columns that hold whole numbers.
+        counts: columns that can be added.
+        levels: columns whose mean counts.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All key columns beside the begin of the frame."""
+        return self.names + self.numbers
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in their order."""
+        return ("begin_s", *self.keys, "covered_s", *self.counts, *self.levels)
+
+
+class Row(Struct, frozen=True):
+    """A frame to be stored.
+
+    Attributes:
+        begin_s: when it began.
+        keys: values of the key columns of its table.
+        covered_s: so many seconds of it were measured.
+        values: column -> value; what is absent stays unknown.
+    """
+
+    begin_s: int
+    keys: tuple[str | int, ...]
+    covered_s: float
+    values: Mapping[str, float]
+
+
+NODES = Table("nodes", ("host",), counts=COUNTS, levels=LEVELS)
+"""Metrics of hosts."""
+
+COMMON = """
+CREATE TABLE IF NOT EXISTS names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, host TEXT, job TEXT, task INTEGER,
+    detail TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS events_by_time ON events (at_s);
+"""
+
+
+def creation(table: Table) -> Iterator[str]:
+    """Yield the statements that make a table of frames, if it is not there."""
+    keys = ", ".join(("begin_s", *table.keys))
+    for suffix in ("frames", "minutes"):
+        columns = [f"{name} INTEGER NOT NULL" for name in ("begin_s", *table.keys)]
+        columns += ["covered_s REAL NOT NULL", *table.counts, *table.levels]
+        yield (
+            f"CREATE TABLE IF NOT EXISTS {table.name}_{suffix} "
+            f"({', '.join(columns)}, PRIMARY KEY ({keys})) WITHOUT ROWID"
+        )
+    yield f"DROP VIEW IF EXISTS {table.name}"
+    shown = [f"(SELECT name FROM names WHERE id = {name}) AS {name}" for name in table.names]
+    rest = ("covered_s", *table.numbers, *table.counts, *table.levels)
+    parts = (
+        f"SELECT begin_s, {seconds} AS seconds, {', '.join((*shown, *rest))} FROM {table.name}_{suffix}"
+        for suffix, seconds in (("frames", FRAME_S), ("minutes", MINUTE_S))
+    )
+    yield f"CREATE VIEW {table.name} AS {' UNION ALL '.join(parts)}"
+
+
+def insertion(table: Table) -> str:
+    """Return the statement that stores a frame.
+
+    Of two for the same frame, as when a host was started again within it, amounts are added.
+    """
+    columns = table.columns
+    places = ", ".join("?" * len(columns))
+    keys = ", ".join(("begin_s", *table.keys))
+    return (
+        f"INSERT INTO {table.name}_frames ({', '.join(columns)}) VALUES ({places}) "
+        f"ON CONFLICT ({keys}) DO UPDATE SET {_added(table)}"
+    )
+
+
+def _added(table: Table) -> str:
+    sums = [f"{name} = coalesce({name} + excluded.{name}, {name}, excluded.{name})" for name in table.counts]
+    means = [f"{name} = coalesce(excluded.{name}, {name})" for name in table.levels]
+    return ", ".join(("covered_s = covered_s + excluded.covered_s", *sums, *means))
+
+
+def values_of(table: Table, row: Row, names: Mapping[str, int]) -> list[float | int | None]:
+    """Return a row as values for :func:`insertion`.
+
+    Args:
+        table: in which it is stored.
+        row: the row.
+        names: name -> its number.
+    """
+    keys = [names[key] if isinstance(key, str) else key for key in row.keys]
+    found = [row.values.get(name) for name in (*table.counts, *table.levels)]
+    return [row.begin_s, *keys, row.covered_s, *map(_small, found)]
+
+
+def _small(value: float | None) -> float | int | None:
+    """Return a value that needs less room, if there is an equal one or one that is as good.
+
+    A float takes 8 bytes; a whole number takes as many as it needs. Shares keep three places.
+    """
+    if not isinstance(value, float):
+        return value
+    return round(value) if abs(value) >= 100 or value == round(value) else round(value, 3)
+
+
+def ageing(table: Table, until_s: int) -> tuple[str, str]:
+    """Return the two statements that make minutes of the frames before a moment.
+
+    Args:
+        table: of these frames.
+        until_s: a multiple of a minute.
+    """
+    minute = f"begin_s / {MINUTE_S} * {MINUTE_S}"
+    weight = "max(covered_s, 0.001)"
+    sums = [f"sum({name})" for name in table.counts]
+    means = [
+        f"sum({name} * {weight}) / sum(CASE WHEN {name} IS NULL THEN NULL ELSE {weight} END)"
+        for name in table.levels
+    ]
+    keys = ", ".join(table.keys)
+    return (
+        f"INSERT OR IGNORE INTO {table.name}_minutes ({', '.join(table.columns)}) "
+        f"SELECT {minute} AS minute, {', '.join((*table.keys, 'sum(covered_s)', *sums, *means))} "
+        f"FROM {table.name}_frames WHERE begin_s < {until_s} GROUP BY minute, {keys}",
+        f"DELETE FROM {table.name}_frames WHERE begin_s < {until_s}",
+    )
+
+
+def names_in(rows: Iterable[Row]) -> set[str]:
+    """Return all names that key columns of these rows have."""
+    return {key for row in rows for key in row.keys if isinstance(key, str)}
+
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    (
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "9p", "ceph", "coda", "lustre", "gpfs"),
+        *("beegfs", "orangefs", "pvfs2", "panfs", "glusterfs", "ocfs2", "gfs2", "wekafs", "virtiofs"),
+        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.rclone", "fuse.s3fs"),
+        *("fuse.juicefs", "fuse.davfs", "davfs", "acfs", "vboxsf", "fuse.vmhgfs-fuse"),
+    )
+)
+"""File systems that other hosts write too: locks and shared memory of SQLite do not hold there."""
+
+
+def file_system_of(path: str, mounts: str) -> str:
+    """Return the type of the file system of a path, "" if it is not told.
+
+    Args:
+        path: absolute, without symbolic links.
+        mounts: what ``/proc/self/mountinfo`` holds.
+    """
+    found, longest = "", -1
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        columns = before.split()
+        if len(columns) < 5 or not after:
+            continue
+        point = columns[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        is_below = path == point or path.startswith(point.rstrip("/") + "/")
+        if is_below and len(point) >= longest:  # of two at one place the later one is seen
+            found, longest = after.split()[0], len(point)
+    return found

@@ -1,0 +1,154 @@
+"""From the files of a host to its store, and to who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gspc_trio import open_rts
+from gspc_trio.components.monitor.messages import (
+    Disk,
+    GetHardware,
+    GetNodeStats,
+    HardwareReport,
+    HostHardware,
+    MonitorTold,
+    NodeFrame,
+    NoMetrics,
+)
+from gspc_trio.components.monitor.shell.collector import Collector, open_collector
+from gspc_trio.components.monitor.shell.sampling import sample
+from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
+from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from gspc_trio.protocol.listening import BadSetting
+
+HARDWARE = HostHardware((0, 1), 2, 1, disks=(Disk("sda", 100),))
+
+
+class Rif:
+    """The end of a connection to a RIF."""
+
+    def __init__(self) -> None:
+        self.name, self.role, self.remote, self.reason = "r1", "rif", "here", ""
+
+    def drop(self, reason: str) -> None:
+        self.reason = reason
+
+
+def heard(collector: Collector, host: str, told: MonitorTold) -> str:
+    rif = Rif()
+    collector.heard(cast("Peer", rif), host, told)
+    return rif.reason
+
+
+async def test_frames_are_told_when_they_are_over(autojump_clock: MockClock, tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/loadavg").write_text("1.5 0 0")
+    told: list[MonitorTold] = []
+    begin = autojump_clock.current_time()
+    with trio.move_on_after(12.25):
+        await sample(told.append, root=tmp_path, wall=lambda: 1003.0 + autojump_clock.current_time() - begin)
+    frames = [frame for one in told for frame in one.nodes]
+    assert told[0].hardware is not None
+    assert [(frame.begin_s, frame.covered_s) for frame in frames] == [(1000, 2.0), (1005, 5.0), (1010, 5.0)]
+    assert {frame.levels["load"] for frame in frames} == {1.5}
+
+
+def test_who_asks_is_told_the_last_frame() -> None:
+    collector = Collector(None)
+    with pytest.raises(NoMetrics, match="no host 'a'; monitored: none"):
+        collector.answer(GetNodeStats("a"))
+    heard(collector, "alpha", MonitorTold(HARDWARE))
+    with pytest.raises(NoMetrics, match="no metrics yet"):
+        collector.answer(GetNodeStats("alpha"))
+    frames = [NodeFrame(5, 4.0, {"cpu_user_ms": 2000}), NodeFrame(10, 5.0, {"cpu_user_ms": 5000})]
+    heard(collector, "alpha", MonitorTold(nodes=tuple(frames)))
+    heard(collector, "beta", MonitorTold(HARDWARE, (NodeFrame(10, 5.0, {}, {"memory_bytes": 7.0}),)))
+    assert collector.answer(GetNodeStats("alpha")) == frames[1]
+    assert collector.answer(GetHardware("alpha")) == HardwareReport({"alpha": HARDWARE})
+    system = collector.system()
+    assert (system.cores, system.busy_cores, system.memory_bytes) == (4, 1.0, 7.0)
+    assert system.memory_available_bytes is None
+    with pytest.raises(NoMetrics, match="did you mean 'alpha'"):
+        collector.answer(GetHardware("alhpa"))
+    collector.gone("alpha")
+    assert collector.system().cores == 2
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        NodeFrame(5, 5.0, {"nonsense": 1}),
+        NodeFrame(5, 5.0, {"disk_reads": 2**63}),
+        NodeFrame(5, 5.0, {}, {"load": float("nan")}),
+        NodeFrame(5, float("inf")),
+        NodeFrame(2**63, 5.0),
+    ],
+)
+def test_a_rif_that_tells_nonsense_is_dropped(frame: NodeFrame) -> None:
+    collector = Collector(None)
+    assert "no host has such metrics" in heard(collector, "a", MonitorTold(HARDWARE, (frame,)))
+    assert collector.system().hosts == {}
+
+
+async def test_what_is_told_is_stored_also_at_the_end(tmp_path: Path) -> None:
+    short = NodeFrame(5, 5.0, {"disk_reads": 1, "out_of_memory_kills": 2})
+    async with open_collector(tmp_path, 1 << 30) as collector:
+        heard(collector, "a", MonitorTold(HARDWARE, (short,)))
+        with pytest.raises(BadSetting, match="another run-time system"):
+            async with open_collector(tmp_path, 1 << 30):
+                pass
+    assert query(tmp_path, "SELECT host, out_of_memory_kills FROM nodes").rows == [("a", 2)]
+    assert query(tmp_path, "SELECT kind, host FROM events").rows == [("out_of_memory_kill", "a")]
+
+
+def torn(path: Path) -> None:
+    (path / STORE_FILE).write_bytes(b"no database" * 1000)
+
+
+def full(path: Path) -> None:
+    store = Store(path, 1 << 30)
+    store._database.execute("DROP TABLE nodes_frames")
+    store._database.execute("CREATE VIEW nodes_frames AS SELECT 1 AS begin_s")  # nothing can be written to it
+    store.close()
+
+
+@pytest.mark.parametrize("spoil", [torn, full])
+async def test_a_store_that_cannot_be_written_ends_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], None]
+) -> None:
+    spoil(tmp_path)
+    async with open_collector(tmp_path, 1 << 30) as collector:
+        heard(collector, "a", MonitorTold(HARDWARE, (NodeFrame(5, 5.0),)))
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "all else goes on" in line] == lines
+    assert len(lines) == 1
+    assert collector.system().store == ""
+    assert set(collector.system().hosts) == {"a"}
+
+
+async def test_an_embedded_system_measures_its_host(tmp_path: Path) -> None:
+    with trio.fail_after(20):
+        async with open_rts(cores=1, host="here", monitor=tmp_path / "metrics") as rts:
+            with pytest.raises(RemoteError, match="no host 'there'"):
+                await rts.hw_info("there")
+            while True:
+                try:
+                    hardware = await rts.hw_info("here")
+                    break
+                except RemoteError:
+                    await trio.lowlevel.checkpoint()
+            assert hardware.cores >= 1
+            assert (await rts.sys_stats()).store == str(tmp_path / "metrics" / STORE_FILE)
+    assert query(tmp_path / "metrics", "SELECT count(*) FROM events").rows == [(0,)]
+
+
+async def test_without_monitor_nobody_is_measured() -> None:
+    async with open_rts(cores=1) as rts:
+        with pytest.raises(RemoteError, match="start --monitor DIR"):
+            await rts.sys_stats()
