@@ -1,0 +1,84 @@
+"""What monitoring costs: the sampler of a host, and the store.
+
+    python bench/monitor.py [--json] [--small]
+
+``monitor.core_share``  part of a core that the sampler of this host takes: CPU time of the process per second
+``store.rows_per_s``    frames of hosts with all metrics of this one, written in transactions of 1,000
+``store.row_bytes``     room that such a frame takes in the file
+``store.query_s``       mean of each metric of a host by minute in an hour of 100 hosts
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+from figures import Figures, options_parser
+
+from gspc_trio.components.monitor.messages import MonitorTold, NodeFrame
+from gspc_trio.components.monitor.readings import LEVELS
+from gspc_trio.components.monitor.shell.sampling import sample
+from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
+from gspc_trio.components.monitor.tables import Row
+
+HOSTS = 100
+FRAMES = 720
+
+
+async def sampled(for_s: float) -> tuple[float, list[NodeFrame]]:
+    """Sample this host; return the part of a core that it took, and the frames."""
+    told: list[MonitorTold] = []
+    begin_s, begin = time.process_time(), time.monotonic()
+    with trio.move_on_after(for_s):
+        await sample(told.append)
+    share = (time.process_time() - begin_s) / (time.monotonic() - begin)
+    return share, [frame for one in told for frame in one.nodes]
+
+
+def stored(folder: Path, frame: NodeFrame, frames: int) -> float:
+    """Store frames like this one of many hosts; return how many in a second."""
+    values = {**frame.counts, **frame.levels}
+    store = Store(folder, 1 << 32, wall=float)
+    taken_s = 0.0
+    waiting: list[Row] = []
+    for number in range(frames):
+        for host in range(HOSTS):
+            other = {name: value + host * number for name, value in values.items()}
+            waiting.append(Row(5 * number, (f"host{host}",), frame.covered_s, other))
+        if len(waiting) >= 1000 or number == frames - 1:
+            begin_s = time.perf_counter()
+            store.write({"nodes": waiting})
+            taken_s += time.perf_counter() - begin_s
+            waiting = []
+    store.close()
+    return frames * HOSTS / taken_s
+
+
+def main() -> None:
+    """Print the figures."""
+    options = options_parser(__doc__).parse_args()
+    figures = Figures(options.json)
+    share, told = trio.run(sampled, 3.0 if options.small else 30.0)
+    figures.add("monitor.core_share", share, "cores")
+    frame = max(told, key=lambda one: one.covered_s)
+    frames = 20 if options.small else FRAMES
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        figures.add("store.rows_per_s", stored(folder, frame, frames), "1/s")
+        size_bytes = (folder / STORE_FILE).stat().st_size
+        figures.add("store.row_bytes", size_bytes / (frames * HOSTS), "B")
+        means = ", ".join(f"avg({level})" for level in LEVELS)
+        sql = f"SELECT begin_s / 60, {means} FROM nodes WHERE host = 'host7' GROUP BY 1"
+        times = []
+        for _ in range(1 if options.small else 5):
+            begin_s = time.perf_counter()
+            query(folder, sql)
+            times.append(time.perf_counter() - begin_s)
+        figures.add("store.query_s", statistics.median(times), "s")
+
+
+if __name__ == "__main__":
+    main()
