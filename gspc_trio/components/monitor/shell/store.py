@@ -319,7 +319,7 @@ def _why(error: Exception, timeout_s: float) -> str:
     return str(error)
 
 
-READS = {
+READS: set[int] = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
     sqlite3.SQLITE_FUNCTION,
