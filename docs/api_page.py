@@ -27,6 +27,7 @@ API_GROUPS = {
         "ExecutorBroken",
         "current_executor",
         "current_traceparent",
+        "event",
     ),
     "Pool as in multiprocessing": ("Pool", "AsyncResult"),
     "Pool in trio": ("open_pool", "TaskPool", "PoolResults", "PoolOutcomes"),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.several import LocationError
     from gspc_trio.compute.nested import current_executor
     from gspc_trio.core.code import Program, SourceFile, Variant, Variants
-    from gspc_trio.core.current import current_traceparent
+    from gspc_trio.core.current import current_traceparent, event
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.published import NoNamedData, empty, publish, read_published
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
@@ -119,6 +119,7 @@ _HOMES = {
     "accumulate": "gspc_trio.workflow.patterns.accumulate",
     "current_executor": "gspc_trio.compute.nested",
     "current_traceparent": "gspc_trio.core.current",
+    "event": "gspc_trio.core.current",
     "discard": "gspc_trio.workflow.patterns.filters",
     "each": "gspc_trio.workflow.arcs",
     "empty": "gspc_trio.core.published",
@@ -214,6 +215,7 @@ __all__ = [
     "discard",
     "each",
     "empty",
+    "event",
     "farm",
     "forward",
     "held_resources",

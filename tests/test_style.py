@@ -28,7 +28,14 @@ FOLDER_FILES_MAX = 25
 ORDER = (
     *("version", "core", "protocol", "nursery", "records", "workflow.formats.in_tasks", "workflow", "iml"),
     *("iml.segment", "iml.local"),
-    *("compute.channel", "compute.code", "compute.folders", "compute.task_session", "compute.nested"),
+    *(
+        "compute.channel",
+        "compute.io.area",
+        "compute.code",
+        "compute.folders",
+        "compute.task_session",
+        "compute.nested",
+    ),
     *("compute", "compute.commands"),
     *(
         "policies.placement",
@@ -68,7 +75,13 @@ PLACES = {place: number for number, place in enumerate(ORDER)}
 WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 """All others import neither trio nor these."""
 PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute"}
-PURE -= {"compute.task_session", "compute.nested", "compute.commands", "workflow.formats.in_tasks"}
+PURE -= {
+    "compute.io.area",
+    "compute.task_session",
+    "compute.nested",
+    "compute.commands",
+    "workflow.formats.in_tasks",
+}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }

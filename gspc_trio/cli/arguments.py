@@ -281,6 +281,13 @@ MonitorBytes = Annotated[
     str,
     Parameter(validator=_size, help="Room for these metrics; the oldest are removed when it is full."),
 ]
+TaskIo = Annotated[
+    str,
+    Parameter(
+        help="What is kept there of the reading and writing of tasks: off, counts (what the kernel counts) "
+        "or calls (sizes, durations and patterns too); by default counts."
+    ),
+]
 ManagerCount = Annotated[
     Whole,
     Parameter(

@@ -35,6 +35,7 @@ from gspc_trio.cli.arguments import (
     SitesOption,
     Size,
     SpillDirectory,
+    TaskIo,
     Verbose,
 )
 from gspc_trio.cli.common import (
@@ -119,6 +120,7 @@ async def start(
     sharing: Sharing = "pessimistic",
     monitor: Monitor = None,
     monitor_bytes: MonitorBytes = "2GiB",
+    io: TaskIo = "",
     metrics: MetricsPort = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -163,7 +165,7 @@ async def start(
     told = replace(told, directory=directory, allow_files=tuple(allow_files or ()), rm=rm, sites=sites)
     sizes = {"memory_bytes": memory or "0", "spill_bytes": spill or "0", "monitor_bytes": monitor_bytes}
     told = replace(told, **{name: parse_size(text) for name, text in sizes.items()}, monitor=monitor)
-    told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory)
+    told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory, io=io)
     await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
 
 

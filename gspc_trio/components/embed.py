@@ -199,7 +199,7 @@ async def _own_rts(
         raise BadSetting("tls", True, why)
     listens = listens or publish is not None or settings.strategy != EMBEDDED
     listens = listens or bool(settings.port or settings.tls or settings.state or settings.sites)
-    async with open_process_backend(started_template) as backend:
+    async with open_process_backend(started_template, settings.host_options().get("io", "off")) as backend:
         backend.prepare()
         with _certificates(settings, publish) as folder:
             async with open_system(

@@ -83,7 +83,7 @@ def run_child(
             place = ComputePlace(address, job_id, traceparent)
             offer_place(lambda: place)
             open_code = partial(Runner, echo=output)
-            loop = Loop(channels[0], channels[1], captured, open_code, initializer, place)
+            loop = _loop_for(description)(channels[0], channels[1], captured, open_code, initializer, place)
             if "tasks_max" in description:
                 run_turns(description["tasks_max"], partial(_enter_turn, loop, os.getpid()))
             else:
@@ -95,6 +95,16 @@ def run_child(
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(status)
+
+
+def _loop_for(job: dict[str, Message]) -> type[Loop]:
+    """Return the loop for a job: one that counts if that is wanted."""
+    if "io" not in job:
+        return Loop
+    from gspc_trio.compute.io.loop import CountingLoop
+
+    CountingLoop.calls = job["io"] == "calls"
+    return CountingLoop
 
 
 def _watch_changes() -> None:

@@ -37,6 +37,7 @@ class ComputePlace:
         results: of the tasks before, None if they cannot wait; taken by a task that sends them when they are
             due, for it only waits itself.
         sends_results: whether it has taken them.
+        tell_event: takes what a task says to who monitors; None: nobody does.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class ComputePlace:
         "results",
         "sends_results",
         "task_id",
+        "tell_event",
         "trace",
     )
 
@@ -61,6 +63,7 @@ class ComputePlace:
         self.cut_off: str = ""
         self.results: Gathered | None = None
         self.sends_results: bool = False
+        self.tell_event: Callable[[str], None] | None = None
 
     def take_results(self) -> Gathered | None:
         """Return the results of the tasks before for who sends them when they are due."""
@@ -86,6 +89,25 @@ def offer_place(find: Callable[[], ComputePlace | None]) -> None:
 def current_place() -> ComputePlace | None:
     """Return the place of the task whose code runs; None if this is no task."""
     return None if _find is None else _find()
+
+
+def event(text: str) -> None:
+    """Note that something has happened in the task whose code runs: a step begins, for example.
+
+    It is kept beside what the task reads and writes, if the run-time system has a store of metrics and counts
+    that; else nothing happens.
+
+    Args:
+        text: one line for people; 1,000 characters of it are kept.
+
+    Raises:
+        RuntimeError: this is no task, or another thread or process than the one in which the task runs.
+    """
+    place = current_place()
+    if place is None:
+        raise RuntimeError("event() is for the code of tasks: there is no task here")
+    if place.tell_event is not None:
+        place.tell_event(text)
 
 
 def current_traceparent() -> str:

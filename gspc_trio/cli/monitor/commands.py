@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import sys
 import time
 from pathlib import Path
@@ -70,12 +71,12 @@ async def nodes(
         arguments.append(host)
     if since:
         wanted.append("begin_s >= ?")
-        arguments.append(time.time() - _seconds(since))
-    directory = await _directory(store, connection_file)
+        arguments.append(time.time() - seconds(since))
+    directory = await store_directory(store, connection_file)
     if host:
         await _check_host(directory, host)
     order = f"SELECT {', '.join(columns)} FROM nodes WHERE {' AND '.join(wanted)} ORDER BY begin_s, host"
-    _print(await _ask(directory, order, *arguments), json)
+    _print(await ask(directory, order, *arguments), json)
 
 
 @app.command
@@ -92,7 +93,7 @@ async def query(
     sql
         One statement, for example "SELECT host, max(load) FROM nodes GROUP BY host".
     """
-    _print(await _ask(await _directory(store, connection_file), sql), json)
+    _print(await ask(await store_directory(store, connection_file), sql), json)
 
 
 @app.command
@@ -113,13 +114,13 @@ async def events(
     since
         Only what is not older than this, such as 10m or 2h.
     """
-    directory = await _directory(store, connection_file)
+    directory = await store_directory(store, connection_file)
     if host:
         await _check_host(directory, host)
     sql = "SELECT at_s, kind, host, job, task, detail FROM events WHERE at_s >= ?"
     sql += " AND host = ? ORDER BY at_s" if host else " ORDER BY at_s"
-    begin_s = time.time() - _seconds(since) if since else 0.0
-    _print(await _ask(directory, sql, begin_s, *([host] if host else [])), json)
+    begin_s = time.time() - seconds(since) if since else 0.0
+    _print(await ask(directory, sql, begin_s, *([host] if host else [])), json)
 
 
 @app.command
@@ -143,8 +144,8 @@ async def export(
     if table not in there:
         raise CommandError(f"--table {table}: there are {', '.join(there)}{did_you_mean(table, there)}")
     order = "at_s" if table == "events" else "begin_s"
-    directory = await _directory(store, connection_file)
-    found = await _ask(directory, f"SELECT * FROM {table} ORDER BY {order}", timeout_s=3600.0)
+    directory = await store_directory(store, connection_file)
+    found = await ask(directory, f"SELECT * FROM {table} ORDER BY {order}", timeout_s=3600.0)
     await trio.to_thread.run_sync(_export, csv_file, found)
 
 
@@ -166,14 +167,19 @@ def _write_csv(file: TextIO, found: Answer) -> None:
     writer.writerows(found.rows)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Return how many seconds ``--since`` says.
+
+    Raises:
+        UsageError: it says none.
+    """
     try:
         return parse_time(text)
     except ValueError as error:
         raise UsageError(f"--since {text}: {error}") from error
 
 
-async def _directory(store: Path | None, connection_file: Path | None) -> Path:
+async def store_directory(store: Path | None, connection_file: Path | None) -> Path:
     """Return the directory of the store: as named, or as the run-time system says.
 
     Raises:
@@ -192,7 +198,7 @@ async def _directory(store: Path | None, connection_file: Path | None) -> Path:
 
 
 async def _check_host(directory: Path, host: str) -> None:
-    found = await _ask(directory, "SELECT DISTINCT host FROM nodes")
+    found = await ask(directory, "SELECT DISTINCT host FROM nodes")
     names = sorted(str(row[0]) for row in found.rows)
     if host not in names:
         raise CommandError(
@@ -201,7 +207,12 @@ async def _check_host(directory: Path, host: str) -> None:
         )
 
 
-async def _ask(directory: Path, sql: str, *arguments: object, timeout_s: float = 10.0) -> Answer:
+async def ask(directory: Path, sql: str, *arguments: object, timeout_s: float = 10.0) -> Answer:
+    """Return what a statement finds in a store.
+
+    Raises:
+        CommandError: the store cannot be read, or not so.
+    """
     try:
         return await trio.to_thread.run_sync(ask_store, directory, sql, arguments, timeout_s)
     except StoreError as error:
@@ -223,6 +234,7 @@ def _text(value: object) -> str:
 
 def main() -> None:
     """Run the command ``gspc-monitor``."""
+    importlib.import_module("gspc_trio.cli.monitor.task_io")  # adds its command
     run_command(app)
 
 

@@ -42,6 +42,7 @@ from gspc_trio.components.launcher.events import (
     SubmitClients,
 )
 from gspc_trio.components.managers.messages import BeginManaging, ManagerClaim, ManagerHere
+from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.monitor.messages import (
     GetHardware,
     GetNodeStats,
@@ -246,7 +247,7 @@ WIRE_TYPES: tuple[type, ...] = (
     WantTurn, TurnBegins, TurnOver, FilesFailed,
     Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
     StartMonitoring, MonitorTold, GetHardware, HardwareReport, GetNodeStats, NodeFrame,
-    GetSystemStats, SystemStats,
+    GetSystemStats, SystemStats, IoTold,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

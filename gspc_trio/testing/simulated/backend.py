@@ -14,6 +14,7 @@ from attrs import define
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.worker.messages import OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import ComputeError, ComputeEvents
 from gspc_trio.components.worker.shell.compute_channel import Printed
@@ -284,6 +285,9 @@ class SimulatedBackend:
         self.computes: list[SimulatedCompute] = []
         self._nursery = nursery
         self._pids = 0
+
+    async def tell_io(self, post: Callable[[IoTold], None]) -> None:
+        """Tell nothing: its tasks read and write nothing."""
 
     async def open(self, resource: Resource, job: OpenJob, events: ComputeEvents) -> SimulatedCompute:
         """Open a compute.

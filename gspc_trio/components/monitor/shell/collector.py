@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trio
 
+from gspc_trio.components.monitor.io_frames import IO, IoTold, rows_of
 from gspc_trio.components.monitor.messages import (
     GetHardware,
     GetNodeStats,
@@ -83,6 +84,17 @@ class Collector:
             for shortage in self._shortages.take(host, frame):
                 at_s = float(shortage.begin_s)
                 self.add_event(StoredEvent(at_s, shortage.kind, shortage.detail, host))
+
+    def heard_io(self, rif: Peer, host: str, told: IoTold) -> None:
+        """Take what the tasks of a host have read, written and said."""
+        try:
+            rows = rows_of(host, told)
+        except ValueError as error:
+            drop_offender(rif, str(error))
+            return
+        self.add_rows(IO.name, rows)
+        for event in told.events:
+            self.add_event(StoredEvent(event.at_s, "user", event.text, host, event.job, event.task_id))
 
     def gone(self, host: str) -> None:
         """Forget a host whose RIF is gone; what it was stays in the store."""

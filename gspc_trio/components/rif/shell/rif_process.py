@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.monitor.io_frames import checked_mode
 from gspc_trio.components.provision.batch import BATCH_ID_VARIABLE, NODE_VARIABLE, RESTARTS_VARIABLE
 from gspc_trio.components.provision.blocks import ENROL_ROLE, EnrolmentFile
 from gspc_trio.components.provision.messages import Enrol
@@ -167,7 +168,7 @@ async def run_rif(order: RifProcessOrder) -> str:
     limits = replace(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
     network = Network(wire_codec, order.token, limits=limits, credentials=order.credentials)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with open_process_backend() as backend:
+        async with open_process_backend(io=order.options.get("io", "off")) as backend:
             async with open_rif(
                 network,
                 rif_id=order.rif_id,
@@ -242,6 +243,7 @@ def main() -> int:
         directories = order.options.get("directory", ""), quota_of(order.options).spill_directory
         ends_in_s(order.options)
         parse_features(order.options.get("features", ""))
+        checked_mode(order.options.get("io", "off"))
         _files(order)
     except ValueError as error:
         print(f"{order.rif_id} ends: {error}", file=sys.stderr)

@@ -500,6 +500,7 @@ class RifService(Performer[HostAction]):
         self._nursery.start_soon(
             self._report_load, self.rif_id, self.host, lambda load: self._rts.post(RecordBatch((load,)))
         )
+        self._nursery.start_soon(self._backend.tell_io, lambda io: self._rts.post(io))
         while True:
             await self._news.wait()
             self._news = trio.Event()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import MANAGER_ROLE
 from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
+from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.monitor.messages import (
     GetHardware,
     GetNodeStats,
@@ -235,6 +236,9 @@ class PeerServer:
                         put(events.RevokedBy(link, message), peer)
                     elif isinstance(message, RecordBatch):
                         late_s = self._take_records(peer, message, late_s)
+                    elif isinstance(message, IoTold):
+                        if monitor is not None:
+                            monitor.heard_io(peer, hello.host, message)
                     elif isinstance(message, MonitorTold) and monitor is not None:
                         monitor.heard(peer, hello.host, message)
                     elif isinstance(message, CannotStart):

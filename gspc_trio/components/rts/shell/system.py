@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import SHARINGS
+from gspc_trio.components.monitor.io_frames import MODES
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
 from gspc_trio.components.rm.shell.remote import Connect
@@ -81,6 +82,7 @@ class RtsOptions(TypedDict, total=False):
     sharing: str
     monitor: Path | str | None
     monitor_bytes: int
+    io: str
 
 
 class RtsSettings(Struct, frozen=True):
@@ -110,6 +112,8 @@ class RtsSettings(Struct, frozen=True):
         sharing: how they share the hosts: pessimistic or optimistic.
         monitor: directory for the metrics of hosts, in a local file system; None: hosts are not measured.
         monitor_bytes: room that these metrics may take; the oldest are removed.
+        io: what is kept there of the reading and writing of tasks: ``off``, ``counts`` (what the kernel
+            counts) or ``calls`` (sizes, durations and patterns too); "": counts.
     """
 
     hosts: Sequence[str] = ()
@@ -132,6 +136,7 @@ class RtsSettings(Struct, frozen=True):
     sharing: str = "pessimistic"
     monitor: Path | str | None = None
     monitor_bytes: int = 2 << 30
+    io: str = ""
 
     def checked(self) -> RtsSettings:
         """Return the settings; a file of sites is read, and not again.
@@ -161,6 +166,10 @@ class RtsSettings(Struct, frozen=True):
         self._check_managers()
         if self.monitor is not None:
             _check_monitor(Path(self.monitor), self.monitor_bytes)
+        if self.io and self.io not in MODES:
+            raise BadSetting("io", self.io, f"there are {', '.join(MODES)}")
+        if self.io not in ("", "off") and self.monitor is None:
+            raise BadSetting("io", self.io, "it is kept with the metrics: say where, with monitor")
         listen_address(self.listen, self.port, self.tls)
         return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
 
@@ -178,6 +187,7 @@ class RtsSettings(Struct, frozen=True):
     def host_options(self) -> dict[str, str]:
         """Return the options of the first hosts' strategy, with what the settings say of their RIFs."""
         said = {
+            "io": self.monitor is not None and (self.io or "counts"),
             "directory": self.directory and os.path.abspath(self.directory),
             "allow_files": os.pathsep.join(map(os.path.abspath, self.allow_files)),
             "memory": self.memory_bytes and str(self.memory_bytes),

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import trio
@@ -35,6 +35,10 @@ from gspc_trio.core.nested import TaskHello
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.nursery.scopes.spawn import require_linux
+
+if TYPE_CHECKING:  # few hosts count
+    from gspc_trio.components.monitor.io_frames import IoTold
+    from gspc_trio.components.worker.shell.io_watch import IoWatch
 
 __all__ = [
     "Compute",
@@ -96,6 +100,10 @@ class ComputeBackend(Protocol):
         """
         ...
 
+    async def tell_io(self, post: Callable[[IoTold], None]) -> None:
+        """Tell what tasks read and write, until cancelled; return at once if nobody wants to know."""
+        ...
+
     async def aclose(self) -> None:
         """End all that was opened, within a bound."""
         ...
@@ -104,7 +112,10 @@ class ComputeBackend(Protocol):
 class ProcessBackend:
     """Compute in processes of this host; made by :func:`open_process_backend`."""
 
-    def __init__(self, nursery: trio.Nursery, started: StartedTemplate | None) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, started: StartedTemplate | None, io: IoWatch | None = None
+    ) -> None:
+        self._io = io
         self._nursery = nursery
         self._started = started  # until the first template is wanted
         self._starting = trio.Lock()
@@ -159,6 +170,8 @@ class ProcessBackend:
             raise ComputeError(f"cannot start a compute process: {error.strerror or error}") from error
         times = self._times.setdefault(job.job, CodeTimes())
         compute = ChannelCompute(self._nursery, channels, origin, times, events)
+        if self._io is not None and not job.threads:
+            compute.io = self._io.of(job.job, resource.resource_id, compute)
         compute.start()
         self._computes[compute] = job.job
         return compute
@@ -181,6 +194,12 @@ class ProcessBackend:
             ComputeError: it cannot be started; one line says why.
         """
         return await self._fork(job, (), (), TRANSFERS, (descriptor,))
+
+    async def tell_io(self, post: Callable[[IoTold], None]) -> None:
+        """Tell what tasks read and write, until cancelled; return at once if nobody wants to know."""
+        if self._io is not None:
+            self._io.post = post
+            await self._io.run()
 
     async def aclose(self) -> None:
         """End all compute processes with everything below them, and the template; bounded."""
@@ -214,25 +233,36 @@ class ProcessBackend:
                 self._template = None
             if self._template is None:
                 started, self._started = self._started, None
-                template = Template(self.task_listener.address, started)
+                template = Template(self.task_listener.address, started, self._io)
                 await self._nursery.start(template.run)
                 self._template = template
             return self._template
 
 
 @asynccontextmanager
-async def open_process_backend(started: StartedTemplate | None = None) -> AsyncIterator[ProcessBackend]:
+async def open_process_backend(
+    started: StartedTemplate | None = None, io: str = "off"
+) -> AsyncIterator[ProcessBackend]:
     """Compute in processes for as long as the block lasts; after it none of them is left.
 
     Args:
         started: the first template, if it was started before. Unless it is wanted, it stays the caller's.
+        io: what is told of the reading and writing of tasks: ``off``, ``counts`` or ``calls``.
 
     Raises:
         UnsupportedSystem: not on Linux.
     """
     require_linux()
+    watch = None
+    if io != "off":
+        from gspc_trio.components.worker.shell.io_watch import open_watch
+
+        watch = await open_watch(io)
+        if started is not None and watch is not None and watch.library is not None:
+            started.abandon()  # it has not loaded the library
+            started = None
     async with open_scope() as nursery:
-        backend = ProcessBackend(nursery, started)
+        backend = ProcessBackend(nursery, started, watch)
         await nursery.start(backend.task_listener.run)
         try:
             yield backend

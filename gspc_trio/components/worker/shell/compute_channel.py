@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgpack
 import trio
@@ -20,6 +20,9 @@ from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.compute.channel import FRAME_HEADER, UNDEFINED, unpack_results
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
+
+if TYPE_CHECKING:  # few hosts count
+    from gspc_trio.components.worker.shell.io_watch import ProcessWatch
 
 READ_BYTES = 1 << 18
 """Read at most so much of the results at once."""
@@ -179,6 +182,7 @@ class ChannelCompute:
         self._times = times
         self._events = events
         self._handed: deque[Submission] = deque()  # and not reported, in order
+        self.io: ProcessWatch | None = None
         self.state: ComputeState = ComputeState.RUNNING
         self._reading = trio.CancelScope()
         self._drained = trio.Event()
@@ -207,6 +211,11 @@ class ChannelCompute:
     def has(self, task_id: TaskId, attempt: Attempt) -> bool:
         """Return whether it was handed this attempt and has not reported it."""
         return any(one.task_id == task_id and one.attempt == attempt for one in self._handed)
+
+    @property
+    def running(self) -> tuple[TaskId, Attempt] | None:
+        """The first attempt that it was handed and has not reported, which runs unless it waits in a pipe."""
+        return (self._handed[0].task_id, self._handed[0].attempt) if self._handed else None
 
     def speaks(self, line: TaskConnection) -> None:
         """Take the connection of a task."""
@@ -262,6 +271,8 @@ class ChannelCompute:
                 await self._origin_ended.wait()
         finally:
             self._drained.set()
+            if self.io is not None:
+                self.io.gone()
             self._tasks.close()
             self._results.close()
             self._origin.close()
@@ -322,7 +333,10 @@ class ChannelCompute:
                 break
             begin = content + size
             with memoryview(received) as view, view[content:begin] as frame:
-                outcomes += [_outcome(*fields) for fields in unpack_results(frame)]
+                results = unpack_results(frame)
+                if self.io is not None:
+                    results = self.io.taken(results)
+                outcomes += [_outcome(*fields) for fields in results]
         del received[:begin]
         self._note_times(outcomes)
         return tuple(outcomes)

@@ -9,7 +9,7 @@ import socket
 import stat
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from msgspec import Struct, field
@@ -39,6 +39,9 @@ from gspc_trio.compute.channel import (
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.nursery.scopes.process import Process, open_process, supervised
 from gspc_trio.nursery.scopes.spawn import ProcessStartError
+
+if TYPE_CHECKING:  # few hosts count
+    from gspc_trio.components.worker.shell.io_watch import IoWatch
 
 SWEEP = "gspc_trio.compute.sweep"
 """A module that runs as a program of its own: not imported here, its process stays small."""
@@ -115,7 +118,7 @@ class Forked(Struct, eq=False):
 class _JobFile:
     """What compute processes of a job need to know, in memory; open as long as one of them lives."""
 
-    def __init__(self, job: OpenJob, address: str) -> None:
+    def __init__(self, job: OpenJob, address: str, io: str) -> None:
         self.job = job
         self.users = 0
         self.descriptor: int = os.memfd_create("gspc-job")
@@ -133,6 +136,8 @@ class _JobFile:
             described["initializer"] = job.initializer
         if job.process_tasks_max:
             described["tasks_max"] = job.process_tasks_max
+        if io:
+            described["io"] = io
         content = pack(described)
         with open(self.descriptor, "wb", closefd=False) as file:
             file.write(content)
@@ -144,6 +149,7 @@ class Template:
     Args:
         address: at which tasks reach their host.
         started: its process, if that was started before; it is taken over when this runs.
+        io: who watches what tasks read and write, None for nobody.
 
     Attributes:
         marker: in the environment of everything below it, once it was started.
@@ -153,8 +159,11 @@ class Template:
         why: how it ended, one line, or "".
     """
 
-    def __init__(self, address: str = "", started: StartedTemplate | None = None) -> None:
+    def __init__(
+        self, address: str = "", started: StartedTemplate | None = None, io: IoWatch | None = None
+    ) -> None:
         self._address = address
+        self._io = io
         self._started = started
         self.marker: str = started.marker if started is not None else ""
         self.pid: int = 0
@@ -180,7 +189,7 @@ class Template:
         """
         process = None
         try:
-            started = self._started or start_template()
+            started = self._started or start_template(None if self._io is None else self._io.library)
             self.marker = started.marker
             spawned, ours = started.take()
             async with supervised(spawned, GRACE_S) as process:
@@ -239,7 +248,9 @@ class Template:
     def _job_file(self, job: OpenJob) -> _JobFile:
         file = self._jobs.get(job.job)
         if file is None or file.job != job:
-            file = self._jobs[job.job] = _JobFile(job, self._address)
+            file = self._jobs[job.job] = _JobFile(
+                job, self._address, "" if self._io is None else self._io.mode
+            )
         return file
 
     def _forget(self, forked: Forked) -> None:

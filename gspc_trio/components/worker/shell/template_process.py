@@ -8,8 +8,10 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from gspc_trio.compute.channel import MARKER
+from gspc_trio.compute.io.area import VARIABLE
 from gspc_trio.nursery.scopes.spawn import Spawned, require_linux, spawn
 from gspc_trio.version import SOURCES
 
@@ -61,8 +63,11 @@ class StartedTemplate:
         spawned.popen.wait()
 
 
-def start_template() -> StartedTemplate:
+def start_template(library: Path | None = None) -> StartedTemplate:
     """Start a template.
+
+    Args:
+        library: that it and all below it load first, None for none.
 
     Raises:
         UnsupportedSystem: not on Linux.
@@ -73,6 +78,9 @@ def start_template() -> StartedTemplate:
     marker = secrets.token_hex(8)
     environment = dict(os.environ)
     outer = environment.get(MARKER)
+    if library is not None:
+        environment["LD_PRELOAD"] = f"{library} {environment.get('LD_PRELOAD', '')}".strip()
+        environment.pop(VARIABLE, None)  # of one that this process may be below
     environment[MARKER] = f"{outer}:{marker}" if outer else marker
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

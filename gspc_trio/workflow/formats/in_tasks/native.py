@@ -115,16 +115,21 @@ def host_kind() -> str:
     return " ".join((platform.system(), platform.machine(), *platform.libc_ver()))
 
 
-def compiler_command() -> list[str]:
-    """Return the words by which the compiler for C++ is called: ``$CXX``, else ``c++``.
+def compiler_command(variable: str = "CXX", usual: str = "c++", language: str = "C++") -> list[str]:
+    """Return the words by which a compiler is called: that of C++ is ``$CXX``, else ``c++``.
+
+    Args:
+        variable, usual, language: environment variable that names it, its usual name, and what it compiles.
 
     Raises:
         CompileError: there is none.
     """
-    words = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    words = shlex.split(os.environ.get(variable, "")) or [usual]
     if shutil.which(words[0]) is None:
-        looked = f"$CXX is {words[0]}" if os.environ.get("CXX") else "neither $CXX nor c++"
-        raise CompileError(f"there is no compiler for C++ here ({looked})")
+        looked = (
+            f"${variable} is {words[0]}" if os.environ.get(variable) else f"neither ${variable} nor {usual}"
+        )
+        raise CompileError(f"there is no compiler for {language} here ({looked})")
     return words
 
 
@@ -155,18 +160,48 @@ def compiled(source: CppSource, folder: str) -> NativeFunction:
     text = source.text
     if source.has_headers:  # what these say may have changed
         text = _run([*command, "-E", "-x", "c++", "-"], folder, text)
+    told = repr((text, source.linker_flags))
+    path = _library("c++", words, command, source.text, told, source.linker_flags, folder)
+    return NativeFunction(source, folder, host_kind(), path.read_bytes())
+
+
+def c_library(text: str, flags: tuple[str, ...] = ()) -> Path:
+    """Return the file of a library in C, from the cache if it has been compiled before.
+
+    Args:
+        text: the program; it includes headers of the system alone.
+        flags: for the compiler and the linker.
+
+    Raises:
+        CompileError: there is no compiler, or it has found errors; the message is what it printed.
+    """
+    words = compiler_command("CC", "cc", "C")
+    command = [*words, "-std=gnu11", "-O2", "-fPIC", "-fdiagnostics-color=never"]
+    return _library("c", words, command, text, repr((text, flags)), flags, "/")
+
+
+def _library(
+    language: str,
+    words: list[str],
+    command: list[str],
+    text: str,
+    told: str,
+    linker_flags: tuple[str, ...],
+    folder: str,
+) -> Path:
+    """Return the file of a library: made once for all that it depends on, which includes what is ``told``."""
     version = _run([*words, "--version"], folder, "")
-    told = repr((text, command, source.linker_flags, version, host_kind()))
-    path = cache_folder() / f"{hashlib.sha256(told.encode('utf-8', 'replace')).hexdigest()}.o.so"
+    depends = repr((told, command, version, host_kind()))
+    path = cache_folder() / f"{hashlib.sha256(depends.encode('utf-8', 'replace')).hexdigest()}.o.so"
     if not path.is_file():
         with tempfile.TemporaryDirectory(dir=path.parent) as made:
             output = Path(made) / "library.so"
-            link = ["-shared", "-x", "c++", "-", "-x", "none", "-o", str(output), *source.linker_flags]
-            _run([*command, *link], folder, source.text)
+            link = ["-shared", "-x", language, "-", "-x", "none", "-o", str(output), *linker_flags]
+            _run([*command, *link], folder, text)
             output.chmod(0o600)
             output.replace(path)
         _forget_oldest(path.parent)
-    return NativeFunction(source, folder, host_kind(), path.read_bytes())
+    return path
 
 
 def _run(command: list[str], folder: str, text: str) -> str:
