@@ -6,7 +6,7 @@ from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.options import Options
 from gspc_trio.testing.simulation import simulate
 
-SEEDS = range(24)
+SEEDS = range(12)
 
 
 def test_a_rif_withstands_what_its_run_time_system_and_jobs_may_say():

@@ -11,7 +11,7 @@ from gspc_trio.testing.hostile_memory import attack_layer
 MESSAGES = 2500
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_honest_jobs_do_not_notice_hostile_peers_of_every_role(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -22,7 +22,7 @@ def test_honest_jobs_do_not_notice_hostile_peers_of_every_role(
     assert tally.finished > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_an_honest_client_of_a_memory_layer_does_not_notice_them_either(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.simulation.broken_disks import (
     journal_directory_not_synced,
     made_directories_not_synced,
     old_journal_removed_before_the_new_one_is_durable,
+    old_journal_removed_first,
     results_not_synced,
     state_directory_not_synced,
 )
@@ -35,7 +36,8 @@ SEEDS_MAX = 40
 FOUND_AT = {
     journal_directory_not_synced: (15,),
     made_directories_not_synced: (3, 2),
-    old_journal_removed_before_the_new_one_is_durable: (31, 127, 143),
+    old_journal_removed_first: (3, 4),
+    old_journal_removed_before_the_new_one_is_durable: (15, 21, 31),
     results_not_synced: (3, 2),
     state_directory_not_synced: (2, 5),
 }
@@ -158,7 +160,7 @@ def test_who_writes_in_a_wrong_way_is_found(variant, monkeypatch):
     assert found is not None, f"{SEEDS_MAX} seeds, and nobody noticed: {variant.__doc__}"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_by_who_writes_as_it_is_right(seed):
     report = simulate(seed, Options(hosts=1, tasks=12, schedule=parse_schedule(OUTAGES)))
     assert report.broken == "", report.story

@@ -17,13 +17,13 @@ from gspc_trio.testing.workload import Workload, behave, in_order
 ROLES_OF = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_cluster_whose_processes_are_killed_computes_what_a_plain_loop_does(seed):
     report = simulate(seed)
     assert report.broken == "", report
 
 
-@pytest.mark.parametrize("seed", [*range(1000, 1005), 3005])
+@pytest.mark.parametrize("seed", [*range(1000, 1003), 3005])
 def test_so_does_one_of_any_shape(seed):
     """In 3005 a job that must fail was refused before it could: there was no host for a moment."""
     report = simulate(seed, any_shape(seed, Options()))

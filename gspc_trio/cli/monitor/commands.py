@@ -63,7 +63,8 @@ async def nodes(
     known = TABLES[0].counts + TABLES[0].levels
     for name in metrics:
         if name not in known:
-            raise CommandError(f"there is no metric {name!r}{did_you_mean(name, known)}")
+            hint = did_you_mean(name, known)
+            raise CommandError(f"there is no metric {name!r}{hint}; there are: {', '.join(known)}")
     columns = ("begin_s", "host", "seconds", "covered_s", *(metrics or SHOWN))
     wanted, arguments = ["1"], list[object]()
     if host:
