@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,13 +22,17 @@ from gspc_trio.components.launcher.shell.http_client import (
     StudyClient,
     find_study,
 )
+from gspc_trio.components.monitor.reports import GetIo, IoReport
+from gspc_trio.components.monitor.shell.store import StoreError
 from gspc_trio.core.imports import missing_extra
 from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.protocol.plain import to_plain
+from gspc_trio.records.lines import encode_record
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.once import as_lines, snapshot
 from gspc_trio.tui.replay import Player, ReplaySource
+from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.study_follower import StudyFollower
 from gspc_trio.version import VERSION
 
@@ -45,6 +50,7 @@ def top(
     rts: Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])] = None,
     study: Annotated[Path | None, Parameter(name=["--study", "-s"])] = None,
     replay: Annotated[Path | None, Parameter(name=["--replay", "--records"])] = None,
+    store: Annotated[Path | None, Parameter(name=["--store"])] = None,
     speed: Speed = 1.0,
     iml: Annotated[Path | None, Parameter(name=["--iml"])] = None,
     once: Annotated[bool, Flag] = False,
@@ -67,7 +73,9 @@ def top(
         Directory of a study that runs (output_dir of gspc-launcher): show it instead.
     replay
         Show this file of records (--records FILE of gspc-jobserver run and gspc-launcher) instead of a
-        running system.
+        running system, or this directory of metrics (--monitor DIR of gspc-rts start).
+    store
+        With --replay FILE: directory of the metrics of that time, for the view io.
     speed
         How many seconds of the run a replay shows per second.
     iml
@@ -93,12 +101,10 @@ def top(
     """
     shown = {"--rts": rts, "--replay": replay, "--study": study}
     _check(shown, once=once, json=json, serve=serve, tuned=bool(port or control))
-    if control and read_only:
-        raise UsageError("--control allows actions, and --read-only does not: give only one of them")
-    if speed != 1.0 and replay is None:
-        raise UsageError(f"--speed {speed:g} is for a replay: add --replay FILE")
+    _check_more(replay, store, speed, both=control and read_only)
     if serve:
-        _serve(_what_to_serve(rts, replay, study, speed=speed), port, light=light, control=control)
+        what = _what_to_serve(rts, replay, study, speed=speed, store=store)
+        _serve(what, port, light=light, control=control)
         return
     if once:
         _once(rts, replay, json, study)
@@ -108,7 +114,7 @@ def top(
         raise CommandError("this is not a terminal: print a snapshot with --once, or --once --json")
     owner = 0 if in_browser else owner  # then standard input is a pipe from the server
     run = partial(run_terminal, rts, replay, study, speed=speed, until_job=until_job, iml=iml, owner=owner)
-    sys.exit(run(read_only=read_only, light=light))
+    sys.exit(run(read_only=read_only, light=light, store=store))
 
 
 def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: bool, tuned: bool) -> None:
@@ -123,13 +129,23 @@ def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: b
         raise UsageError("--study shows a study: leave --replay and --rts out")
     if tuned and not serve:
         raise UsageError("--port and --control need --serve")
-    if (replay := shown["--replay"]) is not None and not replay.is_file():
+    if (replay := shown["--replay"]) is not None and not replay.exists():
         raise CommandError(f"there is no record file {replay}")
+
+
+def _check_more(replay: Path | None, store: Path | None, speed: float, *, both: bool) -> None:
+    """Refuse options of a replay without one, and to allow actions and not."""
+    if both:
+        raise UsageError("--control allows actions, and --read-only does not: give only one of them")
+    if store is not None and (replay is None or replay.is_dir()):
+        raise UsageError(f"--store {store} is for a replay of a file of records: add --replay FILE")
+    if speed != 1.0 and replay is None:
+        raise UsageError(f"--speed {speed:g} is for a replay: add --replay FILE")
 
 
 def _once(rts: Path | None, replay: Path | None, json: bool, study: Path | None) -> None:
     if replay is not None:
-        player = Player(replay)
+        player = _player(replay)
         player.seek(player.length_s)
         model = player.model
         player.close()
@@ -147,13 +163,48 @@ def _once(rts: Path | None, replay: Path | None, json: bool, study: Path | None)
         print("\n".join(as_lines(model)))
 
 
-def _what_to_serve(rts: Path | None, replay: Path | None, study: Path | None, *, speed: float) -> list[str]:
+def _player(replay: Path) -> Player:
+    """Return what plays a file of records, or what a directory of metrics tells of hosts.
+
+    Raises:
+        CommandError: there are no metrics in this directory.
+    """
+    if not replay.is_dir():
+        return Player(replay)
+    from gspc_trio.components.monitor.shell.reports import records_of
+
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        try:
+            file.writelines(f"{encode_record(record)}\n" for record in records_of(replay))
+        except StoreError as error:
+            raise CommandError(str(error)) from error
+        file.flush()
+        return Player(Path(file.name))  # it has opened it: the name may go
+
+
+def _look_into(store: Path) -> Callable[[GetIo, float], IoReport]:
+    """Return what asks a store."""
+    from gspc_trio.components.monitor.shell.reports import read_io
+
+    def look(asked: GetIo, until_s: float) -> IoReport:
+        try:
+            return read_io(store, asked, until_s)
+        except StoreError as error:
+            raise CannotAsk(str(error)) from error
+
+    return look
+
+
+def _what_to_serve(
+    rts: Path | None, replay: Path | None, study: Path | None, *, speed: float, store: Path | None
+) -> list[str]:
     """Return the arguments of the terminal in the browser that say what it shows."""
     if study is not None:
         return ["--study", str(_study_client(study).directory.absolute())]
     if replay is not None:
-        Player(replay).close()  # a file without records is refused here, and not in the browser
-        return ["--replay", str(replay), "--speed", str(speed)]
+        _player(replay).close()  # a file without records is refused here, and not in the browser
+        beside = ["--store", str(store)] if store is not None else []
+        return ["--replay", str(replay), "--speed", str(speed), *beside]
     return ["--rts", str(running_connection(rts))]
 
 
@@ -205,6 +256,7 @@ def run_terminal(
     until_job: str | None = None,
     iml: Path | None = None,
     owner: int | None = None,
+    store: Path | None = None,
 ) -> int:
     """Run the terminal until its user leaves it; return the exit status."""
     from gspc_trio.tui.app import TopApp  # takes a moment: not for those who only want --once
@@ -212,9 +264,10 @@ def run_terminal(
     gc.set_threshold(50_000, 20, 50)  # with 10,000 hosts a collection takes longer than a key may
     theme = "textual-light" if light else "textual-dark"
     if replay is not None:
-        player = Player(replay)
+        player = _player(replay)
         player.speed = speed
-        replayed = ReplaySource(player)
+        store = replay if replay.is_dir() else store
+        replayed = ReplaySource(player, None if store is None else _look_into(store))
         top = TopApp(replayed, theme=theme, until_job=until_job, owner=owner, of_study=player.of_study)
     elif study is not None:
         client = _study_client(study)

@@ -33,6 +33,7 @@ from gspc_trio.tui.replay import ReplaySource
 from gspc_trio.tui.source import CannotAsk, Source
 from gspc_trio.tui.text import one_line, printable
 from gspc_trio.tui.views.base import View
+from gspc_trio.tui.views.io import Io
 from gspc_trio.tui.views.logview import Log
 from gspc_trio.tui.views.memory import Memory
 from gspc_trio.tui.views.overview import Overview
@@ -51,7 +52,7 @@ REST_FACTOR = 8
 """After drawing, no drawing for so many times as long: keys are answered, and others have the cores."""
 
 VIEWS: tuple[type[View], ...] = (
-    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Sites, Study,
+    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Io, Sites, Study,
 )  # fmt: skip
 
 STUDY_VIEWS: tuple[type[View], ...] = (Study, Log)
@@ -68,7 +69,7 @@ LEAVE_S = 1.0
 
 SUSPEND = ("ctrl+z", "suspend; fg comes back")
 HELP_KEYS = (
-    ("1 … 9 u", "show a view"),
+    ("1 … 9 h u", "show a view"),
     ("ctrl+p", "the command palette: all commands by name"),
     ("↑ ↓ pgup pgdn home end", "move; j and k, too"),
     ("enter", "open what the cursor is on"),

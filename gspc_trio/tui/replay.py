@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from attrs import define
 
+from gspc_trio.components.monitor.reports import GetIo, IoReport
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.records.facts import Record, StreamOpened, StudyRecord
@@ -230,12 +234,22 @@ class Player:
 
 
 class ReplaySource:
-    """A record file as the source of a terminal."""
+    """A record file as the source of a terminal.
+
+    Args:
+        player: of the file.
+        look: returns what a store of metrics knows up to a moment, in seconds since 1970; None: there is
+            no store.
+
+    Raises:
+        CannotAsk: by ``look``, the store cannot be read.
+    """
 
     why_not = "this is a replay: there is nothing to change"
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: Player, look: Callable[[GetIo, float], IoReport] | None = None) -> None:
         self.player = player
+        self._look = look
 
     @property
     def model(self) -> Model:
@@ -268,6 +282,10 @@ class ReplaySource:
         return f"replay {state} {'━' * done}{'─' * (10 - done)} {where}{bad}", "ready"
 
     async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
-        """Refuse: nobody can be asked."""
-        del job, message
+        """Return what the store knows; refuse all else: nobody can be asked."""
+        if job is None and isinstance(message, GetIo):
+            if self._look is None:
+                raise CannotAsk("a file of records does not tell this: add --store DIR of --monitor")
+            report = await asyncio.to_thread(self._look, message, self.model.now_s)
+            return cast("AnswerT", report)
         raise CannotAsk(self.why_not)

@@ -53,6 +53,7 @@ from gspc_trio.components.monitor.messages import (
     StartMonitoring,
     SystemStats,
 )
+from gspc_trio.components.monitor.reports import GetIo, IoReport
 from gspc_trio.components.provision.messages import (
     Enrol,
     Enrolled,
@@ -247,7 +248,7 @@ WIRE_TYPES: tuple[type, ...] = (
     WantTurn, TurnBegins, TurnOver, FilesFailed,
     Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
     StartMonitoring, MonitorTold, GetHardware, HardwareReport, GetNodeStats, NodeFrame,
-    GetSystemStats, SystemStats, IoTold,
+    GetSystemStats, SystemStats, IoTold, GetIo, IoReport,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -117,7 +117,7 @@ class Overview(View):
 
     def parts(self) -> ComposeResult:
         """Return graphs, jobs, classes and alerts."""
-        with Horizontal(id="graphs"):
+        with Horizontal(classes="graphs"):
             yield Graph("cores", "running", id="cores")
             yield Graph("tasks/s", "finished", id="rate")
             yield Graph("ready", "ready", id="waiting")

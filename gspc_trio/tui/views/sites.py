@@ -28,7 +28,7 @@ class Sites(View):
     """Each site, and below it its blocks."""
 
     NAME: ClassVar[str] = "sites"
-    KEY: ClassVar[str] = "9"
+    KEY: ClassVar[str] = "h"
     HELP: ClassVar[str] = (
         "Each batch system that is asked for hosts (a site): how it is, how many of its slots are used, its "
         "score, whether it is banned, its throttles. Below it its batch jobs (blocks): the number that the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,10 +27,12 @@ from gspc_trio.components.monitor.messages import (
 )
 from gspc_trio.components.monitor.nodes import Shortages
 from gspc_trio.components.monitor.readings import COUNTS, LEVELS
+from gspc_trio.components.monitor.reports import GetIo
+from gspc_trio.components.monitor.shell.reports import read_io
 from gspc_trio.components.monitor.shell.store import Store, StoreBusy, StoredEvent, StoreError
 from gspc_trio.components.monitor.tables import NODES, Row
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.nursery.connections.rpc import Peer, drop_offender
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting
 
@@ -63,6 +66,7 @@ class Collector:
         self._rows: dict[str, list[Row]] = {}
         self._events: list[StoredEvent] = []
         self._lost = 0
+        self._one_reader = trio.CapacityLimiter(1)
 
     # What RIFs tell -----------------------------------------------------------------------------------------
 
@@ -146,6 +150,23 @@ class Collector:
             return HardwareReport(dict(self._hardware))
         host = self._known(question.host)
         return HardwareReport({host: self._hardware[host]})
+
+    async def answer_io(self, call: IncomingCall, asked: GetIo) -> None:
+        """Look up in the store what was read and written; one look at a time, beside everything else.
+
+        Args:
+            call: is answered.
+            asked: what it asks.
+        """
+        store = self._store
+        if store is None:
+            call.fail(NoMetrics("this run-time system does not keep metrics any more; its log says why"))
+            return
+        look = partial(read_io, store.path.parent, asked, time.time())
+        try:
+            call.reply(await trio.to_thread.run_sync(look, limiter=self._one_reader))
+        except StoreError as error:
+            call.fail(error)
 
     def _known(self, host: str) -> str:
         if host in self._hardware:

@@ -20,6 +20,7 @@ from gspc_trio.components.monitor.messages import (
     MonitorTold,
     NoMetrics,
 )
+from gspc_trio.components.monitor.reports import GetIo
 from gspc_trio.components.provision.blocks import ENROL_ROLE
 from gspc_trio.components.provision.messages import FilesFailed, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import (
@@ -93,6 +94,9 @@ CANCELLED = "the run-time system goes"
 
 GOODBYE_TIMEOUT_S = 0.2
 """How long the last words to clients and jobs may take to be sent when the run-time system goes."""
+
+
+NOT_MONITORED = "this run-time system measures no hosts: start it with gspc-rts start --monitor DIR"
 
 
 class RtsError(Exception):
@@ -407,6 +411,12 @@ class PeerServer:
                                 message.body, SITE_QUESTIONS
                             ):
                                 self._service.sites.answer(message, message.body)
+                            elif isinstance(message, IncomingCall) and isinstance(message.body, GetIo):
+                                if self._service.monitor is None:
+                                    message.fail(RtsError(NOT_MONITORED))
+                                else:
+                                    answer_io = self._service.monitor.answer_io
+                                    nursery.start_soon(answer_io, message, message.body)
                             elif isinstance(message, IncomingCall):
                                 if not isinstance(self._service.rm, RmShell):
                                     nursery.start_soon(self._look_and_answer, message, self._service.rm)
@@ -533,7 +543,7 @@ def _monitored(service: Service, question: GetHardware | GetNodeStats | GetSyste
         NoMetrics: there is no such host.
     """
     if service.monitor is None:
-        raise RtsError("this run-time system measures no hosts: start it with gspc-rts start --monitor DIR")
+        raise RtsError(NOT_MONITORED)
     return service.monitor.answer(question)
 
 

@@ -1,0 +1,156 @@
+"""Reads what was read and written from a store, beside its writer or after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gspc_trio.components.monitor.frames import frame_of
+from gspc_trio.components.monitor.io_frames import IO
+from gspc_trio.components.monitor.reports import (
+    BY,
+    DURATIONS_NS,
+    EVENTS_MAX,
+    GetIo,
+    IoEvent,
+    IoReport,
+    IoSum,
+    step_of,
+    steps_sql,
+    sums_sql,
+    totals_sql,
+)
+from gspc_trio.components.monitor.shell.store import StoreError, query
+from gspc_trio.core.similar import did_you_mean
+from gspc_trio.records.facts import HostLoad, Record, RifChanged, StreamOpened
+
+
+def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
+    """Return what was read and written.
+
+    Args:
+        directory: of the store.
+        asked: what is to be told.
+        until_s: the last moment that is told, in seconds since 1970.
+
+    Raises:
+        StoreError: the store cannot be read, or there is no such sum.
+    """
+    if asked.by not in BY:
+        raise StoreError(f"by={asked.by}: there are {', '.join(BY)}{did_you_mean(asked.by, BY)}")
+    step_s = step_of(asked.last_s)
+    end = frame_of(until_s) // step_s + 1
+    begin = end - max(1, -(-asked.last_s // step_s))
+    wanted, values = "begin_s >= ? AND begin_s < ?", list[object]((begin * step_s, end * step_s))
+    if asked.job:
+        wanted, values = f"{wanted} AND job = ?", [*values, asked.job]
+    rows = query(directory, sums_sql(asked.by, wanted), values).rows
+    keys = len(BY[asked.by])
+    names = [name for row in rows for name in row[:keys]]
+    in_steps = [step_s, *values, *names, step_s]
+    volumes: dict[tuple[str, ...], dict[int, int]] = {}
+    for row in query(directory, steps_sql(asked.by, wanted, len(rows)), in_steps).rows if rows else ():
+        volumes.setdefault(_texts(row[:keys]), {})[_whole(row[keys])] = _whole(row[keys + 1])
+    totals = query(directory, totals_sql(wanted), [step_s, *values]).rows
+    by_step = {_whole(row[0]): tuple(map(_whole, row[1:])) for row in totals}
+    nothing = (0,) * (len(totals[0]) - 1) if totals else ()
+    steps = range(begin, end)
+    counted = query(
+        directory,
+        f"SELECT count(*) FROM (SELECT 1 FROM io WHERE {wanted} GROUP BY {', '.join(BY[asked.by])})",
+        values,
+    )
+    return IoReport(
+        begin * step_s,
+        step_s,
+        tuple(by_step.get(step, nothing) for step in steps) if totals else (),
+        tuple(_sum(row, keys, volumes, steps) for row in rows),
+        _whole(counted.rows[0][0]) - len(rows),
+        _events(directory, asked.job, begin * step_s, until_s),
+    )
+
+
+def _sum(
+    row: tuple[object, ...], keys: int, volumes: dict[tuple[str, ...], dict[int, int]], steps: range
+) -> IoSum:
+    names, amounts = _texts(row[:keys]), row[keys : keys + len(IO.counts)]
+    durations = tuple(map(_whole, row[keys + len(IO.counts) :]))
+    half = len(DURATIONS_NS) + 1
+    moved = volumes.get(names, {})
+    return IoSum(
+        names,
+        {name: _whole(n) for name, n in zip(IO.counts, amounts, strict=True) if n},
+        tuple(moved.get(step, 0) for step in steps),
+        durations[:half],
+        durations[half:],
+    )
+
+
+def _events(directory: Path, job: str, begin_s: float, until_s: float) -> tuple[IoEvent, ...]:
+    found = query(
+        directory,
+        "SELECT at_s, kind, coalesce(host, ''), coalesce(job, ''), coalesce(task, 0), detail FROM events "
+        "WHERE at_s >= ? AND at_s <= ? AND (? = '' OR job IS NULL OR job = ?) ORDER BY at_s DESC LIMIT ?",
+        (begin_s, until_s, job, job, EVENTS_MAX),
+    )
+    return tuple(
+        IoEvent(float(str(at_s)), str(kind), str(host), str(of), _whole(task), str(detail))
+        for at_s, kind, host, of, task, detail in reversed(found.rows)
+    )
+
+
+def span(directory: Path) -> tuple[float, float]:
+    """Return when the first frame of a store began and the last one ended, in seconds since 1970.
+
+    Raises:
+        StoreError: it cannot be read, or there is no frame in it.
+    """
+    ends = [
+        query(directory, f"SELECT min(begin_s), max(begin_s + seconds) FROM {table}").rows[0]
+        for table in ("nodes", "io")
+    ]
+    told = [(_whole(first), _whole(last)) for first, last in ends if first is not None]
+    if not told:
+        raise StoreError(f"there is no frame in the store in {directory} yet")
+    return float(min(first for first, _ in told)), float(max(last for _, last in told))
+
+
+def records_of(directory: Path) -> Iterator[Record]:
+    """Yield what a store knows of hosts as records of a run, for a replay.
+
+    Raises:
+        StoreError: it cannot be read, or there is no frame in it.
+    """
+    first_s, last_s = span(directory)
+    yield StreamOpened(0.0, first_s, "")
+    found = query(
+        directory,
+        "SELECT begin_s + seconds, host, load, cpu_user_ms + cpu_system_ms, cpu_idle_ms, covered_s, "
+        "memory_bytes, memory_available_bytes FROM nodes ORDER BY begin_s, host",
+    )
+    hosts: dict[str, None] = {}
+    for end_s, host, load, busy_ms, idle_ms, covered_s, memory, available in found.rows:
+        name, at_s = str(host), _whole(end_s) - first_s
+        if name not in hosts:
+            hosts[name] = None
+            yield RifChanged(at_s, name, name, "up")
+        if memory is not None and available is not None:
+            total_ms = _number(busy_ms) + _number(idle_ms)
+            cpus = max(1, round(total_ms / 1000 / max(0.001, _number(covered_s))))
+            share = _number(busy_ms) / max(1, total_ms)
+            used = _whole(memory) - _whole(available)
+            yield HostLoad(at_s, name, name, _number(load), cpus, share, used, _whole(memory))
+    for name in hosts:
+        yield RifChanged(last_s - first_s, name, name, "up")
+
+
+def _texts(row: tuple[object, ...]) -> tuple[str, ...]:
+    return tuple("" if value is None else str(value) for value in row)
+
+
+def _whole(value: object) -> int:
+    return int(_number(value))
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0
