@@ -71,6 +71,31 @@ def workflow(n: int = 40):
     return Workflow(farm(render, name="render", requires="node"), {"items": list(range(n))})
 '''
 
+READER = '''
+"""Reads a large file in small pieces."""
+import random
+import time
+
+import gspc_trio
+from gspc_trio import Workflow, farm
+
+
+def read(path):
+    gspc_trio.event("begins to read")
+    with open(path, "rb", buffering=0) as file:
+        for _ in range(5000):
+            file.seek(random.randrange(2**20))
+            file.read(64)
+    with open(path + ".sums", "ab") as file:
+        file.write(bytes(200_000))
+    time.sleep(0.5)
+    return 1
+
+
+def workflow(path: str, n: int = 40):
+    return Workflow(farm(read, name="read"), {"items": [path] * n})
+'''
+
 VIEWS = {
     "overview": ("1",),
     "resources": ("2",),
@@ -78,6 +103,7 @@ VIEWS = {
     "tasks": ("4", "slash", *"fit", "enter"),
     "workers": ("escape", "5", "z", "z", "z"),
     "workflow": ("6",),
+    "io": ("9",),
 }
 """Picture -> keys that lead to it."""
 
@@ -92,6 +118,7 @@ def running_system(folder: Path) -> Iterator[Path]:
     """A run-time system with two logical hosts; yields its connection file."""
     file = folder / "rts.json"
     options = ("--cores", "2", "--host", "alpha", "--host", "beta", "--connection-file", str(file))
+    options += ("--monitor", str(folder / "metrics"), "--io", "calls")
     process = subprocess.Popen(command("rts", "start", *options), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -135,14 +162,19 @@ def main() -> None:
         fit, render = folder / "fit.py", folder / "render.py"
         fit.write_text(FIT)
         render.write_text(RENDER)
+        reader, large = folder / "reader.py", folder / "large"
+        reader.write_text(READER)
+        large.write_bytes(bytes(2**20))
         with running_system(folder) as file:
             where = ("--rts", str(file), "--keep-going")
             record = ("--records", str(folder / "run.jsonl"), "--set", "n=150")
             quiet = partial(subprocess.Popen, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             first = quiet(command("jobserver", "run", str(fit), *where, *record))
             second = quiet(command("jobserver", "run", str(render), *where))
+            third = quiet(command("jobserver", "run", str(reader), *where, "--set", f"path={large}"))
             asyncio.run(take_pictures(file))
             first.wait()
+            third.wait()
             second.terminate()
             second.wait()
         RECORDED.write_text((folder / "run.jsonl").read_text())

@@ -95,6 +95,7 @@ WRONG = [
     (top, "--once --serve", "--serve"),
     (top, "--port -1 --serve", "--port -1"),
     (top, "--replay x --rts y", "--replay"),
+    (top, "--store x", "--store x is for a replay"),
     (top, "--study x --replay y --serve", "--replay"),
     (iml, "start --memory x", "--memory x"),
     (iml, "start --memory 999TiB", "--memory"),

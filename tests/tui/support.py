@@ -10,6 +10,7 @@ from textual.app import App
 from textual.strip import Strip
 
 from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
+from gspc_trio.components.monitor.reports import GetIo, IoEvent, IoReport, IoSum
 from gspc_trio.components.rm.messages import Blocking, ClassNeed, ClassStatus, GrantHolder
 from gspc_trio.components.rts.messages import RegisteredJob, RequestExplanation, RtsStatus
 from gspc_trio.components.rts.site_messages import (
@@ -148,6 +149,31 @@ SITES = SiteList(
     )
 )  # fmt: skip
 
+_CALLS = {
+    "file_read_ns": 40_000_000, "file_read_files": 12, "file_read_consecutive": 200, "file_read_forward": 300,
+    "file_read_random": 500, "file_read_to_100": 990, "file_read_to_1MiB": 10, "file_write_ns": 9_000,
+    "file_write_consecutive": 2, "file_write_to_10KiB": 2, "file_write_files": 1,
+}  # fmt: skip
+
+IO = IoReport(
+    int(WALL_S) - 600, 5,
+    tuple((20 * n, n, 4096 * n, 1024 * n, 1024 * n, 0) for n in range(118)) + ((0,) * 6,) * 2,
+    (
+        IoSum(
+            ("j1",), {"read_calls": 1200, "read_bytes": 1 << 26, "storage_read_bytes": 1 << 25, **_CALLS},
+            tuple(4096 * (n % 9) for n in range(120)), (990, 0, 0, 10, 0, 0, 0), (2, 0, 0, 0, 0, 0, 0),
+        ),
+        IoSum(
+            ("j2",), {"write_calls": 7, "write_bytes": 70_000}, (0,) * 119 + (70_000,), (0,) * 7, (0,) * 7
+        ),
+    ),
+    3,
+    (
+        IoEvent(WALL_S + 1.0, "user", "alpha", "j1", 7, "half way"),
+        IoEvent(WALL_S + 2.0, "swapping", "beta", "", 0, "1,000 pages"),
+    ),
+)  # fmt: skip
+
 EXPLANATION = RequestExplanation(
     shape="node",
     credit=2,
@@ -197,6 +223,7 @@ class FakeSource:
             GetLayerStatus: LayerStatus(""),
             GetMemory: MemoryStatus(),
             ListSites: SITES,
+            GetIo: IO,
         }
 
     def start(self) -> None:

@@ -1,10 +1,13 @@
-"""The views of memory, of the log and of sites, with Textual's pilot."""
+"""The views of memory, of the log, of I/O and of sites, with Textual's pilot."""
 
 from __future__ import annotations
+
+from typing import cast
 
 from textual.pilot import Pilot
 
 from gspc_trio.components.job.messages import GetMemory, MemoryStatus
+from gspc_trio.components.monitor.reports import GetIo
 from gspc_trio.iml.messages import (
     DataState,
     DataStatus,
@@ -17,6 +20,7 @@ from gspc_trio.iml.messages import (
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
+from gspc_trio.tui.source import CannotAsk
 from tests.tui.support import FakeSource, fold, screen_text
 from tests.tui.test_views import drive, press, text_of, texts_of
 
@@ -105,7 +109,7 @@ def test_the_log_follows_until_the_cursor_is_moved() -> None:
 
 def test_enter_shows_all_of_the_site_of_a_block_and_a_filter_finds_it() -> None:
     page, found = texts_of(
-        ("9", "down", "down", "enter"), ("escape", "slash", *"4712", "enter"), size=(100, 30)
+        ("h", "down", "down", "enter"), ("escape", "slash", *"4712", "enter"), size=(100, 30)
     )
     assert "score 1.25: history 0.4, 3 tasks on 8 cores" in page
     assert "host_job = 3: 2 now" in page
@@ -118,3 +122,27 @@ def test_what_becomes_of_sites_and_blocks_is_logged_and_worth_an_alert() -> None
     log, overview = texts_of(("8",), ("1",), size=(120, 40))
     assert "block hpc/b1 (batch job 4711) is running" in log
     assert "site lab is paused: somebody has paused it" in overview
+
+
+def test_io_is_added_up_by_job_task_or_host_and_says_why_it_is_not_there() -> None:
+    jobs, all_of_it, hosts = texts_of(("9",), ("b", "enter"), ("escape", "b"), size=(110, 40))
+    assert "by job, of all jobs; 3 more have moved less" in jobs
+    assert "reads: 20% consecutive, 30% forward, 50% random; 12 files" in jobs
+    assert "user alpha j1 7: half way" in jobs
+    assert "file_read_random" in all_of_it
+    assert "by host" in hosts
+
+    async def steps(pilot: Pilot[None], app: TopApp) -> None:
+        source = cast("FakeSource", app.source)
+        await press(pilot, "9", "enter")
+        await app.workers.wait_for_complete()
+        assert source.asked[-1] == (None, GetIo("task", "j1"))
+        source.answers[GetIo] = CannotAsk("this run-time system measures no hosts")
+        await press(pilot, "b")
+        await app.workers.wait_for_complete()
+        app.draw()
+        await pilot.pause()
+        assert "measures no hosts" in screen_text(app)
+        assert source.asked[-1] == (None, GetIo("host", "j1"))
+
+    drive(steps)

@@ -127,7 +127,7 @@ async def events(
 @app.command
 async def export(
     *,
-    csv_file: Annotated[Path, Parameter(name="--csv")],
+    csv_file: Annotated[Path, Parameter(name="--csv", allow_leading_hyphen=True)],
     table: str = "nodes",
     store: StoreOption = None,
     connection_file: RunningFile = None,

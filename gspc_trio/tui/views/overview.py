@@ -82,10 +82,9 @@ class Graph(Widget):
         if (values, highest) != (self._values, self._top):
             self._values, self._top = values, highest
             self.refresh()
-        if self.border_title != title:
-            self.border_title = title
-            subtitle = f"{'most' if top is None else 'of'} {count(highest)}"
-            self.border_subtitle = subtitle
+        subtitle = f"{'most' if top is None else 'of'} {count(highest)}"
+        if (self.border_title, self.border_subtitle) != (title, subtitle):
+            self.border_title, self.border_subtitle = title, subtitle
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the graph."""

@@ -24,6 +24,9 @@ from gspc_trio.components.monitor.shell.store import StoreError, query
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.records.facts import HostLoad, Record, RifChanged, StreamOpened
 
+TOLD_S = 3.0
+"""So long after its end a frame is in the store."""
+
 
 def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
     """Return what was read and written.
@@ -31,7 +34,7 @@ def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
     Args:
         directory: of the store.
         asked: what is to be told.
-        until_s: the last moment that is told, in seconds since 1970.
+        until_s: what happened later is not told, in seconds since 1970; nor frames that may be incomplete.
 
     Raises:
         StoreError: the store cannot be read, or there is no such sum.
@@ -39,9 +42,10 @@ def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
     if asked.by not in BY:
         raise StoreError(f"by={asked.by}: there are {', '.join(BY)}{did_you_mean(asked.by, BY)}")
     step_s = step_of(asked.last_s)
-    end = frame_of(until_s) // step_s + 1
+    whole_s = frame_of(until_s - TOLD_S)
+    end = -(-whole_s // step_s)
     begin = end - max(1, -(-asked.last_s // step_s))
-    wanted, values = "begin_s >= ? AND begin_s < ?", list[object]((begin * step_s, end * step_s))
+    wanted, values = "begin_s >= ? AND begin_s < ?", list[object]((begin * step_s, whole_s))
     if asked.job:
         wanted, values = f"{wanted} AND job = ?", [*values, asked.job]
     rows = query(directory, sums_sql(asked.by, wanted), values).rows
