@@ -292,6 +292,10 @@ async def report(
         Path | None,
         Parameter(alias="-o", help="Write a page of HTML about recorded runs, e.g. out.html."),
     ] = None,
+    store: Annotated[
+        Path | None,
+        Parameter(help="With --output: directory of metrics (gspc-rts start --monitor DIR) of that time."),
+    ] = None,
     rts: RunningFile = None,
     json: Json = False,
 ) -> int:
@@ -305,8 +309,10 @@ async def report(
     their output, the slowest tasks and the critical path. Records are written by run --records FILE.
     """
     if output is not None:
-        write_report(Path(job), output)
+        write_report(Path(job), output, store)
         return 0
+    if store is not None:
+        raise UsageError(f"--store {store}: a page shows it: add --output out.html")
     if job.endswith(RECORDS_SUFFIX):
         raise UsageError(f"{job}: of records a page is written: add --output out.html")
     async with join_rts(running_connection(rts)) as system:

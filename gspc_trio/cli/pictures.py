@@ -37,6 +37,7 @@ from gspc_trio.workflow.formats.format import (
 from gspc_trio.workflow.formats.python_file import python_of
 
 if TYPE_CHECKING:
+    from gspc_trio.components.monitor.reports import IoReport
     from gspc_trio.reports.run import RecordedRun
     from gspc_trio.workflow.formats.wfformat.trace import Trace
 
@@ -170,8 +171,13 @@ def write_trace_events(records: Path, output: Path) -> None:
     _write(output, trace_lines(_recorded_run(records)))
 
 
-def write_report(records: Path, output: Path) -> None:
+def write_report(records: Path, output: Path, store: Path | None = None) -> None:
     """Write a page of HTML about a recorded run.
+
+    Args:
+        records: the file of records.
+        output: the page.
+        store: directory of metrics that were kept meanwhile.
 
     Raises:
         WorkflowFileError: the records cannot be read, or tell of no task.
@@ -182,7 +188,22 @@ def write_report(records: Path, output: Path) -> None:
     if output.exists() and records.exists() and output.samefile(records):
         raise UsageError(f"{output} is the file of records itself")
     run = _recorded_run(records)
-    _write(output, [report_page(run, records.name.removesuffix(RECORDS_SUFFIX), _local_time)])
+    io = None if store is None else _read_and_written(run, store)
+    _write(output, [report_page(run, records.name.removesuffix(RECORDS_SUFFIX), _local_time, io)])
+
+
+def _read_and_written(run: RecordedRun, store: Path) -> IoReport:
+    from gspc_trio.components.monitor.frames import FRAME_S
+    from gspc_trio.components.monitor.reports import GetIo
+    from gspc_trio.components.monitor.shell.reports import TOLD_S, read_io
+    from gspc_trio.components.monitor.shell.store import StoreError
+
+    job = next(iter(run.jobs)) if len(run.jobs) == 1 else ""
+    until_s = run.end_s + FRAME_S + TOLD_S  # the frame in which it ended, too
+    try:
+        return read_io(store, GetIo("job", job, int(run.end_s - run.begin_s) + 2 * FRAME_S), until_s)
+    except StoreError as error:
+        raise CommandError(str(error)) from error
 
 
 def _write(output: Path, lines: Iterable[str]) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from statistics import median, quantiles
 
+from gspc_trio.components.monitor.reports import IoReport
 from gspc_trio.core.task import TaskState
 from gspc_trio.reports.charts import colours_of, lane_svg, lanes, there_cores, used_cores, utilisation_svg
+from gspc_trio.reports.io import HEADS, duration_rows, event_rows, size_rows, sum_rows, volume_svg
 from gspc_trio.reports.run import RecordedAttempt, RecordedJob, RecordedRun, critical_path
 from gspc_trio.tui.text import printable, size
 
@@ -55,13 +57,16 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--there);padding:
 _Cell = str | int | float
 
 
-def report_page(run: RecordedRun, title: str, clock: Callable[[float], str]) -> str:
+def report_page(
+    run: RecordedRun, title: str, clock: Callable[[float], str], io: IoReport | None = None
+) -> str:
     """Return the report of a run as a page of HTML.
 
     Args:
         run: what was recorded.
         title: of the page.
         clock: writes a time, seconds since 1970, for people.
+        io: what was read and written meanwhile; None: nobody knows.
     """
     sections = (
         _summary(run, clock),
@@ -72,6 +77,7 @@ def report_page(run: RecordedRun, title: str, clock: Callable[[float], str]) -> 
         _slowest(run),
         *(_critical(run, job) for job in run.jobs.values()),
         _data(run),
+        *((_read_and_written(io, clock),) if io is not None else ()),
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -230,6 +236,21 @@ def _data(run: RecordedRun) -> str:
     ]
     heads = ("from host", "to host", "data", "time", "tasks")
     return _section("Data by locality", f"<p>{escape(told)}</p>{_table(heads, rows) if rows else ''}")
+
+
+def _read_and_written(told: IoReport, clock: Callable[[float], str]) -> str:
+    """Return what was read and written, and what happened."""
+    if not told.sums:
+        body = "<p>Nothing was kept of this time.</p>"
+    else:
+        body = volume_svg(told) + _table(HEADS, list(sum_rows(told)))
+    for what, rows in (("bytes", size_rows(told.sums)), ("time", duration_rows(told.sums))):
+        if rows:
+            body += _table((f"{what} of a call", "reads", "writes"), rows)
+    events = event_rows(told, clock)
+    if events:
+        body += _table(("when", "event", "of", ""), events)
+    return _section("Read and written", body)
 
 
 def _section(title: str, body: str) -> str:

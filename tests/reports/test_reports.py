@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.cli.common import UsageError
+from gspc_trio.cli.common import CommandError, UsageError
 from gspc_trio.cli.pictures import convert, write_report
 from gspc_trio.components.job.shell.workflow_file import WorkflowFileError
+from gspc_trio.components.monitor.io_frames import IO
+from gspc_trio.components.monitor.shell.store import Store, StoredEvent
+from gspc_trio.components.monitor.tables import Row
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import (
     JobChanged,
@@ -176,6 +179,27 @@ def test_commands_write_files_and_tell_what_is_wrong(tmp_path: Path) -> None:
     records.write_text("{}\n")
     with pytest.raises(WorkflowFileError, match=r"run\.jsonl:1: not a record"):
         write_report(records, page)
+
+
+def test_what_was_read_and_written_is_beside_it(tmp_path: Path) -> None:
+    records = tmp_path / "run.jsonl"
+    records.write_text("".join(f"{encode_record(record)}\n" for record in RUN))
+    write_report(records, tmp_path / "plain.html")
+    assert "Read and written" not in (tmp_path / "plain.html").read_text()
+    with pytest.raises(CommandError, match="there are no metrics in"):
+        write_report(records, tmp_path / "page.html", tmp_path)
+    calls = {"file_read_ns": 5000, "file_read_random": 2, "file_read_to_1KiB": 2}
+    store = Store(tmp_path, 1 << 30, wall=lambda: 1100.0)
+    amounts = {"read_calls": 2, "read_bytes": 4096, "storage_read_bytes": 1024, **calls}
+    rows = [Row(1010, ("east", job, 3, 1), 5.0, amounts) for job in ("j1", "j2")]
+    store.write({IO.name: rows}, [StoredEvent(1003.0, "user", "half <way>", "east", "j1", 3)])
+    store.close()
+    write_report(records, tmp_path / "page.html", tmp_path)
+    page = (tmp_path / "page.html").read_text().partition("Read and written")[2]
+    assert "<td>j1</td>" in page
+    assert "j2" not in page
+    for told in ("4.0 KiB", "75%", "≤ 1KiB", "≤ 10 µs", "half &lt;way&gt;", "819 B in a second"):
+        assert told in page
 
 
 def test_records_without_tasks_make_no_report() -> None:
