@@ -81,6 +81,7 @@ def run_child(
             ThreadHost(channels[0], initializer, address, job_id, traceparent).run()
         else:
             place = ComputePlace(address, job_id, traceparent)
+            place.is_silent = captured.is_untouched
             offer_place(lambda: place)
             open_code = partial(Runner, echo=output)
             loop = _loop_for(description)(channels[0], channels[1], captured, open_code, initializer, place)

@@ -1,7 +1,7 @@
 """The code of a task as bytes: encoded where the job is described, opened only in the compute process.
 
-Four kinds: a function by import path, a callable by value (cloudpickle), a function of a Python source file,
-a program. Reading needs nothing but msgpack, so that a compute process stays small.
+Five kinds: a function by import path, a callable by value (cloudpickle), a function of a Python source file,
+a program, a function of many items. Reading needs nothing but msgpack, so that a compute process stays small.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from struct import Struct
 from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -69,9 +70,23 @@ class ProgramCall(NamedTuple):
     check: bool
 
 
-Code: TypeAlias = ImportedFunction | PickledFunction | SourceFunction | ProgramCall
+class FunctionOfItems(NamedTuple):
+    """A function that is called with each row of columns; ``code`` is its own, encoded."""
 
-_KINDS: tuple[type[Code], ...] = (ImportedFunction, PickledFunction, SourceFunction, ProgramCall)
+    parameters: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    code: bytes
+
+
+Code: TypeAlias = ImportedFunction | PickledFunction | SourceFunction | ProgramCall | FunctionOfItems
+
+_KINDS: tuple[type[Code], ...] = (
+    ImportedFunction,
+    PickledFunction,
+    SourceFunction,
+    ProgramCall,
+    FunctionOfItems,
+)
 
 
 def function_code(
@@ -106,6 +121,22 @@ def function_code(
         return _encode(ImportedFunction(*common, function.__module__, function.__qualname__))
     name = getattr(function, "__qualname__", "") or type(function).__name__
     return _encode(PickledFunction(*common, name, _pickle_by_value(function), anew))
+
+
+def code_of_items(data: bytes) -> bytes | None:
+    """Encode what calls the function of an encoded code with each of many items.
+
+    Returns:
+        None if each of its tasks is to have a copy of its own of the function.
+    """
+    code = decode_code(data)
+    if isinstance(code, PickledFunction) and code.anew:
+        return None
+    return _encode(FunctionOfItems((), tuple(WHOLE), data))
+
+
+ANSWER_HEAD = Struct("<II")
+"""How what calls a function with many items begins its answer: items computed, items that failed."""
 
 
 def is_async(function: Any) -> bool:

@@ -6,12 +6,14 @@ import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gspc_trio.compute import data as layer
 from gspc_trio.compute import modules
 from gspc_trio.compute.code import (
     Code,
+    FunctionOfItems,
     ImportedFunction,
     PickledFunction,
     ProgramCall,
@@ -124,6 +126,10 @@ def find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> 
             return lambda *args, **kwargs: pickle.loads(code.data)(*args, **kwargs)
         call: Callable[..., Any] = pickle.loads(code.data)
         return call
+    if isinstance(code, FunctionOfItems):
+        from gspc_trio.compute.ranges import call_items  # only here: few need it
+
+        return partial(call_items, find_call(decode_code(code.code), watch, echo))
     if isinstance(code, SourceFunction):
         module = modules.make_module(code.path, code.text)
         function: Callable[..., Any] | None = getattr(module, code.function, None)

@@ -68,11 +68,12 @@ class ProcessOutput:
 
         What the task has closed, replaced or redirected is there again afterwards.
         """
-        if self._is_untouched():
+        if self.is_untouched():
             return b"", b""
         return self._stdout.take(), self._stderr.take()
 
-    def _is_untouched(self) -> bool:
+    def is_untouched(self) -> bool:
+        """Return whether nothing was printed or redirected since the last call of :meth:`take`."""
         stdout, stderr, ahead = self._stdout.text, self._stderr.text, self._ahead
         if sys.stdout is not stdout or sys.stderr is not stderr:
             return False

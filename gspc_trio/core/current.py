@@ -37,6 +37,7 @@ class ComputePlace:
         results: of the tasks before, None if they cannot wait; taken by a task that sends them when they are
             due, for it only waits itself.
         sends_results: whether it has taken them.
+        is_silent: returns whether the task has printed nothing so far; None: nobody can tell.
         tell_event: takes what a task says to who monitors; None: nobody does.
     """
 
@@ -44,6 +45,7 @@ class ComputePlace:
         "address",
         "attempt",
         "cut_off",
+        "is_silent",
         "job",
         "on_end",
         "results",
@@ -63,6 +65,7 @@ class ComputePlace:
         self.cut_off: str = ""
         self.results: Gathered | None = None
         self.sends_results: bool = False
+        self.is_silent: Callable[[], bool] | None = None
         self.tell_event: Callable[[str], None] | None = None
 
     def take_results(self) -> Gathered | None:

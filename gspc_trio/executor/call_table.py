@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, SupportsIndex, TypeVar, get_args
+from typing import TYPE_CHECKING, Generic, NotRequired, Protocol, SupportsIndex, TypedDict, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
-from gspc_trio.components.embed import process_key
+from gspc_trio.components.embed import open_prepared_rts, open_rts, process_key
 from gspc_trio.components.job.engine_wrapper import FlowEngine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
@@ -20,9 +20,12 @@ from gspc_trio.components.job.shell.output import OutputMode
 from gspc_trio.components.job.shell.server import run_job
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.several import ConnectionFiles
+from gspc_trio.components.rts.shell.system import SitesGiven
+from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
+from gspc_trio.core.task import LastAttempt, Outcome, Shape, TaskError, TaskState
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.workflow.call_options import checked_count
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
@@ -56,6 +59,16 @@ class Receiver(Protocol):
         ...
 
 
+class Part(Receiver, Protocol):
+    """Who waits for a task of a map over many items, and wants to know more of it.
+
+    Attributes:
+        outcome: of its last attempt; set before one of the others is called.
+    """
+
+    outcome: Outcome | None
+
+
 R = TypeVar("R", bound=Receiver)
 
 
@@ -70,6 +83,7 @@ class CallTable(Generic[R]):
     Attributes:
         graph: the tasks.
         receivers: of those that have not ended.
+        parts: the same of those that compute many items of a map, or one of them.
         job: which runs them, when it is there.
         is_stopped: whether its owner has stopped the job.
         taken: receiver -> tasks whose results have become arguments of its own; None: nobody wants to know.
@@ -78,6 +92,7 @@ class CallTable(Generic[R]):
     def __init__(self, owner: str, end: Callable[[ExecutorBroken], bool]) -> None:
         self.graph: TaskGraph = TaskGraph()
         self.receivers: dict[TaskId, R] = {}
+        self.parts: dict[TaskId, Part] = {}
         self.job: Job | None = None
         self.is_stopped = False
         self.taken: WeakKeyDictionary[R, list[TaskId]] | None = None  # some never become tasks
@@ -134,9 +149,13 @@ class CallTable(Generic[R]):
 
     def done(self, done: TaskDone) -> None:
         """Tell the receiver of a task how it has ended."""
-        receiver = self.receivers.pop(done.task_id, None)
+        receiver: R | Part | None = self.receivers.pop(done.task_id, None)
         if receiver is None:
-            return
+            part = self.parts.pop(done.task_id, None)
+            if part is None:
+                return
+            part.outcome = done.outcome
+            receiver = part
         if done.state is _FINISHED:
             receiver.finish(done.outcome.values[0][0])  # decoded where it is wanted
         elif self.was_stopped and (done.state is _CANCELLED or done.outcome.attempt == 0):
@@ -178,11 +197,13 @@ class CallTable(Generic[R]):
         """
         assert self.job is not None
         submitted = []
-        for task_id in [task_id for task_id in task_ids if task_id in self.receivers]:
+        there = self.receivers, self.parts
+        for task_id in [task_id for task_id in task_ids if any(task_id in those for those in there)]:
             if task_id not in self.graph:
                 continue  # it has failed through another one
             if self.graph.state(task_id) is TaskState.READY:
-                del self.receivers[task_id]
+                self.receivers.pop(task_id, None)
+                self.parts.pop(task_id, None)
                 for failed in self.graph.cancelled(task_id):
                     self._failed_through(failed)
             else:
@@ -206,6 +227,36 @@ class CallTable(Generic[R]):
         """Tell all receivers that all is over: nobody may wait for ever."""
         for receiver in tuple(self.receivers.values()):
             receiver.fail(self.ended_before(reason))
+
+
+class RtsOptions(TypedDict):
+    """Arguments of ``open_rts``."""
+
+    cores: int
+    connection_file: ConnectionFiles | None
+    data_bytes: int
+    sites: NotRequired[SitesGiven]
+
+
+@asynccontextmanager
+async def _open_already(rts: RunTimeSystem) -> AsyncIterator[RunTimeSystem]:
+    yield rts
+
+
+def open_system(
+    rts: RtsOptions | RunTimeSystem, template: StartedTemplate | None
+) -> AbstractAsyncContextManager[RunTimeSystem]:
+    """Return a run-time system, to be opened.
+
+    Args:
+        rts: arguments of ``open_rts``; or what another thread has opened.
+        template: forks its compute processes, if it was started before.
+    """
+    if isinstance(rts, RunTimeSystem):
+        return _open_already(rts)
+    if template is None:
+        return open_rts(**rts)
+    return open_prepared_rts(template, cores=rts["cores"], data_bytes=rts["data_bytes"])
 
 
 async def count_resources(rts: RunTimeSystem) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -18,6 +18,7 @@ from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, with_stated
 
 if TYPE_CHECKING:
+    from gspc_trio.executor.bulk import ItemsMap
     from gspc_trio.executor.loop import Loop
 
 T = TypeVar("T")
@@ -87,6 +88,22 @@ class ManyCalls(Generic[T]):
             loop.put(calls)
             first = list(islice(items, PUT_MAX))
         return futures
+
+    def of_items(self, iterables: Sequence[Iterable[Any]]) -> ItemsMap | None:
+        """Submit a call for each item as :meth:`submit` does, but none has to have a task of its own.
+
+        Args:
+            iterables: of each parameter, the arguments.
+
+        Returns:
+            None if each has to be one; then nothing was read.
+        """
+        if isinstance(self._fn, Variants) or self._encode is not dumps:
+            return None  # with a memory layer, large arguments and results go there
+        found = self._loop.maps.open(self._fn, self._name, self._codes, self._shape, self._options)
+        if found is not None:
+            found.read(iterables, self.submit)
+        return found
 
     def submit_one(self, item: tuple[object, ...]) -> TaskFuture[T]:
         """Submit a call for these arguments, and return its future.

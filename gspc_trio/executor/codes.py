@@ -10,7 +10,14 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import TypeAlias
 
-from gspc_trio.compute.code import call_filled, call_first, call_named, function_code, is_importable
+from gspc_trio.compute.code import (
+    call_filled,
+    call_first,
+    call_named,
+    code_of_items,
+    function_code,
+    is_importable,
+)
 from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, take_snapshot
 from gspc_trio.protocol.values import dumps, modules_by_value
@@ -93,6 +100,7 @@ class CodeTable:
         )  # their snapshot cannot be taken
         self._callers: dict[tuple[str, ...] | str, int] = {}
         self._last = b""
+        self._of_items: dict[int, int | None] = {}
 
     def data(self, code_id: int) -> bytes:
         """Return entry ``code_id``."""
@@ -126,6 +134,23 @@ class CodeTable:
         if code_id is not None:
             return code_id, []
         return self._by_value(fn, parameters)
+
+    def items_entry(self, fn: Callable[..., object]) -> int | None:
+        """Return the number under which a task calls ``fn`` with each of many items.
+
+        Returns:
+            None if each call has to be a task of its own: it gets a copy of the function.
+
+        Raises:
+            BadCode, BadValue: it cannot be sent to another process.
+        """
+        code_id, leading = self.entry(fn, often=True)
+        if leading:
+            return None
+        if code_id not in self._of_items:
+            data = code_of_items(self._data[code_id])
+            self._of_items[code_id] = None if data is None else self._add(data)
+        return self._of_items[code_id]
 
     def _method_id(self, method: MethodType, parameters: tuple[str, ...]) -> int | None:
         """Return the number of a class method that can be imported: there is a new object at each look."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.several import ConnectionFiles
     from gspc_trio.components.rts.shell.system import SitesGiven
-    from gspc_trio.executor.loop import RtsOptions
+    from gspc_trio.executor.call_table import RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
 
@@ -301,7 +301,8 @@ class Executor(ExecutorInterface):
             fn: takes as many arguments as there are iterables.
             iterables: read at once; they end with the shortest. Futures in them are waited for.
             timeout: seconds from now in which every result must be there, or None.
-            chunksize: items that one task computes; of Variants, a task computes one.
+            chunksize: items that one task computes; of Variants, a task computes one. With 1, short items
+                travel together if there are many, and behave as if they were tasks.
             buffersize: so many tasks are submitted whose results have not been asked for; the iterables are
                 read no further, and may be without end. None: all are read at once.
             show_progress: show how far the executor's tasks are, as :meth:`progress` does, until the last
@@ -312,6 +313,10 @@ class Executor(ExecutorInterface):
             TimeoutError: (from the iterator) a result was not there in time.
             Exception: as submit; (from the iterator) what the function raised.
         """
+        if chunksize == 1 and buffersize is None and not show_progress:
+            many = self._calls_of(fn).of_items(iterables)
+            if many is not None:
+                return many.results(Deadline(timeout))
         return self.starmap(
             fn,
             zip(*iterables, strict=False),

@@ -38,7 +38,8 @@ _MADE_LATE: dict[str, Callable[[], Any]] = {
 """Attributes of the base class that most futures never need."""
 
 
-def _lending() -> AbstractContextManager[None]:
+def lending() -> AbstractContextManager[None]:
+    """Return the block in which a task waits, and lends its core."""
     from gspc_trio.compute.nested import lending  # only in tasks
 
     return lending()
@@ -47,7 +48,7 @@ def _lending() -> AbstractContextManager[None]:
 def _lending_waiters() -> list[Any]:
     from gspc_trio.compute.task_session import Waiters
 
-    return Waiters(_lending)
+    return Waiters(lending)
 
 
 class TaskOwner(Protocol):
@@ -202,7 +203,7 @@ class TaskFuture(Future[T]):
         if not self._lends:
             acquired = waker.acquire(True, limit_s)
         else:
-            with _lending():
+            with lending():
                 acquired = waker.acquire(True, limit_s)
         if acquired:
             waker.release()  # for the next one who waits

@@ -7,24 +7,24 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import trio
 
-from gspc_trio.components.embed import open_prepared_rts, open_rts
 from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import Flush, OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
-from gspc_trio.components.rts.shell.several import ConnectionFiles, check_location
-from gspc_trio.components.rts.shell.system import SitesGiven
+from gspc_trio.components.rts.shell.several import check_location
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.task import Shape, TaskState
-from gspc_trio.executor.call_table import CallTable, capacity, count_resources
+from gspc_trio.executor.bulk import ItemsMap, Maps
+from gspc_trio.executor.call_table import CallTable, RtsOptions, capacity, count_resources, open_system
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
     PENDING,
@@ -50,20 +50,6 @@ STOP_S = 10.0
 _CLOSED = RuntimeError("the run-time system was closed")
 
 
-class RtsOptions(TypedDict):
-    """Arguments of ``open_rts``."""
-
-    cores: int
-    connection_file: ConnectionFiles | None
-    data_bytes: int
-    sites: NotRequired[SitesGiven]
-
-
-@asynccontextmanager
-async def _open_already(rts: RunTimeSystem) -> AsyncIterator[RunTimeSystem]:
-    yield rts
-
-
 class Loop:
     """What an executor and its futures share: nobody else keeps the executor itself alive.
 
@@ -82,6 +68,7 @@ class Loop:
         is_elsewhere: whether it has joined a run-time system that runs.
         cells: of the notebook in which it is, if it is in one.
         is_watched: whether its progress is shown.
+        maps: those over many items.
     """
 
     def __init__(
@@ -106,6 +93,7 @@ class Loop:
         self._records = records
         self._table: CallTable[SomeTaskFuture] = CallTable("executor", self._break)
         self._graph, self._futures = self._table.graph, self._table.receivers
+        self.maps: Maps = Maps(self, self._table, settings, output == "files" or records is not None)
         self._calls: deque[Call] = deque()
         self._cancelled: deque[SomeTaskFuture] = deque()
         self._parked: dict[Call, None] = {}
@@ -196,15 +184,32 @@ class Loop:
         """
         self.check_process()
         with self._lock:
-            if self._closed:
-                when = "interpreter shutdown" if self.interpreter_ends else "shutdown"
-                raise RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
-            if self._broken is not None:
-                raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
+            self._check_takes()
             if self.cells is not None:
                 self.cells.note(calls)
             self._calls.extend(calls)
             self._wake()
+
+    def put_items(self, items: ItemsMap) -> None:
+        """Look at a map that has more items; raises as :meth:`put`."""
+        self.check_process()
+        with self._lock:
+            self._check_takes()
+            items.cell = 0 if self.cells is None else self.cells.current()
+            self.maps.active[items] = None
+            self._wake()
+
+    def stir(self) -> None:
+        """Look at all maps."""
+        with self._lock:
+            self._wake()
+
+    def _check_takes(self) -> None:
+        if self._closed:
+            when = "interpreter shutdown" if self.interpreter_ends else "shutdown"
+            raise RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
+        if self._broken is not None:
+            raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
 
     def encode(self, value: object) -> bytes:
         """Return an argument as it travels; a large one goes into the job's memory layer.
@@ -361,26 +366,18 @@ class Loop:
         failure: BaseException | None = None
         try:
             with tuned_collector(self._tune_gc):
-                trio.run(self._main, self._open_own())
+                trio.run(self._main, open_system(self._rts, self._template))
         except BaseException as error:
             failure = _first_of(error)
         if self._template is not None:
             self._template.abandon()
         self._end(failure)
 
-    def _open_own(self) -> AbstractAsyncContextManager[RunTimeSystem]:
-        """Return the run-time system of this thread, to be opened."""
-        assert not isinstance(self._rts, RunTimeSystem)
-        if self._template is None:
-            return open_rts(**self._rts)
-        cores, data_bytes = self._rts["cores"], self._rts["data_bytes"]
-        return open_prepared_rts(self._template, cores=cores, data_bytes=data_bytes)
-
     async def _run_in(self, rts: RunTimeSystem) -> None:
         failure: BaseException | None = None
         try:
             with tuned_collector(self._tune_gc):
-                await self._main(_open_already(rts))
+                await self._main(open_system(rts, None))
         except BaseException as error:
             failure = _first_of(error)
             if not isinstance(failure, Exception):
@@ -414,7 +411,7 @@ class Loop:
                         self._stop()
                     self._up.set()
                     async with treat_output(job, self._output, print_lines) as self._flush:
-                        result = await wait_ended(job, rts)
+                        result = await wait_ended(job, rts, beside=self.maps.keep_time)
                     if self._table.was_stopped:
                         self._why = self._table.describe_stop()
                     elif not (self._closing or self._table.is_stopped):
@@ -433,6 +430,7 @@ class Loop:
             self._add(calls.popleft())
         if cancelled:
             self._table.cancel([future._task_id for future in cancelled])
+        self.maps.look()
         self.job.look()
         if calls or self._closing:
             with self._lock:
@@ -508,6 +506,7 @@ class Loop:
             running = self.job.machine.scheduler.is_running
             waiting = [future for task_id, future in self._futures.items() if not running(task_id)]
             self._cancel_all([*waiting, *(call.future for call in self._parked)])
+            self.maps.cancel_waiting()
         self._finish_closing()
 
     def _cancel_all(self, futures: Sequence[SomeTaskFuture]) -> None:
@@ -518,18 +517,20 @@ class Loop:
     def _cancel_cell(self, cell: int) -> None:
         futures = [*self._futures.values(), *(call.future for call in (*self._calls, *self._parked))]
         self._cancel_all([future for future in futures if future._cell == cell])
+        self.maps.cancel_waiting(cell)
 
     def _count(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state; those that were not taken yet are ready."""
         assert self.job is not None
         counts = dict(self.job.machine.counts())
         counts[TaskState.READY] = counts.get(TaskState.READY, 0) + len(self._calls) + len(self._parked)
+        self.maps.count(counts)
         return counts
 
     def _finish_closing(self) -> None:
         """Let the job end with its tasks, unless one may still come out of a call that waits."""
         assert self.job is not None
-        if not any(not call.future.done() for call in tuple(self._parked)):
+        if not self.maps.active and not any(not call.future.done() for call in tuple(self._parked)):
             self.job.close()
 
     def _stop(self) -> None:
@@ -539,12 +540,14 @@ class Loop:
                 call.future.give_up()
             for future in tuple(self._futures.values()):
                 future.give_up()
+            self.maps.end(CancelledError())
             self.job.stop("the executor was interrupted")
 
     def _end_all(self, reason: BaseException) -> None:
         """No future may wait for ever."""
         for call in (*self._calls, *tuple(self._parked)):
             call.future.fail(self._table.ended_before(reason))
+        self.maps.end(self._table.ended_before(reason))
         self._table.fail_all(reason)
 
 

@@ -56,10 +56,13 @@ class Cells:
 
     def note(self, calls: Iterable[Call]) -> None:
         """These calls are submitted."""
-        if threading.get_ident() == self._thread_id:
-            number = self.number
+        if number := self.current():
             for call in calls:
                 call.future._cell = number
+
+    def current(self) -> int:
+        """Return the number of the cell that submits, 0 if another thread does."""
+        return self.number if threading.get_ident() == self._thread_id else 0
 
 
 class InCells(Protocol):

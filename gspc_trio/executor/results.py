@@ -17,7 +17,7 @@ def results(futures: list[TaskFuture[T]], deadline: Deadline) -> Iterator[T]:
     futures.reverse()
     try:
         while futures:
-            yield _result_or_cancel(futures.pop(), deadline)
+            yield result_or_cancel(futures.pop(), deadline)
     finally:
         for future in futures:
             future.cancel()
@@ -38,7 +38,7 @@ def results_as_read(
     try:
         while ahead:
             ahead.extend(submit())
-            yield _result_or_cancel(ahead.popleft(), deadline)
+            yield result_or_cancel(ahead.popleft(), deadline)
     finally:
         for future in ahead:
             future.cancel()
@@ -50,7 +50,7 @@ def within(block: AbstractContextManager[object], found: Iterator[T]) -> Iterato
         yield from found
 
 
-def _result_or_cancel(future: TaskFuture[T], deadline: Deadline) -> T:
+def result_or_cancel(future: TaskFuture[T], deadline: Deadline) -> T:
     """Return the result; cancel the task if it does not come in time."""
     try:
         return future.result(deadline.left_s())

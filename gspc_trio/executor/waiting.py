@@ -50,18 +50,26 @@ async def tell_waiting(
             return
 
 
-async def wait_ended(job: Job, rts: RunTimeSystem, who: str = "gspc_trio.Executor") -> JobResult:
+async def wait_ended(
+    job: Job,
+    rts: RunTimeSystem,
+    who: str = "gspc_trio.Executor",
+    beside: Callable[[], Awaitable[None]] | None = None,
+) -> JobResult:
     """Wait for the end of the job; meanwhile it is said on a terminal why its tasks wait, when they do.
 
     Args:
         job: which job.
         rts: where it runs.
         who: says it.
+        beside: runs meanwhile.
     """
     is_seen = sys.stderr is not None and sys.stderr.isatty()
     async with open_scope() as nursery:
         if is_seen:
             nursery.start_soon(_tell_waiting, job, rts, who)
+        if beside is not None:
+            nursery.start_soon(beside)
         result = await job.wait_ended()
         nursery.cancel_scope.cancel()
     if is_seen and result.cache is not None:

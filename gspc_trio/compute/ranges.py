@@ -1,0 +1,81 @@
+"""Computes a range of the items of a map in one task: each item as if it were a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Any
+
+from gspc_trio.compute.code import ANSWER_HEAD
+from gspc_trio.compute.errors import ErrorFields, TaskFailure, describe
+from gspc_trio.compute.tidy import changes
+from gspc_trio.core.current import current_place
+from gspc_trio.protocol.values import dumps, loads
+
+LIMIT_S = 0.01
+"""A range that takes longer ends after the item that runs then; the others go back."""
+
+SILENT_S = 5e-7
+"""Who takes no longer has not printed: that is a system call."""
+
+RESULT_BYTES_MAX = 1 << 20
+"""So does one whose results are longer than this together."""
+
+_SHORT = frozenset({type(None), bool, int, float})
+
+
+def call_items(function: Callable[..., object], are_encoded: bool, *columns: Iterable[Any]) -> bytes:
+    """Call a function with each row of some columns.
+
+    What an item raises is its own error. What it has changed in the process is undone before the next one.
+
+    Args:
+        function: what to call.
+        are_encoded: whether the arguments are encoded values.
+        columns: of each parameter, the arguments of all items.
+
+    Returns:
+        how many items were computed, and how many of these have failed (``ANSWER_HEAD``); behind it, encoded,
+        their results, None for those of the next two; number -> result, encoded; number -> fields of the
+        error.
+    """
+    place = current_place()
+    results: list[object] = []
+    encoded: dict[int, bytes] = {}
+    errors: dict[int, ErrorFields] = {}
+    size_bytes = 0
+    is_silent = None if place is None else place.is_silent
+    before = perf_counter()
+    end = before + LIMIT_S
+    for arguments in zip(*columns, strict=True):
+        try:
+            value: Any = function(*map(loads, arguments)) if are_encoded else function(*arguments)
+            if changes.in_fork:
+                changes.leave_fork()
+            kind = type(value)
+            if kind is str:
+                size_bytes += len(value)
+            elif kind not in _SHORT:
+                encoded[len(results)] = data = dumps(value)
+                size_bytes += len(data)
+                value = None
+        except BaseException as problem:
+            if changes.in_fork:
+                changes.leave_fork()
+            if isinstance(problem, TaskFailure) or (place is not None and place.cut_off):
+                break  # through no doing of its own, or with more to tell: it is run again, alone
+            errors[len(results)] = fields = describe(problem)
+            size_bytes += len(fields[2]) + len(fields[3])
+            value = None
+        results.append(value)
+        if place is not None and place.on_end is not None:
+            place.end()
+        if changes.made:
+            changes.undo()
+        now = perf_counter()
+        if now - before > SILENT_S and is_silent is not None and not is_silent():
+            break  # the others are to print under names of their own
+        if now > end or size_bytes > RESULT_BYTES_MAX:
+            break
+        before = now
+    return ANSWER_HEAD.pack(len(results), len(errors)) + dumps([results, encoded, errors])

@@ -1,0 +1,555 @@
+"""Maps over many items: these travel in ranges, and have neither a task nor a future of their own each.
+
+The caller's thread reads the items, packs them, and takes results; all else is done in the executor's loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import trio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.compute.code import ANSWER_HEAD
+from gspc_trio.core.current import current_place
+from gspc_trio.core.task import (
+    DEFAULT_OPTIONS,
+    LastAttempt,
+    Outcome,
+    Shape,
+    TaskError,
+    TaskOptions,
+    TaskState,
+)
+from gspc_trio.executor.codes import CodeTable
+from gspc_trio.executor.futures import Deadline, SomeTaskFuture, lending
+from gspc_trio.executor.ranges import Added, Cancelled, Ended, Event, Lost, Ranges, Run, Stop, Tick
+from gspc_trio.executor.results import result_or_cancel
+from gspc_trio.policies.scheduling import DEFAULT, find_policy
+from gspc_trio.protocol.values import LONG_BYTES, dumps, dumps_plain, loads
+from gspc_trio.workflow.failures import ExecutorBroken, exception_of
+
+if TYPE_CHECKING:
+    from gspc_trio.executor.call_table import CallTable
+
+FEW = 256
+"""So many items of a map are always calls of their own, and so are all of a map that has no more."""
+
+BLOCK_ITEMS = 8192
+"""Items that are packed together, of which ranges are cut."""
+
+RANGE_BYTES = 48_000
+"""About so many bytes of arguments are in a range at most."""
+
+ITEM_BYTES_MAX = 4096
+"""Items that are longer on average are calls of their own."""
+
+_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_PLAIN, _ENCODED = dumps(False), dumps(True)
+
+
+class Block(Struct, frozen=True):
+    """Items as they wait.
+
+    Attributes:
+        begin, end: their numbers.
+        columns: for each parameter the encoded list of arguments; or integers, as they were given.
+        are_encoded: whether the arguments are encoded each, too.
+        together_max: how many are in a range at most.
+    """
+
+    begin: int
+    end: int
+    columns: tuple[bytes | range, ...]
+    are_encoded: bool
+    together_max: int
+
+
+def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
+    """Return a block of items; None if they have to be calls of their own: nobody knows how they travel.
+
+    Args:
+        begin: number of the first one.
+        columns: for each parameter, the arguments of all of them.
+    """
+    count = len(columns[0])
+    packed: list[bytes | range] = []
+    are_encoded = not all(type(column) is range or set(map(type, column)) <= _ATOMS for column in columns)
+    for column in columns:
+        if type(column) is range and not are_encoded:
+            packed.append(column)
+            continue
+        values = list(column)
+        if are_encoded:
+            if any(isinstance(value, Future) for value in values):
+                return None
+            try:
+                values = [dumps(value) for value in values]
+            except Exception:  # futures in containers, or what cannot be sent: each is told of itself
+                return None
+        data = dumps_plain(values)
+        if data is None:
+            return None
+        packed.append(data)
+    bytes_each = sum(len(data) for data in packed if isinstance(data, bytes)) // count + 1
+    if bytes_each > ITEM_BYTES_MAX:
+        return None
+    return Block(begin, begin + count, tuple(packed), are_encoded, max(1, RANGE_BYTES // bytes_each))
+
+
+Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
+"""What became of some items: a result or the results of a range, encoded; an error; or futures."""
+
+
+class Part:
+    """A task of a map.
+
+    Attributes:
+        outcome: of its last attempt.
+        task_id: of the task.
+    """
+
+    __slots__ = ("begin", "end", "items", "number", "outcome", "task_id")
+
+    def __init__(self, items: ItemsMap, run: Run) -> None:
+        self.items, self.number, self.begin, self.end = items, run.number, run.begin, run.end
+        self.outcome: Outcome | None = None
+        self.task_id: int = 0
+
+    def finish(self, data: bytes) -> None:
+        """It has computed items, all or the first ones."""
+        items, outcome = self.items, self.outcome
+        assert outcome is not None
+        apart, count = bool(outcome.stdout or outcome.stderr), self.end - self.begin
+        if count == 1:
+            done = 1
+            apart = apart or len(data) > LONG_BYTES
+            found: Found = data
+        else:
+            answer: bytes = loads(data)
+            done, failed = ANSWER_HEAD.unpack_from(answer)
+            found = memoryview(answer)[ANSWER_HEAD.size :]
+            items.maps.extra[TaskState.FINISHED] += done - failed - 1
+            items.maps.extra[TaskState.FAILED] += failed
+        if done:
+            items.put_found(self.begin, self.begin + done, found)
+        items.tell(Ended(self.number, done, outcome.duration_s, apart))
+
+    def fail(self, error: BaseException) -> None:
+        """It has none."""
+        items = self.items
+        if isinstance(error, ExecutorBroken):
+            items.end(error)
+            return
+        if self.end - self.begin == 1:
+            items.put_found(self.begin, self.end, error)
+        else:
+            items.maps.extra[TaskState.FAILED] -= 1
+        items.tell(Lost(self.number))
+
+    def give_up(self) -> None:
+        """It was cancelled."""
+        items = self.items
+        items.maps.extra[TaskState.CANCELLED] += self.end - self.begin - 1
+        items.put_found(self.begin, self.end, CancelledError())
+        items.tell(Cancelled(self.number))
+
+
+class ItemsMap:
+    """A map over many items.
+
+    Args:
+        maps: those of the executor.
+        name: of the function.
+        code_ids: number of the function, and of what calls it with each of many items.
+        shape, options: what each item needs, and states about itself.
+        cores: how many tasks can run at a time.
+
+    Attributes:
+        maps: those of the executor.
+        cell: number of the notebook's cell that has submitted it; 0: none has.
+        machine: decides what is a task.
+    """
+
+    def __init__(
+        self, maps: Maps, name: str, code_ids: tuple[int, int], shape: Shape, options: TaskOptions, cores: int
+    ) -> None:
+        self.maps: Maps = maps
+        self.cell: int = 0
+        self.machine: Ranges = Ranges(cores)
+        self._name = name
+        self._code_ids = code_ids
+        self._shape = shape
+        self._options = options
+        self._range_options = replace(options, loss_attempts=1)
+        self._blocks: dict[int, tuple[Block, list[int]]] = {}  # with the number of those that have not ended
+        self._begins: list[int] = []  # of all blocks
+        self._opened: tuple[Block | None, list[Sequence[Any]]] = (None, [])
+        self._news: deque[Event] = deque()
+        self._next = 0
+        self._is_read = False
+        self._is_over = False
+        self._is_unwanted = False
+        self._changed = threading.Condition()
+        self._found: dict[int, tuple[int, Found]] = {}  # number of the first item -> behind the last, result
+        self._wanted = -1
+        self._error: BaseException | None = None
+
+    # The caller's thread
+
+    def read(
+        self,
+        iterables: Sequence[Iterable[Any]],
+        submit: Callable[[Iterator[tuple[object, ...]]], list[Any]],
+    ) -> None:
+        """Take items, and have them computed.
+
+        Args:
+            iterables: of each parameter, the arguments.
+            submit: makes calls of their own of items; returns their futures.
+
+        Raises:
+            Exception: reading them has raised it.
+        """
+        try:
+            for columns in blocks_of(iterables):
+                begin, count = self._next, len(columns[0])
+                block = block_of(begin, columns) if begin >= FEW else None
+                self._next += count
+                if block is None:
+                    futures = submit(zip(*columns, strict=True))
+                    with self._changed:
+                        self._found[begin] = begin + count, futures
+                    continue
+                with self._changed:
+                    self._blocks[begin] = block, [count]
+                    self._begins.append(begin)
+                self._news.append(Added(begin, begin + count, block.together_max))
+                self.maps.loop.put_items(self)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._is_read = True
+        if self._begins:
+            self.tell(Tick())  # it may be over
+
+    def results(self, deadline: Deadline) -> Iterator[Any]:
+        """Yield the results in order; whoever stops early cancels the rest."""
+        position = 0
+        try:
+            while position < self._next:
+                position, found = self._wait(position, deadline)
+                if isinstance(found, bytes):
+                    yield loads(found)
+                elif isinstance(found, list):
+                    found.reverse()
+                    try:
+                        while found:
+                            yield result_or_cancel(found.pop(), deadline)
+                    finally:
+                        _cancel(found)
+                elif isinstance(found, memoryview):
+                    yield from self._opened_range(found)
+                else:
+                    raise found
+        finally:
+            self.close()
+
+    def _opened_range(self, found: memoryview) -> Iterator[Any]:
+        results, encoded, errors = loads(found)
+        if not (encoded or errors):
+            yield from results
+            return
+        for number, result in enumerate(results):
+            if number in errors:
+                raise exception_of(TaskError(*errors[number]), LastAttempt(self._name, 1))
+            yield loads(encoded.pop(number)) if number in encoded else result
+
+    def _wait(self, position: int, deadline: Deadline) -> tuple[int, Found]:
+        """Return what was found for the item of this number and those behind it, with the one to go on with.
+
+        Raises:
+            TimeoutError: it was not there in time.
+        """
+        loop = self.maps.loop
+        with self._changed:
+            if position not in self._found and self._error is None:
+                loop.check_process()
+                loop.check_may_wait()
+                self._wanted = position
+                lends = loop.is_elsewhere and current_place() is not None
+                with lending() if lends else nullcontext():
+                    self._changed.wait_for(lambda: self._is_there(position), deadline.left_s())
+            there = self._found.pop(position, None)
+        if there is not None:
+            return there
+        raise TimeoutError if self._error is None else self._error
+
+    def _is_there(self, position: int) -> bool:
+        return position in self._found or self._error is not None
+
+    def close(self) -> None:
+        """Cancel what has not ended."""
+        with self._changed:
+            found, self._found = self._found, {}
+        for _, what in found.values():
+            if isinstance(what, list):
+                _cancel(what)
+        self._next = 0
+        self._is_unwanted = True
+        if self._begins and not self._is_over:
+            self.tell(Stop())
+
+    # The loop's thread
+
+    def tell(self, event: Event) -> None:
+        """Have the machine told this soon; in any thread."""
+        self._news.append(event)
+        self.maps.loop.stir()
+
+    def drop(self, is_unwanted: bool) -> None:
+        """Cancel what has not begun; and what has, if nobody wants its results."""
+        self._is_unwanted |= is_unwanted
+        self.tell(Stop())
+
+    def put_found(self, begin: int, end: int, found: Found) -> None:
+        """These items have ended."""
+        where = self._begins[bisect_right(self._begins, begin) - 1]
+        with self._changed:
+            left = self._blocks[where][1]
+            left[0] -= end - begin
+            if not left[0]:
+                del self._blocks[where]
+            self._found[begin] = end, found
+            if begin == self._wanted:
+                self._changed.notify_all()
+
+    def end(self, error: BaseException) -> None:
+        """Nothing more will come."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+        self._is_over = True
+        self.maps.active.pop(self, None)
+
+    def look(self, now: float) -> None:
+        """Tell the machine what is new, and do what it says."""
+        news, machine = self._news, self.machine
+        while news and not self._is_over:
+            event = news.popleft()
+            for action in machine.handle(event, now):
+                if isinstance(action, Run):
+                    self._run(action)
+                else:
+                    self.maps.extra[TaskState.CANCELLED] += action.end - action.begin
+                    self.put_found(action.begin, action.end, CancelledError())
+            if isinstance(event, Stop):
+                self._cancel()
+        if self._is_read and not (machine.waiting or machine.tasks or news):
+            self._is_over = True
+            self.maps.active.pop(self, None)
+
+    def _cancel(self) -> None:
+        """Cancel the tasks that have not begun, and if nobody wants their results, the others."""
+        table = self.maps.table
+        parts = [part for part in table.parts.values() if isinstance(part, Part) and part.items is self]
+        if not self._is_unwanted:
+            assert table.job is not None
+            running = table.job.machine.scheduler.is_running
+            parts = [part for part in parts if not running(part.task_id)]
+        told = set(table.cancel([part.task_id for part in parts]))
+        for part in parts:
+            if part.task_id not in told:
+                part.give_up()
+
+    def _run(self, run: Run) -> None:
+        part = Part(self, run)
+        code_id, of_items = self._code_ids
+        columns, are_encoded = self._arguments(run)
+        count = run.end - run.begin
+        name, options = self._name, self._options
+        arguments: list[bytes]
+        if count == 1:
+            arguments = [column[0] if are_encoded else dumps(column[0]) for column in columns]
+        else:
+            arguments = [_ENCODED if are_encoded else _PLAIN, *map(dumps, columns)]
+            name, code_id, options = f"{name} x {count}", of_items, self._range_options
+        part.task_id = self.maps.table.graph.add(name, code_id, arguments, self._shape, options)
+        self.maps.table.parts[part.task_id] = part
+
+    def _arguments(self, run: Run) -> tuple[list[Sequence[Any]], bool]:
+        """Return the columns of some items, and whether their arguments are encoded."""
+        block = self._blocks[self._begins[bisect_right(self._begins, run.begin) - 1]][0]
+        if self._opened[0] is not block:
+            self._opened = (
+                block,
+                [column if isinstance(column, range) else loads(column) for column in block.columns],
+            )
+        begin, end = run.begin - block.begin, run.end - block.begin
+        return [column[begin:end] for column in self._opened[1]], block.are_encoded
+
+
+class Owner(Protocol):
+    """What maps ask of the executor's loop."""
+
+    is_elsewhere: bool
+    """Whether it has joined a run-time system that runs: a task that waits may hold a core of that."""
+
+    def put_items(self, items: ItemsMap) -> None:
+        """Look at a map that has more items."""
+        ...
+
+    def stir(self) -> None:
+        """Look at all maps."""
+        ...
+
+    def capacity(self, shape: Shape) -> int:
+        """Return how many tasks of a shape can run at a time."""
+        ...
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in a fork of the process that it belongs to."""
+        ...
+
+    def check_may_wait(self) -> None:
+        """Raise RuntimeError in a thread that would wait for ever."""
+        ...
+
+
+class Maps:
+    """The maps over many items of an executor: its loop calls all of this, in its own thread.
+
+    Args:
+        loop: of the executor.
+        table: its calls.
+        settings: of its job.
+        is_each_told: whether of each item something is written that is written of tasks.
+
+    Attributes:
+        loop: of the executor.
+        table: its calls.
+        active: those that have items without an end.
+        extra: what is to be added to the numbers of tasks, so that items are counted.
+    """
+
+    def __init__(self, loop: Owner, table: CallTable[Any], settings: JobSettings, is_each_told: bool) -> None:
+        self.loop: Owner = loop
+        self.table: CallTable[Any] = table
+        self.active: dict[ItemsMap, None] = {}
+        self.extra: Counter[TaskState] = Counter()
+        self._added = trio.Event()
+        self._are_possible = not (
+            is_each_told
+            or settings.threads
+            or settings.plan
+            or settings.process_tasks_max
+            or settings.cache
+            or settings.policy != find_policy(DEFAULT, settings.assign)
+        )
+
+    def open(
+        self,
+        fn: Callable[..., object],
+        name: str,
+        codes: CodeTable,
+        shape: Shape,
+        options: TaskOptions,
+    ) -> ItemsMap | None:
+        """Return a new map; None if each of its items has to be a task of its own; in any thread.
+
+        Args:
+            fn: what to call.
+            name: of it, for people.
+            codes: code table of the executor.
+            shape, options: what each item needs, and states about itself.
+        """
+        job = self.table.job
+        is_usual = options == DEFAULT_OPTIONS and len(shape.requirements) == 1 and shape.estimate_s is None
+        if not (self._are_possible and is_usual and job is not None and job.tracer is None):
+            return None
+        try:
+            of_items = codes.items_entry(fn)
+        except Exception:  # each call is told of it
+            return None
+        if of_items is None:
+            return None
+        codes_of_it = codes.entry(fn, often=True)[0], of_items
+        return ItemsMap(self, name, codes_of_it, shape, options, self.loop.capacity(shape))
+
+    def look(self) -> None:
+        """Do what is to be done."""
+        if not self.active:
+            return
+        now = trio.current_time()
+        for items in tuple(self.active):
+            items.look(now)
+        self._added.set()
+
+    async def keep_time(self) -> None:
+        """Tell maps of the time, until cancelled."""
+        while True:
+            due = [at for items in self.active if (at := items.machine.deadline()) is not None]
+            if not due:
+                self._added = trio.Event()
+                await self._added.wait()
+                continue
+            await trio.sleep_until(min(due))
+            for items in tuple(self.active):
+                items.tell(Tick())
+
+    def cancel_waiting(self, cell: int | None = None) -> None:
+        """Cancel what has not begun; or all that a cell of a notebook has submitted."""
+        for items in tuple(self.active):
+            if cell is None or items.cell == cell:
+                items.drop(cell is not None)
+
+    def end(self, error: BaseException) -> None:
+        """Nothing more will come, for any of them."""
+        for items in tuple(self.active):
+            items.end(error)
+
+    def count(self, counts: dict[TaskState, int]) -> None:
+        """Count items instead of tasks."""
+        for state, number in self.extra.items():
+            counts[state] = counts.get(state, 0) + number
+        for items in self.active:
+            machine = items.machine
+            counts[TaskState.READY] = (
+                counts.get(TaskState.READY, 0) + machine.waiting + machine.computing - machine.tasks
+            )
+
+
+def blocks_of(iterables: Sequence[Iterable[Any]]) -> Iterator[Sequence[Sequence[object]]]:
+    """Yield the items of a map block by block, the arguments of each parameter together."""
+    size = FEW
+    if len(iterables) == 1 and type(iterables[0]) is range:
+        whole = iterables[0]
+        for begin in (0, *range(FEW, len(whole), BLOCK_ITEMS)):
+            if piece := whole[begin : begin + (BLOCK_ITEMS if begin else FEW)]:
+                yield (piece,)
+        return
+    if len(iterables) == 1:
+        iterator = iter(iterables[0])
+        while block := list(islice(iterator, size)):
+            yield (block,)
+            size = BLOCK_ITEMS
+        return
+    rows = zip(*iterables, strict=False)
+    while found := list(islice(rows, size)):
+        yield tuple(zip(*found, strict=True))
+        size = BLOCK_ITEMS
+
+
+def _cancel(futures: Iterable[SomeTaskFuture]) -> None:
+    for future in futures:
+        future.cancel()

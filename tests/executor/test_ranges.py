@@ -1,0 +1,156 @@
+"""How the items of a map are cut into ranges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gspc_trio.executor.ranges import (
+    PATIENCE_S,
+    TASKS_MAX,
+    Added,
+    Cancelled,
+    Ended,
+    Event,
+    Lost,
+    Ranges,
+    Run,
+    Stop,
+    Tick,
+)
+
+SHORT_S = 1e-6
+
+WHAT = ("ended", "ended", "ended", "early", "lost", "cancelled", "tick", "stop")
+
+
+def runs(ranges: Ranges, event: Event, now: float) -> list[tuple[int, int]]:
+    actions = ranges.handle(event, now)
+    ranges.check()
+    return [(action.begin, action.end) for action in actions if isinstance(action, Run)]
+
+
+def test_ranges_grow_while_items_are_short_and_end_small() -> None:
+    ranges = Ranges(1)
+    first = runs(ranges, Added(0, 5000, 500), 0.0)
+    assert first == [(item, item + 1) for item in range(16)]
+    assert runs(ranges, Ended(1, 1, SHORT_S), 0.001) == []  # there are enough under way
+    for number in range(2, 5):
+        assert runs(ranges, Ended(number, 1, SHORT_S), 0.001) == []
+    assert runs(ranges, Ended(5, 1, SHORT_S), 0.001) == [(16, 20), (20, 24)]  # more, for they came soon
+    sizes = [1] * 11 + [4, 4]
+    for number, size in enumerate(sizes, 6):
+        sizes += [end - begin for begin, end in runs(ranges, Ended(number, size, size * SHORT_S), 1.0)]
+    assert max(sizes) == 256  # four times as many as before, of the half of the rest at most
+    assert sizes[-1] < 40
+    assert sum(sizes) + 5 == 5000
+
+
+def test_long_items_are_tasks_of_their_own_and_all_are_seen() -> None:
+    ranges = Ranges(2)
+    assert len(runs(ranges, Added(0, 20_000, 500), 0.0)) == 32
+    assert len(runs(ranges, Ended(1, 1, 1.0), 1.0)) == 33
+    assert len(runs(ranges, Ended(2, 1, 1.0), 1.0)) == 65
+    assert ranges.deadline() == 1.0 + PATIENCE_S
+    assert runs(ranges, Tick(), 1.05) == []
+    assert len(runs(ranges, Tick(), 1.0 + PATIENCE_S)) == 7 * 128
+    while (due := ranges.deadline()) is not None:
+        ranges.handle(Tick(), due)
+    assert ranges.tasks == TASKS_MAX
+    assert runs(ranges, Ended(3, 1, 1.0), 2.0) == [(10_002, 10_003)]
+
+
+def test_what_comes_back_is_a_task_of_its_own() -> None:
+    ranges = Ranges(1)
+    runs(ranges, Added(0, 24, 500), 0.0)
+    for number in range(1, 5):
+        runs(ranges, Ended(number, 1, SHORT_S), 0.0)
+    assert runs(ranges, Ended(5, 1, SHORT_S), 0.0) == [(16, 20), (20, 22)]
+    assert runs(ranges, Ended(17, 2, 1.0), 0.0) == [(18, 19), (19, 20), (22, 23), (23, 24)]  # one was long
+    assert runs(ranges, Lost(18), 0.0) == [(20, 21), (21, 22)]
+    assert runs(ranges, Lost(19), 0.0) == []  # of a single item it is the end
+    assert ranges.computing == 16
+    for wrong in (Ended(20, 2, 0.0), Lost(19), Cancelled(1), Added(23, 30, 1)):
+        with pytest.raises(ValueError, match=type(wrong).__name__):
+            ranges.handle(wrong, 0.0)
+        assert ranges.computing == 16
+    assert runs(ranges, Cancelled(20), 0.0) == []
+
+
+def test_with_apart_no_more_ranges_are_made() -> None:
+    ranges = Ranges(1)
+    runs(ranges, Added(0, 100, 500), 0.0)
+    assert len(runs(ranges, Ended(1, 1, SHORT_S, apart=True), 0.0)) == 17
+    for number in range(2, 20):
+        assert all(end - begin == 1 for begin, end in runs(ranges, Ended(number, 1, SHORT_S), 0.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_each_item_has_one_end_whatever_happens(data: st.DataObject) -> None:
+    """Against a naive model: what waits, is computed and has ended is a number of times for each item."""
+    draw = data.draw
+    ranges, now = Ranges(1), 0.0
+    under: dict[int, range] = {}
+    ends: Counter[int] = Counter()
+    back: set[int] = set()
+    added: set[int] = set()
+    is_stopped = False
+
+    def take(event: Event) -> None:
+        for action in ranges.handle(event, now):
+            items = range(action.begin, action.end)
+            if isinstance(action, Run):
+                assert len(items) == 1 or not back.intersection(items), "what came back is alone"
+                assert not ends.keys() & set(items)
+                under[action.number] = items
+            else:
+                ends.update(items)
+        ranges.check()
+
+    for _ in range(draw(st.integers(1, 4))):
+        begin = max(added, default=-1) + 1 + draw(st.integers(0, 2))
+        items = range(begin, begin + draw(st.integers(1, 60)))
+        added.update(items)
+        take(Added(items.start, items.stop, draw(st.sampled_from([1, 7, 500]))))
+    while under:
+        now += draw(st.sampled_from([0.0, 0.001, 1.0]))
+        number = draw(st.sampled_from(sorted(under)[:8]))
+        items = under[number]
+        match draw(st.sampled_from(WHAT)):
+            case "tick":
+                take(Tick())
+                continue
+            case "stop":
+                if not is_stopped and not draw(st.integers(0, 9)):
+                    is_stopped = True
+                    take(Stop())
+                continue
+            case "early":
+                del under[number]
+                done = draw(st.integers(0, len(items)))
+                ends.update(items[:done])
+                back.update(items[done:])
+                take(Ended(number, done, draw(st.sampled_from([SHORT_S, 0.5]))))
+            case "lost":
+                del under[number]
+                if len(items) == 1:
+                    ends.update(items)
+                else:
+                    back.update(items)
+                take(Lost(number))
+            case "cancelled":
+                del under[number]
+                ends.update(items)
+                take(Cancelled(number))
+            case _:
+                del under[number]
+                ends.update(items)
+                take(Ended(number, len(items), draw(st.sampled_from([SHORT_S, SHORT_S, 0.5]))))
+        assert ranges.computing == sum(map(len, under.values())) == len({*chain(*under.values())})
+    assert ends == Counter(added)
+    assert ranges.waiting == ranges.tasks == 0
