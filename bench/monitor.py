@@ -6,18 +6,26 @@
 ``store.rows_per_s``    frames of hosts with all metrics of this one, written in transactions of 1,000
 ``store.row_bytes``     room that such a frame takes in the file
 ``store.query_s``       mean of each metric of a host by minute in an hour of 100 hosts
+``monitor.w1_ratio``    CPU time of a no-op task of many (W1), of all processes, without ``counts`` over with it
 """
 
 from __future__ import annotations
 
+import gc
+import os
 import statistics
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
-from figures import Figures, options_parser
+from cost import bulk, used_by, warm_up
+from figures import Figures, descendants, options_parser
 
+from gspc_trio import Executor, RunTimeSystem, open_rts
 from gspc_trio.components.monitor.messages import MonitorTold, NodeFrame
 from gspc_trio.components.monitor.readings import LEVELS
 from gspc_trio.components.monitor.shell.sampling import sample
@@ -26,6 +34,7 @@ from gspc_trio.components.monitor.tables import Row
 
 HOSTS = 100
 FRAMES = 720
+PAIRS = 15
 
 
 async def sampled(for_s: float) -> tuple[float, list[NodeFrame]]:
@@ -57,6 +66,53 @@ def stored(folder: Path, frame: NodeFrame, frames: int) -> float:
     return frames * HOSTS / taken_s
 
 
+@contextmanager
+def system(folder: Path, io: str) -> Iterator[RunTimeSystem]:
+    """A run-time system in a thread of its own, whose hosts are measured."""
+    opened: list[tuple[RunTimeSystem, trio.lowlevel.TrioToken]] = []
+    is_open, stop = threading.Event(), trio.Event()
+
+    async def main() -> None:
+        async with open_rts(cores=2, monitor=folder / io, io=io) as rts:
+            opened.append((rts, trio.lowlevel.current_trio_token()))
+            is_open.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    is_open.wait()
+    rts, token = opened[0]
+    try:
+        yield rts
+    finally:
+        token.run_sync_soon(stop.set)
+        thread.join()
+
+
+def w1_ratio(folder: Path, pairs: int, tasks: int) -> float:
+    """Return the median ratio of pairs."""
+
+    def cost_us(executor: Executor) -> float:
+        gc.collect()
+        pids = descendants(os.getpid())
+        before_us, _ = used_by(pids)
+        bulk(executor, tasks)
+        return (used_by(pids)[0] - before_us) / tasks
+
+    with system(folder, "counts") as first, system(folder, "off") as second:
+        with Executor(rts=first) as counted, Executor(rts=second) as alone:
+            warm_up(counted)
+            warm_up(alone)
+            ratios = []
+            for pair in range(pairs):
+                two = (
+                    (counted, alone) if pair % 2 else (alone, counted)
+                )  # the first one finds a colder machine
+                costs = {executor: cost_us(executor) for executor in two}
+                ratios.append(costs[alone] / costs[counted])
+    return statistics.median(ratios)
+
+
 def main() -> None:
     """Print the figures."""
     options = options_parser(__doc__).parse_args()
@@ -78,6 +134,9 @@ def main() -> None:
             query(folder, sql)
             times.append(time.perf_counter() - begin_s)
         figures.add("store.query_s", statistics.median(times), "s")
+    with tempfile.TemporaryDirectory() as name:
+        pairs, tasks = (1, 1000) if options.small else (PAIRS, 20_000)
+        figures.add("monitor.w1_ratio", w1_ratio(Path(name), pairs, tasks), "")
 
 
 if __name__ == "__main__":

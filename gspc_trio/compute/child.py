@@ -226,6 +226,7 @@ class Turn:
 
     def run(self) -> HandedOver | None:
         """Run tasks until there were enough; return what is left, None if the channel has ended."""
+        self._loop.begin()
         while True:
             items = self._items or self._loop.receive()
             if items is None:
@@ -234,7 +235,7 @@ class Turn:
                 self._loop.handle(item)
                 self._left -= item[0] != DEFINE
                 if not self._left:
-                    self._loop.send()
+                    self._loop.finish()
                     return HandedOver(self._loop.codes, items[position + 1 :])
             self._items = []
 

@@ -115,12 +115,20 @@ class Loop:
 
     def run(self) -> None:
         """Work until the other side closes the channel of tasks."""
+        self.begin()
         while True:
             items = self.receive()
             if items is None:
                 return
             for item in items:
                 self.handle(item)
+
+    def begin(self) -> None:
+        """Told in the process that runs tasks, before the first one."""
+
+    def finish(self) -> None:
+        """Send what has gathered before this process ends."""
+        self.send()
 
     def due_s(self) -> float | None:
         """Return in how many seconds the results that have gathered are to be sent; None: there are none."""

@@ -13,10 +13,13 @@ import msgspec
 
 from gspc_trio.compute.channel import RUN, pack
 from gspc_trio.compute.io.area import COUNTS, EVENT_CHARS_MAX, VARIABLE, Area, Reading, counts_in, flat
-from gspc_trio.compute.loop import Item, Loop
+from gspc_trio.compute.loop import QUICK_S, Item, Loop, Received
 
 SHORT_S = 0.001
 """Tasks that take less share with those beside them: to read the counts takes as long as a quick task."""
+
+SHARE_S = 0.01
+"""While there is more to do, those share that have ended in so long."""
 
 _NOTHING = (0,) * len(COUNTS)
 
@@ -93,31 +96,53 @@ class CountingLoop(Loop):
         self._place.tell_event = self._tell_event
         self._ended: list[tuple[int, int]] = []  # tasks since the last reading
         self._short: set[int] = set()  # codes whose last run was shorter than SHORT_S
+        self._read_s = 0.0
+        self._all_short = False  # those of the last packet
 
-    def handle(self, item: Item) -> None:
-        """Do what an item says; before what may take long, look at the counts."""
-        if self._meter is None:
-            self._meter = Meter(self.calls)
-            self._pid = os.getpid()
-            self._keep_changes()
-        if item[0] == RUN and item[3] not in self._short:
+    def begin(self) -> None:
+        """Note where this process stands."""
+        self._meter = Meter(self.calls)
+        self._pid = os.getpid()
+        self._keep_changes()
+
+    def receive(self) -> list[Item] | None:
+        """Return the items of the next packet; if one may take long, look at the counts before it."""
+        items = super().receive()
+        short = self._short
+        self._all_short = items is not None and all(it[0] != RUN or it[3] in short for it in items)
+        if items is not None and not self._all_short:
+            self._read()  # whoever watches knows then where it stood
+        return items
+
+    def _receive_later(self) -> Received:
+        if self._ended:
             self._read()
-        super().handle(item)
+        return super()._receive_later()
 
     def _learn(self, code_id: int, duration_s: float) -> None:
+        place = self._place
+        self._ended.append((place.task_id, place.attempt))
+        if duration_s < QUICK_S and self._all_short and code_id in self._quick and not place.sends_results:
+            return  # all of it is known: this is the way of each quick task
         super()._learn(code_id, duration_s)
-        self._ended.append((self._place.task_id, self._place.attempt))
         if duration_s < SHORT_S:
             self._short.add(code_id)
         else:
             self._short.discard(code_id)
+            self._all_short = False
             self._read()
 
     def send(self) -> None:
         """Send the results that have gathered, and what their tasks have read and written."""
-        if self._ended:
+        if self._ended and not (self._all_short and perf_counter() - self._read_s < SHARE_S):
             self._read()
         super().send()
+
+    def finish(self) -> None:
+        """Send all there is: this process ends."""
+        if self._ended:
+            self._read()
+        super().finish()
 
     def _tell_event(self, text: str) -> None:
         """Send at once what a task says."""
@@ -135,6 +160,7 @@ class CountingLoop(Loop):
 
     def _read(self) -> None:
         assert self._meter is not None
+        self._read_s = perf_counter()
         reading = self._meter.read(tuple(self._ended))
         self._ended.clear()
         if reading is not None:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,9 @@ TICK_S = 0.5
 
 FRAMES_MAX = 500
 """So many frames travel in one message."""
+
+
+_FIRST = itemgetter(0)
 
 
 class Watched(Protocol):
@@ -126,6 +130,8 @@ class ProcessWatch:
 
     def taken(self, results: tuple[tuple[Any, ...], ...]) -> list[tuple[Any, ...]]:
         """Take readings and events out of what a process has sent; return the rest."""
+        if None not in map(_FIRST, results):
+            return list(results)
         rest = []
         for fields in results:
             if fields[0] is not None:
