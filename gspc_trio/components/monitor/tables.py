@@ -13,7 +13,7 @@ from msgspec import Struct
 from gspc_trio.components.monitor.frames import FRAME_S
 from gspc_trio.components.monitor.readings import COUNTS, LEVELS
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of this form of the file."""
 
 MINUTE_S = 60
@@ -91,8 +91,9 @@ def creation(table: Table) -> Iterator[str]:
             f"({', '.join(columns)}, PRIMARY KEY ({keys})) WITHOUT ROWID"
         )
     yield f"DROP VIEW IF EXISTS {table.name}"
+    rest = [f"{name} / {_scale(name)}.0 AS {name}" if _scale(name) > 1 else name for name in table.levels]
     shown = [f"(SELECT name FROM names WHERE id = {name}) AS {name}" for name in table.names]
-    rest = ("covered_s", *table.numbers, *table.counts, *table.levels)
+    rest = ["covered_s", *table.numbers, *table.counts, *rest]
     parts = (
         f"SELECT begin_s, {seconds} AS seconds, {', '.join((*shown, *rest))} FROM {table.name}_{suffix}"
         for suffix, seconds in (("frames", FRAME_S), ("minutes", MINUTE_S))
@@ -129,18 +130,18 @@ def values_of(table: Table, row: Row, names: Mapping[str, int]) -> list[float | 
         names: name -> its number.
     """
     keys = [names[key] if isinstance(key, str) else key for key in row.keys]
-    found = [row.values.get(name) for name in (*table.counts, *table.levels)]
-    return [row.begin_s, *keys, row.covered_s, *map(_small, found)]
+    counts = [row.values.get(name) for name in table.counts]
+    levels = ((name, row.values.get(name)) for name in table.levels)
+    small = [None if value is None else round(value * _scale(name)) for name, value in levels]
+    return [row.begin_s, *keys, row.covered_s, *counts, *small]
 
 
-def _small(value: float | None) -> float | int | None:
-    """Return a value that needs less room, if there is an equal one or one that is as good.
+def _scale(level: str) -> int:
+    """Return what a level is multiplied by in the file.
 
-    A float takes 8 bytes; a whole number takes as many as it needs. Shares keep three places.
+    A float takes 8 bytes; a whole number takes as many as it needs. Shares and the like keep three places.
     """
-    if not isinstance(value, float):
-        return value
-    return round(value) if abs(value) >= 100 or value == round(value) else round(value, 3)
+    return 1 if level.endswith(("_bytes", "_mhz")) else 1000
 
 
 def ageing(table: Table, until_s: int) -> tuple[str, str]:
@@ -154,7 +155,8 @@ def ageing(table: Table, until_s: int) -> tuple[str, str]:
     weight = "max(covered_s, 0.001)"
     sums = [f"sum({name})" for name in table.counts]
     means = [
-        f"sum({name} * {weight}) / sum(CASE WHEN {name} IS NULL THEN NULL ELSE {weight} END)"
+        f"CAST(round(sum({name} * {weight}) / sum(CASE WHEN {name} IS NULL THEN NULL ELSE {weight} END)) "
+        "AS INTEGER)"
         for name in table.levels
     ]
     keys = ", ".join(table.keys)
