@@ -9,14 +9,14 @@ from typing import Any
 from gspc_trio.compute.code import ANSWER_HEAD
 from gspc_trio.compute.errors import ErrorFields, TaskFailure, describe
 from gspc_trio.compute.tidy import changes
-from gspc_trio.core.current import current_place
+from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.protocol.values import dumps, loads
 
 LIMIT_S = 0.01
 """A range that takes longer ends after the item that runs then; the others go back."""
 
-SILENT_S = 5e-7
-"""Who takes no longer has not printed: that is a system call."""
+SILENT_S = 1.5e-6
+"""Who takes no longer has not printed, which is a system call: neither that nor the limits are looked at."""
 
 RESULT_BYTES_MAX = 1 << 20
 """So does one whose results are longer than this together."""
@@ -39,43 +39,54 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
         their results, None for those of the next two; number -> result, encoded; number -> fields of the
         error.
     """
-    place = current_place()
+    place = current_place() or ComputePlace("", "")
     results: list[object] = []
     encoded: dict[int, bytes] = {}
     errors: dict[int, ErrorFields] = {}
     size_bytes = 0
-    is_silent = None if place is None else place.is_silent
+    rows: Iterable[Iterable[Any]] = zip(*columns, strict=True)
+    if are_encoded:
+        rows = (map(loads, row) for row in rows)
     before = perf_counter()
     end = before + LIMIT_S
-    for arguments in zip(*columns, strict=True):
+    for arguments in rows:
         try:
-            value: Any = function(*map(loads, arguments)) if are_encoded else function(*arguments)
-            if changes.in_fork:
-                changes.leave_fork()
-            kind = type(value)
-            if kind is str:
-                size_bytes += len(value)
-            elif kind not in _SHORT:
-                encoded[len(results)] = data = dumps(value)
-                size_bytes += len(data)
-                value = None
+            value: Any = function(*arguments)
+            if type(value) not in _SHORT:
+                if changes.in_fork:
+                    changes.leave_fork()
+                if type(value) is str:
+                    size_bytes += len(value)
+                else:
+                    encoded[len(results)] = data = dumps(value)
+                    size_bytes += len(data)
+                    value = None
         except BaseException as problem:
             if changes.in_fork:
                 changes.leave_fork()
-            if isinstance(problem, TaskFailure) or (place is not None and place.cut_off):
+            if isinstance(problem, TaskFailure) or place.cut_off:
                 break  # through no doing of its own, or with more to tell: it is run again, alone
             errors[len(results)] = fields = describe(problem)
             size_bytes += len(fields[2]) + len(fields[3])
             value = None
         results.append(value)
-        if place is not None and place.on_end is not None:
-            place.end()
-        if changes.made:
-            changes.undo()
+        if changes.made or place.on_end is not None:
+            _tidy(place)
         now = perf_counter()
-        if now - before > SILENT_S and is_silent is not None and not is_silent():
-            break  # the others are to print under names of their own
-        if now > end or size_bytes > RESULT_BYTES_MAX:
-            break
+        if now - before > SILENT_S:
+            if now > end or size_bytes > RESULT_BYTES_MAX:
+                break
+            if place.is_silent is not None and not place.is_silent():
+                break  # the others are to print under names of their own
         before = now
     return ANSWER_HEAD.pack(len(results), len(errors)) + dumps([results, encoded, errors])
+
+
+def _tidy(place: ComputePlace) -> None:
+    """Leave all as it was before the item."""
+    if changes.in_fork:
+        changes.leave_fork()
+    if place.on_end is not None:
+        place.end()
+    if changes.made:
+        changes.undo()

@@ -124,7 +124,7 @@ class Changes:
         os._exit(status & 0xFF)
 
     def _forked(self) -> None:
-        self.in_fork = True
+        self.in_fork = self.made = True
 
     def _take(self) -> tuple[int | None, int | None, dict[bytes, bytes | None], dict[int, Any]]:
         taken = self._folder, self._mask, self._variables, self._handlers

@@ -103,7 +103,8 @@ def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
     bytes_each = sum(len(data) for data in packed if isinstance(data, bytes)) // count + 1
     if bytes_each > ITEM_BYTES_MAX:
         return None
-    return Block(begin, begin + count, tuple(packed), are_encoded, max(1, RANGE_BYTES // bytes_each))
+    together_max = max(1, min(BLOCK_ITEMS, RANGE_BYTES // bytes_each))
+    return Block(begin, begin + count, tuple(packed), are_encoded, together_max)
 
 
 Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
@@ -259,17 +260,19 @@ class ItemsMap:
                     finally:
                         _cancel(found)
                 elif isinstance(found, memoryview):
-                    yield from self._opened_range(found)
+                    results, encoded, errors = loads(found)
+                    if encoded or errors:
+                        yield from self._each(results, encoded, errors)
+                    else:
+                        yield from results
                 else:
                     raise found
         finally:
             self.close()
 
-    def _opened_range(self, found: memoryview) -> Iterator[Any]:
-        results, encoded, errors = loads(found)
-        if not (encoded or errors):
-            yield from results
-            return
+    def _each(
+        self, results: list[Any], encoded: dict[int, bytes], errors: dict[int, list[Any]]
+    ) -> Iterator[Any]:
         for number, result in enumerate(results):
             if number in errors:
                 raise exception_of(TaskError(*errors[number]), LastAttempt(self._name, 1))
@@ -534,8 +537,8 @@ def blocks_of(iterables: Sequence[Iterable[Any]]) -> Iterator[Sequence[Sequence[
     size = FEW
     if len(iterables) == 1 and type(iterables[0]) is range:
         whole = iterables[0]
-        for begin in (0, *range(FEW, len(whole), BLOCK_ITEMS)):
-            if piece := whole[begin : begin + (BLOCK_ITEMS if begin else FEW)]:
+        for piece in (whole[:FEW], whole[FEW:]):  # the rest takes no more room than a block
+            if piece:
                 yield (piece,)
         return
     if len(iterables) == 1:

@@ -28,6 +28,10 @@ SHORT_S = 1e-6
 WHAT = ("ended", "ended", "ended", "early", "lost", "cancelled", "tick", "stop")
 
 
+def ones(begin: int, end: int) -> list[tuple[int, int]]:
+    return [(item, item + 1) for item in range(begin, end)]
+
+
 def runs(ranges: Ranges, event: Event, now: float) -> list[tuple[int, int]]:
     actions = ranges.handle(event, now)
     ranges.check()
@@ -37,7 +41,7 @@ def runs(ranges: Ranges, event: Event, now: float) -> list[tuple[int, int]]:
 def test_ranges_grow_while_items_are_short_and_end_small() -> None:
     ranges = Ranges(1)
     first = runs(ranges, Added(0, 5000, 500), 0.0)
-    assert first == [(item, item + 1) for item in range(16)]
+    assert first == ones(0, 16)
     assert runs(ranges, Ended(1, 1, SHORT_S), 0.001) == []  # there are enough under way
     for number in range(2, 5):
         assert runs(ranges, Ended(number, 1, SHORT_S), 0.001) == []
@@ -79,6 +83,16 @@ def test_what_comes_back_is_a_task_of_its_own() -> None:
             ranges.handle(wrong, 0.0)
         assert ranges.computing == 16
     assert runs(ranges, Cancelled(20), 0.0) == []
+
+
+def test_the_items_of_a_lost_range_go_before_what_waits_however_much_is_under_way() -> None:
+    ranges = Ranges(1)
+    runs(ranges, Added(0, 400, 500), 0.0)
+    for number in range(1, 6):
+        last = runs(ranges, Ended(number, 1, SHORT_S), 0.0)
+    assert last == [(16, 20), (20, 24)]
+    assert runs(ranges, Lost(18), 0.0) == [(20, 21), (21, 22), (22, 23), (23, 24), *ones(24, 28)]
+    assert runs(ranges, Lost(17), 0.0) == [(16, 17), (17, 18), (18, 19), (19, 20), (28, 29)]
 
 
 def test_with_apart_no_more_ranges_are_made() -> None:
