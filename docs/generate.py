@@ -232,14 +232,19 @@ def command_help(app_name: str, name: str, command: App) -> str:
 
 def app_help(module: str) -> str:
     """Return the help of all commands of an app as Markdown, "" if the module has no app."""
-    app = getattr(importlib.import_module(module), "app", None)
+    loaded = importlib.import_module(module)
+    others = getattr(loaded, "add_commands", None)  # that of other modules, loaded in any order
+    if others is not None:
+        others()
+    app = getattr(loaded, "app", None)
     if app is None:
         return ""
     name = app.name[0]
     parts = [f"## {name}", "", app.help, ""]
     if app.default_command is not None:
         parts += ["```text", command_help(name, "", app), "```", ""]
-    for title, command in commands_of(app):
+    found = list(commands_of(app))
+    for title, command in sorted(found, key=lambda one: one[0]) if others else found:
         parts += [f"### {name} {title}", "", "```text", command_help(name, title, command), "```", ""]
     return "\n".join(parts)
 

@@ -288,6 +288,17 @@ TaskIo = Annotated[
         "or calls (sizes, durations and patterns too); by default counts."
     ),
 ]
+TaskDirectory = Annotated[
+    str,
+    Parameter(help="Directory for tasks with files; by default the system's directory for temporary files."),
+]
+Anomalies = Annotated[
+    str,
+    Parameter(
+        help="What is done about anomalies of the hosts that are measured: off, watch (they are told) or act "
+        "(such hosts get nothing new for a while, too); by default watch."
+    ),
+]
 ManagerCount = Annotated[
     Whole,
     Parameter(

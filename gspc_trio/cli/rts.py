@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gspc_trio.cli import completion
 from gspc_trio.cli.arguments import (
     AllowFiles,
+    Anomalies,
     Cores,
     HostOptions,
     Hosts,
@@ -35,6 +36,7 @@ from gspc_trio.cli.arguments import (
     SitesOption,
     Size,
     SpillDirectory,
+    TaskDirectory,
     TaskIo,
     Verbose,
 )
@@ -109,7 +111,7 @@ async def start(
     hosts: HostOptions = None,
     strategy: str = "local",
     settings: Settings = None,
-    directory: str = "",
+    directory: TaskDirectory = "",
     allow_files: AllowFiles = None,
     memory: Size = "",
     spill: Size = "",
@@ -121,6 +123,7 @@ async def start(
     monitor: Monitor = None,
     monitor_bytes: MonitorBytes = "2GiB",
     io: TaskIo = "",
+    anomalies: Anomalies = "",
     metrics: MetricsPort = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -151,8 +154,6 @@ async def start(
         How their RIFs are started: local (here, under any names), ssh, slurm, or one that a package offers.
     settings
         name=value, an option of the strategy; repeat it. For all: features=ssd,..., what its hosts have.
-    directory
-        Directory for tasks with files; by default the system's directory for temporary files.
     allow_files
         Directory in which file:// URIs may name files, beside that of the job; repeat it for several.
     memory
@@ -166,6 +167,7 @@ async def start(
     sizes = {"memory_bytes": memory or "0", "spill_bytes": spill or "0", "monitor_bytes": monitor_bytes}
     told = replace(told, **{name: parse_size(text) for name, text in sizes.items()}, monitor=monitor)
     told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory, io=io)
+    told = replace(told, anomalies=anomalies)
     await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
 
 

@@ -43,6 +43,7 @@ NEAREST = {
     "components/rif/host.py": ("components/rif/test_host.py",),
     "components/rif/": ("components/rif/test_*.py",),
     "core/allocator.py": ("core/test_allocator.py",),
+    "components/monitor/": ("components/monitor/test_reaction.py",),
     "components/managers/": ("components/managers/test_[cpw]*.py",),
     "components/coallocation/": ("components/coallocation/agents/test_*.py",),
     "components/job/locations/": ("components/job/locations/test_*.py",),

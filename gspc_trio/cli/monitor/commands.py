@@ -11,9 +11,11 @@ from typing import Annotated, TextIO
 
 import trio
 from cyclopts import App, Parameter
+from msgspec import Struct, structs
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
 from gspc_trio.cli.monitor.hosts import NOT_TOLD, Json, RunningFile, in_columns
+from gspc_trio.components.monitor.shell.anomalies import HELD, OFF, ON, USED
 from gspc_trio.components.monitor.shell.store import TABLES, Answer, StoreError
 from gspc_trio.components.monitor.shell.store import query as ask_store
 from gspc_trio.components.provision.strategy import parse_time
@@ -75,7 +77,7 @@ async def nodes(
         arguments.append(time.time() - seconds(since))
     directory = await store_directory(store, connection_file)
     if host:
-        await _check_host(directory, host)
+        await check_host(directory, host)
     order = f"SELECT {', '.join(columns)} FROM nodes WHERE {' AND '.join(wanted)} ORDER BY begin_s, host"
     _print(await ask(directory, order, *arguments), json)
 
@@ -117,11 +119,92 @@ async def events(
     """
     directory = await store_directory(store, connection_file)
     if host:
-        await _check_host(directory, host)
+        await check_host(directory, host)
     sql = "SELECT at_s, kind, host, job, task, detail FROM events WHERE at_s >= ?"
     sql += " AND host = ? ORDER BY at_s" if host else " ORDER BY at_s"
     begin_s = time.time() - seconds(since) if since else 0.0
     _print(await ask(directory, sql, begin_s, *([host] if host else [])), json)
+
+
+class Shown(Struct):
+    """An anomaly of a host, or a time in which it got nothing new (``held``).
+
+    Attributes:
+        host: which one.
+        kind: its class.
+        begin_s, end_s: in seconds since 1970; None: it lasts.
+        evidence: one line for people.
+    """
+
+    host: str
+    kind: str
+    begin_s: float
+    end_s: float | None
+    evidence: str
+
+
+def fold(rows: list[tuple[object, ...]]) -> list[Shown]:
+    """Return anomalies, made of the events in which they begin and end.
+
+    Args:
+        rows: moment, kind, host and detail of each, in their order.
+    """
+    found: list[Shown] = []
+    lasting: dict[tuple[str, str], Shown] = {}
+    for at_s, event, host, detail in rows:
+        kind, _, evidence = str(detail).partition(": ")
+        kind = "held" if event in (HELD, USED) else kind
+        key, moment = (str(host), kind), float(str(at_s))
+        known = lasting.get(key)
+        if event in (OFF, USED):
+            if known is not None:
+                del lasting[key]
+                known.end_s = moment
+        elif known is not None and event == HELD:
+            known.evidence = str(detail)
+        else:
+            text = str(detail) if event == HELD else evidence
+            lasting[key] = one = Shown(str(host), kind, moment, None, text)
+            found.append(one)
+    return found
+
+
+@app.command
+async def anomalies(
+    *,
+    host: str = "",
+    since: str = "",
+    store: StoreOption = None,
+    connection_file: RunningFile = None,
+    json: Json = False,
+) -> None:
+    """Show anomalies of hosts, and when hosts got nothing new because of them ("held").
+
+    Parameters
+    ----------
+    host
+        Of this host alone.
+    since
+        Only what was there in this time, such as 10m or 2h.
+    """
+    directory = await store_directory(store, connection_file)
+    if host:
+        await check_host(directory, host)
+    kinds = ON, OFF, HELD, USED
+    marks = ", ".join("?" * len(kinds))
+    sql = f"SELECT at_s, kind, host, detail FROM events WHERE kind IN ({marks}) ORDER BY id"
+    found = [one for one in fold((await ask(directory, sql, *kinds)).rows) if host in ("", one.host)]
+    begin_s = time.time() - seconds(since) if since else 0.0
+    found = [one for one in found if one.end_s is None or one.end_s >= begin_s]
+    if json:
+        print_json({"anomalies": [structs.asdict(one) for one in found]})
+        return
+    rows = [(one.host, one.kind, _clock(one.begin_s), _clock(one.end_s), one.evidence) for one in found]
+    print("\n".join(in_columns([("host", "class", "from", "until", "evidence"), *rows])))
+
+
+def _clock(at_s: float | None) -> str:
+    return NOT_TOLD if at_s is None else time.strftime("%m-%d %H:%M:%S", time.localtime(at_s))
 
 
 @app.command
@@ -198,7 +281,12 @@ async def store_directory(store: Path | None, connection_file: Path | None) -> P
     return Path(path).parent
 
 
-async def _check_host(directory: Path, host: str) -> None:
+async def check_host(directory: Path, host: str) -> None:
+    """Refuse a host of which there are no metrics.
+
+    Raises:
+        CommandError: there are none.
+    """
     found = await ask(directory, "SELECT DISTINCT host FROM nodes")
     names = sorted(str(row[0]) for row in found.rows)
     if host not in names:
@@ -233,9 +321,14 @@ def _text(value: object) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
+def add_commands() -> None:
+    """Add the command of another module to the app."""
+    importlib.import_module("gspc_trio.cli.monitor.task_io")
+
+
 def main() -> None:
     """Run the command ``gspc-monitor``."""
-    importlib.import_module("gspc_trio.cli.monitor.task_io")  # adds its command
+    add_commands()
     run_command(app)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from gspc_trio.core.ids import Count, Seconds
-from gspc_trio.core.messages import Question
+from gspc_trio.core.messages import Done, Question
 
 
 class NoMetrics(LookupError):
@@ -13,7 +13,17 @@ class NoMetrics(LookupError):
 
 
 class StartMonitoring(Struct, frozen=True):
-    """RTS to RIF: read the metrics of your host, and tell them by frames."""
+    """RTS to RIF: read the metrics of your host, and tell them by frames.
+
+    Attributes:
+        probe: look at your processes, too, and measure how fast the host is.
+    """
+
+    probe: bool = False
+
+
+class Echo(Question[Done], frozen=True):
+    """RIF to RTS: answer, so that I know how long a round trip takes."""
 
 
 class Disk(Struct, frozen=True):

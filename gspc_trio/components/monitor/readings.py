@@ -28,6 +28,8 @@ COUNTS = (
     *("disk_busy_ms", "disk_errors"),
     *("network_received_bytes", "network_sent_bytes", "network_received_packets", "network_sent_packets"),
     *("network_errors", "network_dropped", "tcp_segments_sent", "tcp_segments_sent_again"),
+    *("usable_busy_ms", "own_cpu_ms", "own_read_bytes", "own_written_bytes"),
+    *("allocation_failures", "device_errors", "probe_io_errors"),
 )
 """Names of all counts: what happened since the host was started."""
 
@@ -36,6 +38,8 @@ LEVELS = (
     *("memory_bytes", "memory_available_bytes", "memory_free_bytes", "memory_cached_bytes"),
     *("memory_dirty_bytes", "swap_bytes", "swap_free_bytes", "disk_free_bytes", "disk_free_share"),
     *("gpu_busy", "gpu_memory_bytes", "gpu_memory_used_bytes"),
+    *("shared_memory_bytes", "own_memory_bytes", "unexplained_memory_bytes", "disk_read_only"),
+    *("probe_arithmetic_us", "probe_cache_us", "probe_memory_us", "probe_write_us", "probe_round_trip_us"),
 )
 """Names of all levels. ``busiest_core`` and ``gpu_busy`` are shares of the time, from 0 to 1."""
 
@@ -47,11 +51,14 @@ class Reading(Struct):
         counts: name -> number since the host was started.
         levels: name -> value now.
         cores: CPU -> its time at work, and all its time, in ticks.
+        programs: CPU -> its time at work for programs, in ticks: not for interrupts, and not for other
+            machines on the same hardware.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     levels: dict[str, float] = field(default_factory=dict)
     cores: dict[str, tuple[int, int]] = field(default_factory=dict)
+    programs: dict[str, int] = field(default_factory=dict)
 
 
 def read_texts(texts: Mapping[str, str]) -> Reading:
@@ -93,6 +100,7 @@ def _stat(text: str, found: Reading) -> None:
         elif name.startswith("cpu"):
             ticks = [int(value) for value in values[:8]]
             found.cores[name] = sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+            found.programs[name] = sum(ticks[:3])
         elif name in _OF_STAT:
             found.counts[_OF_STAT[name]] = int(values[0])
         elif name == "procs_running":
@@ -109,6 +117,7 @@ _OF_MEMORY = {
     "MemFree": "memory_free_bytes",
     "Cached": "memory_cached_bytes",
     "Dirty": "memory_dirty_bytes",
+    "Shmem": "shared_memory_bytes",
     "SwapTotal": "swap_bytes",
     "SwapFree": "swap_free_bytes",
 }

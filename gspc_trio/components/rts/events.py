@@ -240,6 +240,19 @@ class RifUnfit(Struct, frozen=True):
     reason: str
 
 
+class HostAvoided(Struct, frozen=True):
+    """A host is not to be used until :class:`HostUsed`; what runs there goes on. The last one is used."""
+
+    host: str
+    reason: str
+
+
+class HostUsed(Struct, frozen=True):
+    """A host that was avoided may be used again."""
+
+    host: str
+
+
 # The resource manager ---------------------------------------------------------------------------------------
 
 
@@ -308,6 +321,8 @@ RtsEvent: TypeAlias = (
     | RifOrdered
     | RifEnded
     | RifUnfit
+    | HostAvoided
+    | HostUsed
     | RifAnswered
     | RifRefused
     | RevokedBy

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from gspc_trio.components.rif.messages import StopRif
-from gspc_trio.components.rm.events import Added, Awaited, Removed, Rested, Resumed
+from gspc_trio.components.rm.events import Added, Awaited, Removed
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rts.actions import (
     DropLink,
@@ -30,7 +30,6 @@ from gspc_trio.components.rts.events import (
     RifLost,
     RifOrdered,
     RifRestored,
-    RifUnfit,
     TeardownAsked,
     refusal_of,
 )
@@ -40,14 +39,13 @@ from gspc_trio.components.rts.state import (
     Limits,
     ManagedJob,
     ManagedRif,
-    Quarantine,
     RifState,
     check_rif,
     checked_dag,
 )
 from gspc_trio.core.ids import Counter, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Turn
-from gspc_trio.core.resources import MEMORY_CLASS, BadResources
+from gspc_trio.core.resources import BadResources
 from gspc_trio.records.facts import RifChanged
 
 UNCONFIRMED = "it did not say in time that revoked work has ended"
@@ -418,38 +416,6 @@ class LifeCycle(Turn[RtsAction]):
         for grant_id, names in unsaid.items():
             self.revoke(rif, grant_id, names)
 
-    # Quarantine: the RM gives out nothing of the host and has grants given back; what runs there goes on ----
-
-    def unfit(self, event: RifUnfit) -> None:
-        """A host could not start a process: use it no more for a while."""
-        rif = self.by_link.get(event.link)
-        if rif is None or rif.state is not RifState.UP or rif.quarantine is not None:
-            return
-        tops = tuple(
-            name
-            for name, one in rif.resources.items()
-            if not one.parents and one.resource_class != MEMORY_CLASS and name not in rif.left
-        )
-        if not tops:  # all has been removed: should something be added, it will say so again
-            return
-        delays_s = self.limits.quarantine_delays_s
-        if self.now - rif.fit_at >= self.limits.stable_after_s:
-            rif.quarantines = 0
-        due_s = self.now + delays_s[min(rif.quarantines, len(delays_s) - 1)]
-        rif.quarantines += 1
-        rif.quarantine = Quarantine(event.reason, due_s, tops)
-        self.actions.append(rif.record(self.now))
-        self.actions.append(TellRm(Rested(tops)))
-
-    def _resume(self) -> None:
-        """Try those hosts again whose time has come."""
-        for rif in self.rifs.values():
-            pause = rif.quarantine
-            if pause is not None and pause.due_s <= self.now:
-                rif.quarantine, rif.fit_at = None, self.now
-                self.actions.append(rif.record(self.now))
-                self.actions.append(TellRm(Resumed(pause.resource_ids)))
-
     # Teardown -----------------------------------------------------------------------------------------------
 
     def teardown(self, event: TeardownAsked) -> None:
@@ -504,10 +470,9 @@ class LifeCycle(Turn[RtsAction]):
     # Time ---------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """Return the earliest time at which a RIF's timer is due, or a host is to be tried again."""
+        """Return the earliest time at which a RIF's timer is due."""
         rifs = self.rifs.values()
         times = [rif.timer_at for rif in rifs if rif.timer_at is not None]
-        times += [rif.quarantine.due_s for rif in rifs if rif.quarantine is not None]
         times += [rif.until_s for rif in rifs if rif.until_s is not None and rif.is_there]
         return min(times, default=None)
 
@@ -537,7 +502,6 @@ class LifeCycle(Turn[RtsAction]):
             else:
                 rif.timer_at = None
                 self._kill(rif)
-        self._resume()
 
     def tell_what_comes(self) -> None:
         """Tell the RM which RIFs are on their way, as far as that has changed."""

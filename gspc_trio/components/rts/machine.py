@@ -20,6 +20,7 @@ from gspc_trio.components.rts.history import History
 from gspc_trio.components.rts.jobs import Jobs
 from gspc_trio.components.rts.lending import Lending
 from gspc_trio.components.rts.lifecycle import LifeCycle
+from gspc_trio.components.rts.quarantine import Quarantines
 from gspc_trio.components.rts.requests import Requests
 from gspc_trio.components.rts.state import Add, Limits, ManagedJob, ManagedRif, RifState, checked_dag
 from gspc_trio.core.ids import JobId, ResourceId, RifId
@@ -137,6 +138,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         self.limits: Limits = limits or Limits()
         registered: dict[JobId, ManagedJob] = {}
         self._lives = LifeCycle(strategies, self.limits, registered)
+        self._quarantines = Quarantines(self._lives)
         super().__init__(self._lives)
         self._requests = Requests(self._lives)
         self._jobs = Jobs(self._lives, registered)
@@ -157,12 +159,14 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
 
     def deadline(self) -> float | None:
         """Return the time at which ``Tick`` is due, or None."""
-        due = self._lives.deadline(), self._jobs.deadline(), self._lending.deadline()
+        parts = self._lives, self._quarantines, self._jobs, self._lending
+        due = [part.deadline() for part in parts]
         return min((due_s for due_s in due if due_s is not None), default=None)
 
     def check(self) -> None:
         """Assert every invariant."""
         self._lives.check()
+        self._quarantines.check()
         self._jobs.check()
         self._lending.check()
         assert not self._stopped or not self._lives.rifs
@@ -294,7 +298,15 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
 
     @handles(events.RifUnfit)
     def _rif_unfit(self, event: events.RifUnfit) -> None:
-        self._lives.unfit(event)
+        self._quarantines.unfit(event)
+
+    @handles(events.HostAvoided)
+    def _host_avoided(self, event: events.HostAvoided) -> None:
+        self._quarantines.avoided(event)
+
+    @handles(events.HostUsed)
+    def _host_used(self, event: events.HostUsed) -> None:
+        self._quarantines.used(event)
 
     @handles(events.RifAnswered)
     def _rif_answered(self, event: events.RifAnswered) -> None:
@@ -375,5 +387,6 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     @handles(Tick)
     def _tick(self, _: Tick) -> None:
         self._lives.tick()
+        self._quarantines.tick()
         self._jobs.tick()
         self._lending.tick()

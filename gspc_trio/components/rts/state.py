@@ -417,7 +417,6 @@ def check_rif(rif: ManagedRif) -> None:
     """Assert the invariants of one RIF."""
     state = rif.state
     assert not rif.unsaid or state is RifState.AWAY, rif
-    assert rif.quarantine is None or state in (RifState.UP, RifState.AWAY), rif
     assert rif.running or rif.adrift or state in (RifState.LOST, RifState.FAILED), rif
     assert not (rif.running and rif.adrift), rif
     assert not rif.fresh or rif.adrift, rif

@@ -44,6 +44,7 @@ from gspc_trio.components.launcher.events import (
 from gspc_trio.components.managers.messages import BeginManaging, ManagerClaim, ManagerHere
 from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.monitor.messages import (
+    Echo,
     GetHardware,
     GetNodeStats,
     GetSystemStats,
@@ -248,7 +249,7 @@ WIRE_TYPES: tuple[type, ...] = (
     WantTurn, TurnBegins, TurnOver, FilesFailed,
     Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
     StartMonitoring, MonitorTold, GetHardware, HardwareReport, GetNodeStats, NodeFrame,
-    GetSystemStats, SystemStats, IoTold, GetIo, IoReport,
+    GetSystemStats, SystemStats, IoTold, GetIo, IoReport, Echo,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio import open_rts
+from gspc_trio.cli.monitor.commands import fold
+from gspc_trio.components.monitor.detector import Detector
 from gspc_trio.components.monitor.messages import (
     Disk,
     GetHardware,
@@ -21,6 +24,7 @@ from gspc_trio.components.monitor.messages import (
     NodeFrame,
     NoMetrics,
 )
+from gspc_trio.components.monitor.shell.anomalies import GROUP, plug_ins
 from gspc_trio.components.monitor.shell.collector import Collector, open_collector
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
@@ -152,3 +156,56 @@ async def test_without_monitor_nobody_is_measured() -> None:
     async with open_rts(cores=1) as rts:
         with pytest.raises(RemoteError, match="start --monitor DIR"):
             await rts.sys_stats()
+
+
+def busy(number: int) -> NodeFrame:
+    return NodeFrame(5 * number, 5.0, {"usable_busy_ms": 9000, "own_cpu_ms": 1000})
+
+
+class Hosts:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def avoid(self, host: str, reason: str) -> None:
+        self.told.append(f"avoid {host}: {reason}")
+
+    def use(self, host: str) -> None:
+        self.told.append(f"use {host}")
+
+
+async def test_anomalies_are_kept_and_acted_on(autojump_clock: MockClock, tmp_path: Path) -> None:
+    hosts, begin = Hosts(), autojump_clock.current_time()
+    async with open_collector(tmp_path, 1 << 24, "act") as collector:
+        assert collector.anomalies is not None
+        collector.anomalies.hosts = hosts
+        for host in ("a", "b"):
+            heard(collector, host, MonitorTold(HARDWARE))
+        heard(collector, "a", MonitorTold(nodes=tuple(map(busy, range(3)))))
+        assert hosts.told == ["avoid a: anomaly: dial"]
+        heard(collector, "a", MonitorTold(nodes=tuple(NodeFrame(5 * n, 5.0) for n in range(3, 9))))
+        await trio.sleep_until(begin + 61)
+        assert hosts.told[1:] == ["use a"]
+    rows = query(tmp_path, "SELECT at_s, kind, host, detail FROM events ORDER BY id").rows
+    assert [row[1] for row in rows] == ["anomaly_on", "host_held", "anomaly_off", "host_used"]
+    shown = [(one.host, one.kind, one.end_s is None, one.evidence) for one in fold(rows)]
+    assert shown == [
+        ("a", "dial", False, "1.6 cores work for others"),
+        ("a", "held", False, "dial: nothing new for 60 s at least"),
+    ]
+
+
+def test_those_who_watch_only_tell() -> None:
+    hosts, collector = Hosts(), Collector(None, "watch")
+    assert collector.anomalies is not None
+    collector.anomalies.hosts = hosts
+    for host in ("a", "b"):
+        heard(collector, host, MonitorTold(HARDWARE))
+    heard(collector, "a", MonitorTold(nodes=tuple(map(busy, range(3)))))
+    assert hosts.told == []
+
+
+def test_detectors_of_packages_are_used_and_broken_ones_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    good = EntryPoint("good", "gspc_trio.components.monitor.detector:Detector", GROUP)
+    bad = EntryPoint("bad", "gspc_trio.nowhere:Detector", GROUP)
+    assert [type(one) for one in plug_ins([bad, good])] == [Detector]
+    assert "the detector bad cannot be used" in caplog.text

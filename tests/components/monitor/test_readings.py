@@ -108,7 +108,7 @@ def test_files_below_another_root_are_kept_open_and_read_again(tmp_path: Path) -
     with host_files(tmp_path, str(tmp_path)) as files:
         first = files.read(slowly=True)
         assert first.counts == COUNTED
-        assert set(first.levels) - set(LEVEL) == {"disk_free_bytes", "disk_free_share"}
+        assert set(first.levels) - set(LEVEL) == {"disk_free_bytes", "disk_free_share", "disk_read_only"}
         with open(tmp_path / "proc/loadavg", "w") as file:
             file.write("1.50 0 0")
         again = files.read(slowly=False)

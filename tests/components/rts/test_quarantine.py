@@ -109,6 +109,42 @@ def test_a_host_that_is_away_meanwhile_is_tried_again_all_the_same() -> None:
     assert out == [RifChanged(12.0, "r1", "anna", "away", "reset"), actions.TellRm(Resumed(("r1.node",)))]
 
 
+def add_bert(bench: Bench) -> None:
+    node = Resource("r2.node", "node")
+    bench.give(1.0, events.BootstrapAsked(2, ("bert",)))
+    bench.give(1.0, events.RifConnected(2, RifHello("r2", 1, 8, "bert", "memory:r2", (node,))))
+    bench.give(1.0, events.RifAnswered(2, 2, DagReport(())))
+    bench.give(1.0, events.RmAnswered(Added((node,), "bert")))
+
+
+def test_a_host_with_an_anomaly_is_not_used_until_it_is_said() -> None:
+    bench = Bench()
+    add_bert(bench)
+    out = bench.give(10.0, events.HostAvoided("anna", "a leak"))
+    assert out == [
+        RifChanged(10.0, "r1", "anna", "quarantined", "a leak"),
+        actions.TellRm(Rested(("r1.node",))),
+    ]
+    assert bench.machine.deadline() is None
+    assert bench.give(11.0, UNFIT) == []
+    again = RifChanged(12.0, "r1", "anna", "quarantined", "a leak, a dial")
+    assert bench.give(12.0, events.HostAvoided("anna", "a leak, a dial")) == [again]
+    out = bench.give(5000.0, events.HostUsed("anna"))
+    assert out == [RifChanged(5000.0, "r1", "anna", "up"), actions.TellRm(Resumed(("r1.node",)))]
+    assert bench.give(5000.0, events.HostUsed("anna")) == []
+
+
+def test_the_last_host_is_not_avoided_and_another_quarantine_goes_on() -> None:
+    bench = Bench()
+    assert bench.give(10.0, events.HostAvoided("anna", "a leak")) == []
+    add_bert(bench)
+    assert bench.give(10.0, events.HostAvoided("nobody", "a leak")) == []
+    bench.give(10.0, UNFIT)
+    assert bench.give(11.0, events.HostAvoided("bert", "a leak")) == [], "anna cannot be used now"
+    assert bench.give(11.0, events.HostUsed("anna")) == [], "it was not said that it is avoided"
+    assert bench.machine.deadline() == 12.0
+
+
 def test_nobody_else_is_quarantined() -> None:
     bench = Bench()
     assert bench.give(10.0, events.RifUnfit(9, WHY)) == []

@@ -28,6 +28,7 @@ from gspc_trio.components.monitor.messages import (
 from gspc_trio.components.monitor.nodes import Shortages
 from gspc_trio.components.monitor.readings import COUNTS, LEVELS
 from gspc_trio.components.monitor.reports import GetIo
+from gspc_trio.components.monitor.shell.anomalies import AnomalyWatch
 from gspc_trio.components.monitor.shell.reports import read_io
 from gspc_trio.components.monitor.shell.store import Store, StoreBusy, StoredEvent, StoreError
 from gspc_trio.components.monitor.tables import NODES, Row
@@ -56,9 +57,10 @@ class Collector:
 
     Args:
         store: keeps it; None: nothing is kept.
+        anomalies: ``off``, ``watch`` or ``act``.
     """
 
-    def __init__(self, store: Store | None) -> None:
+    def __init__(self, store: Store | None, anomalies: str = "off") -> None:
         self._store = store
         self._hardware: dict[str, HostHardware] = {}
         self._frames: dict[str, NodeFrame] = {}
@@ -67,12 +69,15 @@ class Collector:
         self._events: list[StoredEvent] = []
         self._lost = 0
         self._one_reader = trio.CapacityLimiter(1)
+        self.anomalies: AnomalyWatch | None = None
+        if anomalies != "off":
+            self.anomalies = AnomalyWatch(anomalies == "act", self.add_event)
 
     # What RIFs tell -----------------------------------------------------------------------------------------
 
     def greet(self, rif: Peer) -> None:
         """Have a RIF that has joined measure its host."""
-        rif.post(StartMonitoring())
+        rif.post(StartMonitoring(self.anomalies is not None))
 
     def heard(self, rif: Peer, host: str, told: MonitorTold) -> None:
         """Take what a RIF tells of its host."""
@@ -81,6 +86,8 @@ class Collector:
             return
         if told.hardware is not None:
             self._hardware[host] = told.hardware
+            if self.anomalies is not None:
+                self.anomalies.joined(host, len(told.hardware.cpus))
         for frame in told.nodes:
             self._frames[host] = frame
             row = Row(frame.begin_s, (host,), frame.covered_s, {**frame.counts, **frame.levels})
@@ -88,6 +95,8 @@ class Collector:
             for shortage in self._shortages.take(host, frame):
                 at_s = float(shortage.begin_s)
                 self.add_event(StoredEvent(at_s, shortage.kind, shortage.detail, host))
+            if self.anomalies is not None:
+                self.anomalies.take(host, frame)
 
     def heard_io(self, rif: Peer, host: str, told: IoTold) -> None:
         """Take what the tasks of a host have read, written and said."""
@@ -104,6 +113,8 @@ class Collector:
         """Forget a host whose RIF is gone; what it was stays in the store."""
         self._hardware.pop(host, None)
         self._frames.pop(host, None)
+        if self.anomalies is not None:
+            self.anomalies.gone(host)
 
     def add_rows(self, table: str, rows: Iterable[Row]) -> None:
         """Have frames stored.
@@ -237,7 +248,7 @@ def _last(rows: dict[str, list[Row]]) -> float:
 
 
 @asynccontextmanager
-async def open_collector(directory: Path, bytes_max: int) -> AsyncIterator[Collector]:
+async def open_collector(directory: Path, bytes_max: int, anomalies: str = "off") -> AsyncIterator[Collector]:
     """A collector for as long as the block runs.
 
     A store that is torn is left alone: metrics are not kept then, and one line says so.
@@ -245,6 +256,7 @@ async def open_collector(directory: Path, bytes_max: int) -> AsyncIterator[Colle
     Args:
         directory: of the store.
         bytes_max: the store is kept below this size.
+        anomalies: ``off``, ``watch`` or ``act``.
 
     Raises:
         BadSetting: another process writes this store.
@@ -256,10 +268,12 @@ async def open_collector(directory: Path, bytes_max: int) -> AsyncIterator[Colle
     except StoreError as error:
         log.warning("metrics are not stored: %s; all else goes on", error)
         store = None
-    collector = Collector(store)
+    collector = Collector(store, anomalies)
     try:
         async with open_scope() as nursery:
             nursery.start_soon(collector.run)
+            if collector.anomalies is not None:
+                nursery.start_soon(collector.anomalies.run)
             yield collector
             nursery.cancel_scope.cancel()
     finally:

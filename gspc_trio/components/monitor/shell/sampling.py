@@ -9,18 +9,28 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import glob
 from pathlib import Path
 
 import trio
 
-from gspc_trio.components.monitor.frames import FRAME_S
+from gspc_trio.components.monitor.frames import frame_of
 from gspc_trio.components.monitor.messages import Disk, HostHardware, MonitorTold
 from gspc_trio.components.monitor.nodes import NodeFrames
-from gspc_trio.components.monitor.readings import FILES, NO_DISK, PATTERNS, SECTOR_BYTES, Reading, read_texts
+from gspc_trio.components.monitor.readings import (
+    FILES,
+    NO_DISK,
+    PATTERNS,
+    SECTOR_BYTES,
+    TICK_MS,
+    Reading,
+    read_texts,
+)
+from gspc_trio.components.monitor.shell.probe import KernelLog, OwnProcesses, Probe
 from gspc_trio.components.provision.shell.hardware import read_facts
+from gspc_trio.nursery.scopes.scope import open_scope
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -60,6 +70,7 @@ class HostFiles:
             if told.f_blocks:
                 reading.levels["disk_free_bytes"] = float(told.f_bavail * told.f_frsize)
                 reading.levels["disk_free_share"] = told.f_bavail / told.f_blocks
+            reading.levels["disk_read_only"] = float(bool(told.f_flag & os.ST_RDONLY))
         return reading
 
     def close(self) -> None:
@@ -122,11 +133,64 @@ def read_hardware(root: Path = Path("/")) -> HostHardware:
     )
 
 
+class Measures:
+    """What a host measures of itself once in a frame.
+
+    Args:
+        root: of the file system.
+        directory: in whose file system a write is tried.
+    """
+
+    def __init__(self, root: Path, directory: str) -> None:
+        self._processes = OwnProcesses(root, os.getpid())
+        self._log = KernelLog(root)
+        self._probe = Probe(directory)
+        self._counts: dict[str, int] = {}
+        self._levels: dict[str, float] = {}
+
+    async def own(self) -> None:
+        """Look at the processes of this project."""
+        found = await trio.to_thread.run_sync(self._processes.measure, abandon_on_cancel=True)
+        self._counts.update(found.counts)
+        self._levels.update(found.levels)
+
+    async def probe(self, round_trip: Callable[[], Awaitable[bool]]) -> None:
+        """Measure how fast this host is; what it waits for makes nobody else wait."""
+        begin = trio.current_time()
+        if await round_trip():
+            self._levels["probe_round_trip_us"] = (trio.current_time() - begin) * 1e6
+        found = await trio.to_thread.run_sync(self._probe.run, abandon_on_cancel=True)
+        self._counts.update(found.counts)
+        self._levels.update(found.levels)
+
+    def give(self, reading: Reading) -> Reading:
+        """Give a reading what was measured since the last one, and counts as they are; return it."""
+        reading.counts.update(self._log.counts())
+        reading.counts.update(self._counts)
+        levels, self._levels = self._levels, {}
+        reading.levels.update(levels)
+        names = ("memory_bytes", "memory_available_bytes", "own_memory_bytes")
+        if all(name in reading.levels for name in names):
+            total, available, own = (reading.levels[name] for name in names)
+            shared = reading.levels.get("shared_memory_bytes", 0.0)
+            reading.levels["unexplained_memory_bytes"] = total - available - own - shared
+        return reading
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._log.close()
+
+
+PROBE_AFTER_S = 2
+"""So long after the begin of a frame a host is probed: not when all read their files."""
+
+
 async def sample(
     post: Callable[[MonitorTold], None],
     *,
     root: Path = Path("/"),
     wall: Callable[[], float] = time.time,
+    round_trip: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
     """Read the metrics of this host once a second, and tell each frame when it is over, until cancelled.
 
@@ -134,21 +198,36 @@ async def sample(
         post: takes what is told.
         root: of the file system.
         wall: returns the seconds since 1970.
+        round_trip: asks the run-time system something; then the host also looks at its processes and probes
+            how fast it is.
     """
     post(MonitorTold(read_hardware(root)))
-    frames, number = NodeFrames(), 0
-    slow_each = round(FRAME_S / INTERVAL_S)
-    with host_files(root, tempfile.gettempdir()) as files:
-        slow: Reading | None = None
+    frames, cpus, kept = NodeFrames(), os.sched_getaffinity(0), dict[str, int]()
+    directory = tempfile.gettempdir()
+    last, number = -1, 0
+    with host_files(root, directory) as files:
+        measures = None if round_trip is None else Measures(root, directory)
         try:
-            while True:
-                reading = files.read(slowly=number % slow_each == 0)
-                slow = _with_slow(reading, slow)
-                if over := frames.take(wall(), trio.current_time(), reading):
-                    post(MonitorTold(nodes=tuple(over)))
-                number += 1
-                await trio.sleep(INTERVAL_S - wall() % INTERVAL_S)
+            async with open_scope() as nursery:
+                while True:
+                    frame = frame_of(wall())
+                    number, is_new, last = (0 if frame != last else number + 1), frame != last, frame
+                    if is_new and measures is not None:
+                        await measures.own()
+                    reading = _with_kept(files.read(slowly=is_new), kept)
+                    busy = [ticks for cpu, ticks in reading.programs.items() if int(cpu[3:]) in cpus]
+                    if busy:
+                        reading.counts["usable_busy_ms"] = sum(busy) * TICK_MS
+                    if measures is not None:
+                        measures.give(reading)
+                    if over := frames.take(wall(), trio.current_time(), reading):
+                        post(MonitorTold(nodes=tuple(over)))
+                    if number == PROBE_AFTER_S and measures is not None and round_trip is not None:
+                        nursery.start_soon(measures.probe, round_trip)
+                    await trio.sleep(INTERVAL_S - wall() % INTERVAL_S)
         finally:
+            if measures is not None:
+                measures.close()
             if over := frames.close():
                 post(MonitorTold(nodes=tuple(over)))
 
@@ -157,10 +236,11 @@ SLOW = ("throttles", "disk_errors")
 """Counts that are read once in a frame."""
 
 
-def _with_slow(reading: Reading, before: Reading | None) -> Reading:
+def _with_kept(reading: Reading, kept: dict[str, int]) -> Reading:
     """Give a reading the counts that it has left out, as they were last read; return it."""
-    if before is not None:
-        for name in SLOW:
-            if name in before.counts:
-                reading.counts.setdefault(name, before.counts[name])
+    for name in SLOW:
+        if name in reading.counts:
+            kept[name] = reading.counts[name]
+        elif name in kept:
+            reading.counts[name] = kept[name]
     return reading

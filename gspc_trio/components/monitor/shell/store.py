@@ -138,10 +138,23 @@ class Store:
         self._database.executescript(COMMON)
         with self._transaction():
             for table in self._tables:
-                for statement in creation(table):
+                make, minutes, *views = creation(table)
+                run(make)
+                run(minutes)
+                self._add_columns(table)
+                for statement in views:
                     run(statement)
             run(f"PRAGMA user_version = {SCHEMA}")
         self._names = {name: number for number, name in run("SELECT id, name FROM names")}
+
+    def _add_columns(self, table: Table) -> None:
+        """Give tables that an earlier version has made the columns that they lack."""
+        for suffix in ("frames", "minutes"):
+            name = f"{table.name}_{suffix}"
+            there = {row[1] for row in self._database.execute(f"PRAGMA table_info({name})")}
+            for column in table.columns:
+                if column not in there:
+                    self._database.execute(f"ALTER TABLE {name} ADD COLUMN {column}")
 
     def write(self, rows: Mapping[str, Sequence[Row]], events: Iterable[StoredEvent] = ()) -> None:
         """Store frames and events, all or nothing.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.monitor.messages import StartMonitoring
+from gspc_trio.components.monitor.messages import Echo, StartMonitoring
 from gspc_trio.components.provision.messages import TurnBegins
 from gspc_trio.components.rif.events import (
     Called,
@@ -352,7 +352,7 @@ class RifService(Performer[HostAction]):
         elif isinstance(message, StartMonitoring):
             self._sampling.cancel()  # its run-time system was started again, and knows nothing
             self._sampling = trio.CancelScope()
-            self._nursery.start_soon(self._sample, self._sampling)
+            self._nursery.start_soon(self._sample, self._sampling, message.probe)
         elif isinstance(message, CloseJobEverywhere):
             self._endpoints.close_of(message.job)
             self._router.dismiss(message.job, "its job is over")
@@ -362,12 +362,20 @@ class RifService(Performer[HostAction]):
         else:
             drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
 
-    async def _sample(self, scope: trio.CancelScope) -> None:
+    async def _sample(self, scope: trio.CancelScope, probe: bool) -> None:
         """Measure this host until its run-time system asks anew, or the RIF ends."""
         from gspc_trio.components.monitor.shell.sampling import sample  # only if asked
 
         with scope:
-            await sample(lambda said: self._rts.post(said))
+            await sample(lambda said: self._rts.post(said), round_trip=self._round_trip if probe else None)
+
+    async def _round_trip(self) -> bool:
+        """Ask the RTS something that takes it no time; return whether it has answered."""
+        try:
+            await self._rts.call(Echo(), CHECK_S)
+        except (PeerGone, RemoteError, trio.TooSlowError):
+            return False
+        return True
 
     @performs(CheckGrant)
     def _check_grant(self, action: CheckGrant) -> None:

@@ -14,6 +14,7 @@ from gspc_trio.components.managers.messages import MANAGER_ROLE
 from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
 from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.monitor.messages import (
+    Echo,
     GetHardware,
     GetNodeStats,
     GetSystemStats,
@@ -254,6 +255,8 @@ class PeerServer:
                     elif isinstance(message, IncomingCall) and isinstance(message.body, GetNewestGrant):
                         asked, rm = message.body, self._service.rm
                         message.reply(NewestGrant(rm.newest_given(asked.resource_id, asked.grant_id)))
+                    elif isinstance(message, IncomingCall) and isinstance(message.body, Echo):
+                        message.reply(Done())
                     else:
                         drop_offender(peer, f"a RIF does not say {_name_of(message)}")
                 more = await peer.receive()

@@ -20,9 +20,12 @@ from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import SHARINGS
 from gspc_trio.components.monitor.io_frames import MODES
+from gspc_trio.components.monitor.reaction import DEFAULT_MODE
+from gspc_trio.components.monitor.reaction import MODES as ANOMALY_MODES
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
 from gspc_trio.components.rm.shell.remote import Connect
+from gspc_trio.components.rts.events import HostAvoided, HostUsed
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import RtsService, SeveralManagers, open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
@@ -83,6 +86,7 @@ class RtsOptions(TypedDict, total=False):
     monitor: Path | str | None
     monitor_bytes: int
     io: str
+    anomalies: str
 
 
 class RtsSettings(Struct, frozen=True):
@@ -114,6 +118,8 @@ class RtsSettings(Struct, frozen=True):
         monitor_bytes: room that these metrics may take; the oldest are removed.
         io: what is kept there of the reading and writing of tasks: ``off``, ``counts`` (what the kernel
             counts) or ``calls`` (sizes, durations and patterns too); "": counts.
+        anomalies: what is done about anomalies of the hosts that are measured: ``off``, ``watch`` (they are
+            told) or ``act`` (such hosts get nothing new for a while, too); "": watch.
     """
 
     hosts: Sequence[str] = ()
@@ -137,6 +143,7 @@ class RtsSettings(Struct, frozen=True):
     monitor: Path | str | None = None
     monitor_bytes: int = 2 << 30
     io: str = ""
+    anomalies: str = ""
 
     def checked(self) -> RtsSettings:
         """Return the settings; a file of sites is read, and not again.
@@ -170,6 +177,10 @@ class RtsSettings(Struct, frozen=True):
             raise BadSetting("io", self.io, f"there are {', '.join(MODES)}")
         if self.io not in ("", "off") and self.monitor is None:
             raise BadSetting("io", self.io, "it is kept with the metrics: say where, with monitor")
+        if self.anomalies and self.anomalies not in ANOMALY_MODES:
+            raise BadSetting("anomalies", self.anomalies, f"there are {', '.join(ANOMALY_MODES)}")
+        if self.anomalies not in ("", "off") and self.monitor is None:
+            raise BadSetting("anomalies", self.anomalies, "hosts must be measured: say where, with monitor")
         listen_address(self.listen, self.port, self.tls)
         return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
 
@@ -256,7 +267,7 @@ async def open_system(
         monitor = await at_exit.enter_async_context(_collector(settings))
 
         def prepare(service: RtsService) -> None:
-            service.monitor, service.sites.is_attended = monitor, is_attended
+            _equip(service, monitor, is_attended)
             if keeper is not None and history is not None:
                 keeper.restore(service)
                 history.restore(service)
@@ -329,8 +340,29 @@ async def _collector(settings: RtsSettings) -> AsyncIterator[Collector | None]:
         return
     from gspc_trio.components.monitor.shell.collector import open_collector
 
-    async with open_collector(Path(settings.monitor), settings.monitor_bytes) as collector:
+    mode = settings.anomalies or DEFAULT_MODE
+    async with open_collector(Path(settings.monitor), settings.monitor_bytes, mode) as collector:
         yield collector
+
+
+class _HostUse:
+    """Has a run-time system use hosts or not."""
+
+    def __init__(self, service: RtsService) -> None:
+        self._service = service
+
+    def avoid(self, host: str, reason: str) -> None:
+        self._service.inbox.put(HostAvoided(host, reason))
+
+    def use(self, host: str) -> None:
+        self._service.inbox.put(HostUsed(host))
+
+
+def _equip(service: RtsService, monitor: Collector | None, is_attended: bool) -> None:
+    """Give a service what looks at its hosts, which says of which it is to make no use."""
+    service.monitor, service.sites.is_attended = monitor, is_attended
+    if monitor is not None and monitor.anomalies is not None:
+        monitor.anomalies.hosts = _HostUse(service)
 
 
 def _history(state: Path) -> HistoryFiles:

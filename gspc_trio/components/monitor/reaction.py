@@ -1,0 +1,167 @@
+"""What is done about anomalies: which hosts are not used, and for how long; pure (ASP-9)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from gspc_trio.components.monitor.detector import TASKS, Finding
+from gspc_trio.core.machine import MachineBase, Tick, handles
+
+MODES = ("off", "watch", "act")
+"""What ``--anomalies`` can say: nothing is looked for; it is told; something is done about it, too."""
+
+DEFAULT_MODE = "watch"
+"""What it says if nothing is given."""
+
+
+class ReactionLimits(Struct, frozen=True):
+    """Times and shares.
+
+    Attributes:
+        held_s: so long a host is not used at least; it doubles each time, up to ``held_s_max``.
+        forget_s: a host in use for so long begins with ``held_s`` again.
+        hosts_share: part of the hosts that may be held at one time; one may be, but never the last.
+    """
+
+    held_s: float = 60.0
+    held_s_max: float = 3600.0
+    forget_s: float = 3600.0
+    hosts_share: float = 0.3
+
+
+class HostUp(Struct, frozen=True):
+    """A host is measured from now on."""
+
+    host: str
+
+
+class HostGone(Struct, frozen=True):
+    """A host is not there any more."""
+
+    host: str
+
+
+class HoldHost(Struct, frozen=True):
+    """Do not use a host: it gets nothing new.
+
+    Attributes:
+        host: which one.
+        kinds: the classes of its anomalies.
+        held_s: for so long at least.
+    """
+
+    host: str
+    kinds: tuple[str, ...]
+    held_s: float
+
+
+class UseHost(Struct, frozen=True):
+    """Use a host again."""
+
+    host: str
+
+
+ReactionEvent: TypeAlias = HostUp | HostGone | Finding | Tick
+ReactionAction: TypeAlias = HoldHost | UseHost
+
+
+class _Host(Struct, eq=False):
+    """A host: its anomalies, when it is looked at again while it is held, and what came before."""
+
+    kinds: dict[str, None]
+    until_s: float | None = None
+    holds: int = 0
+    used_s: float = 0.0
+
+
+def holds_max(hosts: int, limits: ReactionLimits) -> int:
+    """Return how many hosts of so many may be held at one time."""
+    return max(0, min(hosts - 1, max(1, int(hosts * limits.hosts_share))))
+
+
+class Reaction(MachineBase[ReactionEvent, ReactionAction]):
+    """Holds hosts with anomalies back, and has them used again when they have none.
+
+    Args:
+        limits: times and shares.
+    """
+
+    noun = "the reaction to anomalies"
+
+    def __init__(self, limits: ReactionLimits | None = None) -> None:
+        super().__init__()
+        self.limits: ReactionLimits = limits or ReactionLimits()
+        self._hosts: dict[str, _Host] = {}
+
+    @property
+    def held(self) -> list[str]:
+        """Hosts that are not used."""
+        return [name for name, host in self._hosts.items() if host.until_s is not None]
+
+    @handles(HostUp)
+    def _up(self, event: HostUp) -> None:
+        self._hosts.setdefault(event.host, _Host({})).kinds.clear()
+
+    @handles(HostGone)
+    def _gone(self, event: HostGone) -> None:
+        gone = self._hosts.pop(event.host, None)
+        if gone is not None and gone.until_s is not None:
+            self.actions.append(UseHost(event.host))  # it may come back as it was
+        allowed = holds_max(len(self._hosts), self.limits)
+        for name in self.held[allowed:]:  # fewer hosts are there: the latest are used again
+            self._use(name, self._hosts[name])
+
+    @handles(Finding)
+    def _found(self, event: Finding) -> None:
+        host = self._hosts.get(event.host)
+        if host is None or event.subject == TASKS:
+            return
+        if not event.is_on:
+            host.kinds.pop(event.kind, None)
+        else:
+            host.kinds[event.kind] = None
+            self._hold_some()
+
+    @handles(Tick)
+    def _tick(self, _: Tick) -> None:
+        for name, host in self._hosts.items():
+            if host.until_s is not None and host.until_s <= self.now:
+                if host.kinds:
+                    self._hold(name, host)
+                else:
+                    self._use(name, host)
+        self._hold_some()
+
+    def _hold_some(self) -> None:
+        """HoldHost hosts with anomalies, as many as may be held."""
+        free = holds_max(len(self._hosts), self.limits) - len(self.held)
+        for name, host in self._hosts.items():
+            if free > 0 and host.kinds and host.until_s is None:
+                self._hold(name, host)
+                free -= 1
+
+    def _hold(self, name: str, host: _Host) -> None:
+        limits = self.limits
+        if host.until_s is None and self.now - host.used_s >= limits.forget_s:
+            host.holds = 0
+        held_s = min(limits.held_s_max, limits.held_s * 2**host.holds)
+        host.holds = min(host.holds + 1, 32)
+        host.until_s = self.now + held_s
+        self.actions.append(HoldHost(name, tuple(host.kinds), held_s))
+
+    def _use(self, name: str, host: _Host) -> None:
+        host.until_s, host.used_s = None, self.now
+        self.actions.append(UseHost(name))
+
+    def deadline(self) -> float | None:
+        """Return when a host is to be looked at again."""
+        times = [host.until_s for host in self._hosts.values() if host.until_s is not None]
+        return min(times, default=None)
+
+    def check(self) -> None:
+        """Assert that no more hosts are held than may be, and never all."""
+        assert len(self.held) <= holds_max(len(self._hosts), self.limits), self.held
+        for name, host in self._hosts.items():
+            assert host.until_s is None or host.holds, name

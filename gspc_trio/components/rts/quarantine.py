@@ -1,0 +1,111 @@
+"""Quarantine of hosts: the RM gives out nothing of them and has grants given back; what runs there goes on.
+
+A host is in it for one of two reasons. Its RIF cannot start processes: then it is tried again after a while,
+and each time in which it fails at once this while is longer. Or monitoring has found an anomaly: then it is
+in it until monitoring says otherwise, for only that sees when the anomaly is over; but the last host that can
+be used is never in it for this reason, since a slow host is better than none. Memory of a host stays in use
+in either case.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gspc_trio.components.rm.events import Rested, Resumed
+from gspc_trio.components.rts.actions import TellRm
+from gspc_trio.components.rts.events import HostAvoided, HostUsed, RifUnfit
+from gspc_trio.components.rts.lifecycle import LifeCycle
+from gspc_trio.components.rts.state import ManagedRif, Quarantine, RifState
+from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.resources import MEMORY_CLASS
+
+
+class Quarantines:
+    """Which hosts are not used.
+
+    Args:
+        lives: the RIFs.
+    """
+
+    def __init__(self, lives: LifeCycle) -> None:
+        self._lives = lives
+
+    def unfit(self, event: RifUnfit) -> None:
+        """A host could not start a process: use it no more for a while."""
+        lives = self._lives
+        rif = lives.by_link.get(event.link)
+        if rif is None or rif.state is not RifState.UP or rif.quarantine is not None:
+            return
+        tops = _tops(rif)
+        if not tops:  # all has been removed: should something be added, it will say so again
+            return
+        delays_s = lives.limits.quarantine_delays_s
+        if lives.now - rif.fit_at >= lives.limits.stable_after_s:
+            rif.quarantines = 0
+        due_s = lives.now + delays_s[min(rif.quarantines, len(delays_s) - 1)]
+        rif.quarantines += 1
+        self._begin(rif, Quarantine(event.reason, due_s, tops))
+
+    def avoided(self, event: HostAvoided) -> None:
+        """Use a host no more until it is said, unless no other one could be used."""
+        rif = self._of(event.host)
+        tops = () if rif is None else _tops(rif)
+        if rif is None or rif.state is not RifState.UP or not tops:
+            return
+        others = (one for one in self._lives.rifs.values() if one is not rif)
+        if not any(one.state is RifState.UP and one.quarantine is None and _tops(one) for one in others):
+            return
+        if rif.quarantine is None:
+            self._begin(rif, Quarantine(event.reason, math.inf, tops))
+            return
+        rif.quarantine = Quarantine(event.reason, math.inf, rif.quarantine.resource_ids)
+        self._lives.actions.append(rif.record(self._lives.now))
+
+    def used(self, event: HostUsed) -> None:
+        """Use a host again that was avoided."""
+        rif = self._of(event.host)
+        if rif is not None and rif.quarantine is not None and rif.quarantine.due_s == math.inf:
+            self._end(rif, rif.quarantine)
+
+    def tick(self) -> None:
+        """Try those hosts again whose time has come."""
+        for rif in self._lives.rifs.values():
+            pause = rif.quarantine
+            if pause is not None and pause.due_s <= self._lives.now:
+                rif.fit_at = self._lives.now
+                self._end(rif, pause)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which a host is to be tried again."""
+        pauses = (rif.quarantine for rif in self._lives.rifs.values() if rif.quarantine is not None)
+        return min((pause.due_s for pause in pauses if pause.due_s < math.inf), default=None)
+
+    def check(self) -> None:
+        """Assert that only hosts are in it that are there, with something that could be used."""
+        for rif in self._lives.rifs.values():
+            pause = rif.quarantine
+            if pause is not None:
+                assert rif.state in (RifState.UP, RifState.AWAY), rif
+                assert pause.resource_ids, rif
+                assert pause.due_s == math.inf or rif.quarantines, rif
+
+    def _of(self, host: str) -> ManagedRif | None:
+        return next((rif for rif in self._lives.rifs.values() if rif.host == host), None)
+
+    def _begin(self, rif: ManagedRif, quarantine: Quarantine) -> None:
+        rif.quarantine = quarantine
+        self._lives.actions.append(rif.record(self._lives.now))
+        self._lives.actions.append(TellRm(Rested(quarantine.resource_ids)))
+
+    def _end(self, rif: ManagedRif, quarantine: Quarantine) -> None:
+        rif.quarantine = None
+        self._lives.actions.append(rif.record(self._lives.now))
+        self._lives.actions.append(TellRm(Resumed(quarantine.resource_ids)))
+
+
+def _tops(rif: ManagedRif) -> tuple[ResourceId, ...]:
+    return tuple(
+        name
+        for name, one in rif.resources.items()
+        if not one.parents and one.resource_class != MEMORY_CLASS and name not in rif.left
+    )
