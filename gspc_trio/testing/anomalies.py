@@ -1,0 +1,105 @@
+"""Anomalies put into this host for real, for tests of what finds them (ASP-9; the loads are those of ASPIDE).
+
+    python -m gspc_trio.testing.anomalies leak --for-s 90
+
+``leak`` takes memory and keeps it, ``memeater`` takes some in ten steps and rests, ``dial`` computes,
+``ddot`` moves more memory than a cache holds, ``copy`` writes and reads a file. Slow processors, failing
+memory and failing disks need rights that a test does not have: they are series of frames in the tests of the
+detector.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable
+
+MIB = 1 << 20
+LEAK_BYTES, LEAK_EACH_S = 160 * MIB, 2.0
+STEPS, STEP_BYTES, STEP_EACH_S = 10, 35 * MIB, 2.0
+CACHE_BYTES = 8 * MIB
+COPY_BYTES, COPY_PAUSE_S = 500 * MIB, 2.0
+
+
+def leak(until_s: float, room_bytes: int) -> None:
+    """Take memory every 2 s, and give none of it back.
+
+    Args:
+        until_s: on the monotonic clock.
+        room_bytes: no more than this.
+    """
+    taken: list[bytearray] = []
+    while time.monotonic() < until_s:
+        if (len(taken) + 1) * LEAK_BYTES <= room_bytes:
+            taken.append(bytearray(b"\1") * LEAK_BYTES)
+        time.sleep(LEAK_EACH_S)
+
+
+def memeater(until_s: float, room_bytes: int) -> None:
+    """Take memory in ten steps, then rest: 35 MiB each, or 1 % of the memory if that is more."""
+    step = max(STEP_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 100)
+    taken: list[bytearray] = []
+    while time.monotonic() < until_s:
+        if len(taken) < STEPS and (len(taken) + 1) * step <= room_bytes:
+            taken.append(bytearray(b"\1") * step)
+        time.sleep(STEP_EACH_S)
+
+
+def dial(until_s: float, _: int) -> None:
+    """Compute on one core, with what its registers hold."""
+    value = 1.5
+    while time.monotonic() < until_s:
+        for _number in range(10_000):
+            value = math.exp(math.log(math.sqrt(math.pow(value, 2.0)))) % 100.0 + 1.0
+
+
+def ddot(until_s: float, _: int) -> None:
+    """Move memory of five caches on one core, again and again, as a product of such matrices does."""
+    size = 5 * CACHE_BYTES
+    source, target = (ctypes.create_string_buffer(size) for _number in range(2))
+    while time.monotonic() < until_s:
+        ctypes.memmove(target, source, size)
+
+
+def copy(until_s: float, room_bytes: int) -> None:
+    """Write a file, wait 2 s, and read it."""
+    size = min(COPY_BYTES, room_bytes)
+    block = bytes(MIB)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        while time.monotonic() < until_s:
+            file.seek(0)
+            for _number in range(size // MIB):
+                file.write(block)
+            os.fsync(file.fileno())
+            time.sleep(COPY_PAUSE_S)
+            file.seek(0)
+            while file.read(MIB):
+                pass
+
+
+KINDS: dict[str, Callable[[float, int], None]] = {
+    "leak": leak,
+    "memeater": memeater,
+    "dial": dial,
+    "ddot": ddot,
+    "copy": copy,
+}
+"""What can be put into a host."""
+
+
+def main() -> None:
+    """Put one anomaly into this host for a while."""
+    parser = argparse.ArgumentParser(prog="python -m gspc_trio.testing.anomalies")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--for-s", type=float, default=60.0, help="seconds")
+    parser.add_argument("--room-mib", type=int, default=12_000, help="no more memory or disk than this")
+    chosen = parser.parse_args()
+    KINDS[chosen.kind](time.monotonic() + chosen.for_s, chosen.room_mib * MIB)
+
+
+if __name__ == "__main__":
+    main()
