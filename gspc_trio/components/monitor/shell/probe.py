@@ -1,6 +1,7 @@
 """What a host measures of itself once in a frame: the part of its own processes, and how fast it is.
 
-Both run in a thread beside the loop of the RIF. The probe takes 3 ms of CPU time, and the look at 100 processes 1 ms.
+Both run in a thread beside the loop of the RIF. The probe takes 3 ms of CPU time,
+the look at 100 processes 1 ms.
 """
 
 from __future__ import annotations
