@@ -41,7 +41,7 @@ class _Run:
     iso_time: Callable[[float], str]
     flows: dict[TaskId, TaskFlow] = field(factory=dict)
     last: dict[TaskId, TaskChanged] = field(factory=dict)
-    tries: dict[TaskId, int] = field(factory=dict)
+    tried_again: set[TaskId] = field(factory=set)
     jobs: dict[JobId, str] = field(factory=dict)
     hosts: dict[str, str] = field(factory=dict)
     cores: dict[str, int] = field(factory=dict)
@@ -58,8 +58,10 @@ class _Run:
                 self.flows[record.task_id] = record
             case TaskChanged():
                 self.last[record.task_id] = record
-                if record.state is TaskState.FAILED or (record.state is TaskState.READY and record.detail):
-                    self.tries[record.task_id] = self.tries.get(record.task_id, 0) + 1
+                # What came back and had not begun is ready again with a detail, too, but as attempt 0.
+                again = record.state is TaskState.READY and record.attempt > 0 and record.detail
+                if record.state is TaskState.FAILED or again:
+                    self.tried_again.add(record.task_id)
             case ResourceChanged(state="added"):
                 self.hosts[record.resource_id] = record.host
                 if record.resource_class == "core":
@@ -108,9 +110,9 @@ def trace_of_records(records: Iterable[Record], surroundings: Surroundings) -> R
                 files[name] = size_bytes or 0
                 if size_bytes is None:
                     lost.append(f"file {path!r}: its size, for it is not there any more")
-    retried = sum(1 for task_id, count in run.tries.items() if count and task_id in run.flows)
+    retried = len(run.tried_again & run.flows.keys())
     if retried:
-        lost.append(f"attempts: {retried} tasks had several, or failed")
+        lost.append(f"attempts: {retried} {'task' if retried == 1 else 'tasks'} had several, or failed")
     return Recorded(_trace(run, tasks, files), tuple(lost))
 
 

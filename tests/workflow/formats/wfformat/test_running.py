@@ -159,12 +159,15 @@ def test_what_the_format_cannot_say_is_listed() -> None:
         JobChanged(0.0, "j1", "running", "w"),
         TaskFlow(1.0, "j1", 5, "x", (4,)),
         TaskChanged(2.0, "j1", 5, TaskState.FAILED, 1, "x", "r1.core0", "it raised"),
+        TaskFlow(1.0, "j1", 6, "y", ()),  # sent ahead and moved to another worker: one attempt
+        TaskChanged(1.5, "j1", 6, TaskState.READY, 0, "y", detail="taken back"),
+        finished(6, "y", 2.0, 0.5, "r1.core0"),
     ]
     lost = trace_of_records(records, Surroundings(lambda _: None, iso_time)).lost
     assert lost == (
         "task 'x': how it ended: it ended as failed",
         "task 'x': some tasks that it waits for, which these records do not have",
-        "attempts: 1 tasks had several, or failed",
+        "attempts: 1 task had several, or failed",
     )
 
 
