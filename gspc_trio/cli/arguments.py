@@ -171,6 +171,13 @@ Priority = Annotated[
 Task = Annotated[MaybeWhole, Parameter(validator=_task)]
 LineCount = Annotated[Whole, Parameter(validator=_lines)]
 Size = Annotated[str, Parameter(validator=_size)]
+Spill = Annotated[
+    str,
+    Parameter(
+        validator=_size,
+        help="How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.",
+    ),
+]
 CacheSize = Annotated[str, Parameter(validator=_cache_size)]
 Settings = Annotated[
     list[str] | None, Parameter(name="--set", consume_multiple=False, negative=(), validator=_settings)
@@ -280,6 +287,13 @@ Monitor = Annotated[
 MonitorBytes = Annotated[
     str,
     Parameter(validator=_size, help="Room for these metrics; the oldest are removed when it is full."),
+]
+Topology = Annotated[
+    Path | None,
+    Parameter(
+        help="File that says which hosts are in which rack, a line RACK: HOST HOST ... for each. For one "
+        "host --set rack=NAME says so, too."
+    ),
 ]
 TaskIo = Annotated[
     str,

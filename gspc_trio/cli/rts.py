@@ -35,9 +35,11 @@ from gspc_trio.cli.arguments import (
     Sharing,
     SitesOption,
     Size,
+    Spill,
     SpillDirectory,
     TaskDirectory,
     TaskIo,
+    Topology,
     Verbose,
 )
 from gspc_trio.cli.common import (
@@ -114,7 +116,7 @@ async def start(
     directory: TaskDirectory = "",
     allow_files: AllowFiles = None,
     memory: Size = "",
-    spill: Size = "",
+    spill: Spill = "",
     spill_directory: SpillDirectory = "",
     rm: RemoteRm = None,
     sites: SitesOption = None,
@@ -122,6 +124,7 @@ async def start(
     sharing: Sharing = "pessimistic",
     monitor: Monitor = None,
     monitor_bytes: MonitorBytes = "2GiB",
+    topology: Topology = None,
     io: TaskIo = "",
     anomalies: Anomalies = "",
     metrics: MetricsPort = None,
@@ -158,8 +161,6 @@ async def start(
         Directory in which file:// URIs may name files, beside that of the job; repeat it for several.
     memory
         How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of its host's.
-    spill
-        How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
     """
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
@@ -167,7 +168,7 @@ async def start(
     sizes = {"memory_bytes": memory or "0", "spill_bytes": spill or "0", "monitor_bytes": monitor_bytes}
     told = replace(told, **{name: parse_size(text) for name, text in sizes.items()}, monitor=monitor)
     told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory, io=io)
-    told = replace(told, anomalies=anomalies)
+    told = replace(told, anomalies=anomalies, topology=topology)
     await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
 
 

@@ -15,6 +15,7 @@ from gspc_trio.cli.common import run_command
 from gspc_trio.cli.monitor.commands import app as monitor
 from gspc_trio.cli.top import app as top
 from gspc_trio.components.monitor.io_frames import IO
+from gspc_trio.components.monitor.locality import LOCALITY
 from gspc_trio.components.monitor.shell.store import Store, StoredEvent
 from gspc_trio.components.monitor.tables import NODES, Row
 
@@ -32,7 +33,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     amounts = {"read_calls": 4, "read_bytes": 4096, "storage_read_bytes": 1024, "file_read_bytes": 2048}
     io = [Row(begin_s, ("a", "j1", 3, 1), 5.0, amounts), Row(begin_s + 5, ("b", "j1", 4, 1), 5.0, amounts)]
     events = (StoredEvent(begin_s + 1.0, "user", "half way", "a", "j1", 3),)
-    made.write({NODES.name: nodes, IO.name: io}, events)
+    near = [Row(begin_s, ("a", "j1"), 5.0, {"node_bytes": 900, "rack_bytes": 75, "inter_rack_bytes": 25})]
+    made.write({NODES.name: nodes, IO.name: io, LOCALITY.name: near}, events)
     made.close()
     return directory
 
@@ -59,6 +61,8 @@ def run(
         (monitor, "io --by task --job j1 --store STORE", ["j1", "3", "4.0 KiB"]),
         (monitor, "io --by host --since 1h --store STORE", ["a", "b"]),
         (monitor, "io --task 3 --store STORE", ["storage_read_bytes", "1024"]),
+        (monitor, "locality --store STORE", ["j1", "90.0%", "7.5%", "2.5%", "80-90 %"]),
+        (monitor, "locality --by frame --since 1h --json --store STORE", ['"rack_bytes":']),
         (monitor, "query 'SELECT host, max(load) FROM nodes GROUP BY 1' --store STORE", ["a", "b", "0.5"]),
         (monitor, "export --csv - --table io --store STORE", ["begin_s,seconds,host,job", "4096"]),
         (top, "--replay STORE --once", ["a ", "b ", "512.0 MiB of 1.0 GiB"]),
@@ -84,6 +88,8 @@ def test_json_is_one_object(store: Path, capsys: pytest.CaptureFixture[str]) -> 
         (monitor, "nodes laod --store STORE", "there is no metric 'laod' (did you mean 'load'?)"),
         (monitor, "nodes --host c --store STORE", "there are no metrics of host 'c'"),
         (monitor, "io --by jobs --store STORE", "--by jobs: there are job, task, host, frame"),
+        (monitor, "locality --job j9 --store STORE", "no task of job j9 has taken data"),
+        (monitor, "locality --by task --store STORE", "--by task: there are job, host, frame"),
         (monitor, "io --job j9 --store STORE", "nothing is known of job j9"),
         (monitor, "events --since soon --store STORE", "--since soon"),
         (monitor, "query 'DELETE FROM events' --store STORE", "a query only reads"),

@@ -1,4 +1,4 @@
-"""``gspc-monitor io``: what tasks have read and written."""
+"""``gspc-monitor io|locality``: what tasks have read and written, and from where their data came."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gspc_trio.cli.common import CommandError, print_json
 from gspc_trio.cli.monitor.commands import StoreOption, app, ask, seconds, store_directory
 from gspc_trio.cli.monitor.hosts import NOT_TOLD, Json, RunningFile, in_columns
 from gspc_trio.components.monitor.io_frames import IO, coverage
+from gspc_trio.components.monitor.locality import DISTANCES, EXPECTED
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.tui.text import size as size_text
 
@@ -81,6 +82,58 @@ async def task_io(
     print("\n".join(in_columns([(*keys, *HEAD), *table])))
     if task:
         print("\n".join(line for _, amounts in rows for line in _details(amounts)))
+
+
+@app.command
+async def locality(
+    *,
+    by: str = "job",
+    job: str = "",
+    since: str = "",
+    store: StoreOption = None,
+    connection_file: RunningFile = None,
+    json: Json = False,
+) -> None:
+    """Show from where tasks took data of memory layers: their own host, another one of its rack, elsewhere.
+
+    Which host is in which rack is said by gspc-rts start --topology FILE, or --set rack=NAME for a host.
+    Without it all hosts are in one rack.
+
+    Parameters
+    ----------
+    by
+        Add up by job, host or frame.
+    job
+        Of this job alone.
+    since
+        Only what is not older than this, such as 10m or 2h.
+    """
+    keys = {name: columns for name, columns in BY.items() if name != "task"}
+    if by not in keys:
+        raise CommandError(f"--by {by}: there are {', '.join(keys)}{did_you_mean(by, keys)}")
+    (key,) = keys[by]
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in DISTANCES)
+    wanted = "begin_s >= ?" + (" AND job = ?" if job else "")
+    values: list[object] = [time.time() - seconds(since) if since else 0.0, *([job] if job else [])]
+    order = f"SELECT {key}, {sums} FROM locality WHERE {wanted} GROUP BY {key}"
+    found = await ask(await store_directory(store, connection_file), order, *values)
+    if not found.rows:
+        raise CommandError(f"no task{_what({'job': job})} has taken data from a memory layer")
+    rows = [(str(row[0]), [int(str(n)) for n in row[1:]]) for row in found.rows]
+    if json:
+        shown = [{key: name, **dict(zip(DISTANCES, found, strict=True))} for name, found in rows]
+        print_json({"by": by, "rows": shown})
+        return
+    table = [(name, *(_share(n, sum(found)) for n in found), size_text(sum(found))) for name, found in rows]
+    print("\n".join(in_columns([(key, "node", "rack", "inter-rack", "of"), *table, EXPECTED_ROW])))
+
+
+EXPECTED_ROW = ("expected", *EXPECTED, "")
+"""Last line of the table."""
+
+
+def _share(number: int, total: int) -> str:
+    return f"{number / max(1, total):.1%}"
 
 
 def _what(given: dict[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from gspc_trio.components.monitor.locality import DataRead
 from gspc_trio.core.ids import Count, Seconds
 from gspc_trio.core.messages import Done, Question
 
@@ -96,10 +97,12 @@ class MonitorTold(Struct, frozen=True):
     Attributes:
         hardware: of its host; None: as it said before.
         nodes: frames of its host that are over.
+        reads: from where its tasks took data, in frames that are over.
     """
 
     hardware: HostHardware | None = None
     nodes: tuple[NodeFrame, ...] = ()
+    reads: tuple[DataRead, ...] = ()
 
 
 class HardwareReport(Struct, frozen=True):

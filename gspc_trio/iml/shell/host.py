@@ -90,6 +90,9 @@ class HostLayers:
         nursery: in which started servers run.
         memory_bytes: quota of a server that is started; 0: what the arena says.
         arena: holds that memory for as long as the server runs (RM-8).
+
+    Attributes:
+        took: told the job of a task that takes data, the host on which that lay, and its size; or None.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class HostLayers:
         self._arena = arena
         self._entries: dict[tuple[str, bytes], _Entry] = {}
         self._links: dict[str, LocalLink] = {}
+        self.took: Callable[[str, str, int], None] | None = None
 
     def prepare(self, layer: DataLayer) -> None:
         """Begin to find or start the server, if that has not begun; again if it did not succeed lately."""

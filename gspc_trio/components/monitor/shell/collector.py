@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import trio
 
 from gspc_trio.components.monitor.io_frames import IO, IoTold, rows_of
+from gspc_trio.components.monitor.locality import LOCALITY, read_topology, rows_of_reads
 from gspc_trio.components.monitor.messages import (
     GetHardware,
     GetNodeStats,
@@ -30,7 +31,13 @@ from gspc_trio.components.monitor.readings import COUNTS, LEVELS
 from gspc_trio.components.monitor.reports import GetIo
 from gspc_trio.components.monitor.shell.anomalies import AnomalyWatch
 from gspc_trio.components.monitor.shell.reports import read_io
-from gspc_trio.components.monitor.shell.store import Store, StoreBusy, StoredEvent, StoreError
+from gspc_trio.components.monitor.shell.store import (
+    Store,
+    StoreBusy,
+    StoredEvent,
+    StoreError,
+    checked_directory,
+)
 from gspc_trio.components.monitor.tables import NODES, Row
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
@@ -51,6 +58,8 @@ CLOSE_S = 3.0
 NUMBER_MAX = 1 << 62
 """Larger numbers fit into no column, and no host has them."""
 
+NO_RACKS: Mapping[str, str] = {}
+
 
 class Collector:
     """What is known of hosts that are monitored.
@@ -58,9 +67,13 @@ class Collector:
     Args:
         store: keeps it; None: nothing is kept.
         anomalies: ``off``, ``watch`` or ``act``.
+        racks: host -> its rack, as far as it is known before the hosts are there.
     """
 
-    def __init__(self, store: Store | None, anomalies: str = "off") -> None:
+    def __init__(
+        self, store: Store | None, anomalies: str = "off", racks: Mapping[str, str] = NO_RACKS
+    ) -> None:
+        self._racks = dict(racks)
         self._store = store
         self._hardware: dict[str, HostHardware] = {}
         self._frames: dict[str, NodeFrame] = {}
@@ -75,15 +88,29 @@ class Collector:
 
     # What RIFs tell -----------------------------------------------------------------------------------------
 
-    def greet(self, rif: Peer) -> None:
-        """Have a RIF that has joined measure its host."""
+    def greet(self, rif: Peer, host: str = "", rack: str = "") -> None:
+        """Have a RIF that has joined measure its host.
+
+        Args:
+            rif: the connection to it.
+            host: its host.
+            rack: in which that is, "" if nobody has said so.
+        """
+        if rack:
+            self._racks[host] = rack
         rif.post(StartMonitoring(self.anomalies is not None))
 
     def heard(self, rif: Peer, host: str, told: MonitorTold) -> None:
         """Take what a RIF tells of its host."""
+        try:
+            taken = list(rows_of_reads(host, told.reads, self._racks))
+        except ValueError as error:
+            drop_offender(rif, str(error))
+            return
         if not all(map(_is_possible, told.nodes)):
             drop_offender(rif, "no host has such metrics")
             return
+        self.add_rows(LOCALITY.name, taken)
         if told.hardware is not None:
             self._hardware[host] = told.hardware
             if self.anomalies is not None:
@@ -247,8 +274,45 @@ def _last(rows: dict[str, list[Row]]) -> float:
     return float(max((row.begin_s for found in rows.values() for row in found), default=0))
 
 
+MONITOR_BYTES_MIN = 1 << 20
+"""A store of metrics with less room keeps next to nothing."""
+
+
+def check_monitor(directory: Path, bytes_max: int, topology: Path | str | None) -> None:
+    """Refuse metrics that cannot be kept.
+
+    Args:
+        directory: of the store.
+        bytes_max: room for it.
+        topology: file that says which hosts are in which rack, or None.
+
+    Raises:
+        BadSetting: there is no room for them, or not there, or the file says something else.
+    """
+    if bytes_max < MONITOR_BYTES_MIN:
+        raise BadSetting("monitor_bytes", str(bytes_max), f"it is at least {MONITOR_BYTES_MIN}")
+    checked_directory(directory)
+    if topology is not None:
+        racks_in(topology)
+
+
+def racks_in(topology: Path | str) -> dict[str, str]:
+    """Return the rack of each host that a file names.
+
+    Raises:
+        BadSetting: it cannot be read.
+    """
+    try:
+        return read_topology(Path(topology).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise BadSetting("topology", str(topology), why) from error
+
+
 @asynccontextmanager
-async def open_collector(directory: Path, bytes_max: int, anomalies: str = "off") -> AsyncIterator[Collector]:
+async def open_collector(
+    directory: Path, bytes_max: int, anomalies: str = "off", racks: Mapping[str, str] = NO_RACKS
+) -> AsyncIterator[Collector]:
     """A collector for as long as the block runs.
 
     A store that is torn is left alone: metrics are not kept then, and one line says so.
@@ -257,6 +321,7 @@ async def open_collector(directory: Path, bytes_max: int, anomalies: str = "off"
         directory: of the store.
         bytes_max: the store is kept below this size.
         anomalies: ``off``, ``watch`` or ``act``.
+        racks: host -> its rack.
 
     Raises:
         BadSetting: another process writes this store.
@@ -268,7 +333,7 @@ async def open_collector(directory: Path, bytes_max: int, anomalies: str = "off"
     except StoreError as error:
         log.warning("metrics are not stored: %s; all else goes on", error)
         store = None
-    collector = Collector(store, anomalies)
+    collector = Collector(store, anomalies, racks)
     try:
         async with open_scope() as nursery:
             nursery.start_soon(collector.run)

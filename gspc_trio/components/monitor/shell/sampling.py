@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from gspc_trio.components.monitor.frames import frame_of
+from gspc_trio.components.monitor.locality import DataReads
 from gspc_trio.components.monitor.messages import Disk, HostHardware, MonitorTold
 from gspc_trio.components.monitor.nodes import NodeFrames
 from gspc_trio.components.monitor.readings import (
@@ -187,6 +188,7 @@ PROBE_AFTER_S = 2
 
 async def sample(
     post: Callable[[MonitorTold], None],
+    reads: DataReads | None = None,
     *,
     root: Path = Path("/"),
     wall: Callable[[], float] = time.time,
@@ -196,12 +198,15 @@ async def sample(
 
     Args:
         post: takes what is told.
+        reads: what tasks of this host take from memory layers; None: that is not known.
         root: of the file system.
         wall: returns the seconds since 1970.
         round_trip: asks the run-time system something; then the host also looks at its processes and probes
             how fast it is.
     """
     post(MonitorTold(read_hardware(root)))
+    if reads is not None:
+        reads.is_wanted = True
     frames, cpus, kept = NodeFrames(), os.sched_getaffinity(0), dict[str, int]()
     directory = tempfile.gettempdir()
     last, number = -1, 0
@@ -220,8 +225,10 @@ async def sample(
                         reading.counts["usable_busy_ms"] = sum(busy) * TICK_MS
                     if measures is not None:
                         measures.give(reading)
-                    if over := frames.take(wall(), trio.current_time(), reading):
-                        post(MonitorTold(nodes=tuple(over)))
+                    over = frames.take(wall(), trio.current_time(), reading)
+                    taken = reads.close(wall()) if reads is not None else ()
+                    if over or taken:
+                        post(MonitorTold(nodes=tuple(over), reads=taken))
                     if number == PROBE_AFTER_S and measures is not None and round_trip is not None:
                         nursery.start_soon(measures.probe, round_trip)
                     await trio.sleep(INTERVAL_S - wall() % INTERVAL_S)

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from gspc_trio.components.monitor.io_frames import IO
+from gspc_trio.components.monitor.locality import LOCALITY
 from gspc_trio.components.monitor.tables import (
     COMMON,
     KEEP_FRAMES_S,
@@ -35,7 +36,7 @@ from gspc_trio.protocol.listening import BadSetting
 STORE_FILE = "monitor.db"
 """Name of the file in the directory of the store."""
 
-TABLES: tuple[Table, ...] = (NODES, IO)
+TABLES: tuple[Table, ...] = (NODES, IO, LOCALITY)
 """All tables of frames."""
 
 QUERY_S = 10.0

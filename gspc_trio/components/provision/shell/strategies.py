@@ -32,7 +32,8 @@ ENTRY_POINTS = "gspc_trio.strategies"
 """Group in which packages offer strategies."""
 
 RIF_OPTIONS = (
-    *("directory", "features", "io", "listen", "log_level", "memory", "spill", "spill_directory", "time"),
+    *("directory", "features", "io", "listen", "log_level", "memory", "rack", "spill", "spill_directory"),
+    "time",
     *STAGING_OPTIONS,
 )
 """Options that a RIF in a process of its own knows, whatever has started it."""

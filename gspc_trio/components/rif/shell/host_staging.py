@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.monitor.locality import DataReads
 from gspc_trio.components.provision.messages import FilesFailed, TurnBegins, TurnOver, WantTurn
 from gspc_trio.components.rif.messages import MemoryServer, ServerEnded, StartServer
 from gspc_trio.components.worker.messages import OpenJob, Submit
@@ -51,6 +53,7 @@ class HostStaging:
     Attributes:
         make_layers: makes what finds or starts memory servers, when a job wants the first.
         tell: tells the run-time system.
+        reads: from where tasks take data of memory layers.
     """
 
     make_layers: Callable[[], HostLayers]
@@ -78,6 +81,7 @@ class HostStaging:
             self._site = Site(files.site_directory, self._turns)
             self._folders = Folders(files.site_directory, f"tasks-{name}-")  # where files can be linked
         self._layers: HostLayers | None = None
+        self.reads: DataReads = DataReads()
         self._host = host
         self._backend = backend
         self._allowed = files.allow_files if files is not None else ()
@@ -106,11 +110,16 @@ class HostStaging:
 
         if self._layers is None:
             self._layers = self.make_layers()
+            self._layers.took = self._took
         layers = self._layers
         layers.prepare(opening.data)
         data = DataStaging(opening.data, layers)
         staging = JobStaging(data, self._folders, opening.stage, files, home, self._failed, with_uris)
         return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
+
+    def _took(self, job: str, source: str, size_bytes: int) -> None:
+        """Note that a task has taken data from a memory layer."""
+        self.reads.took(job.partition("@")[0], source, size_bytes, time.time())
 
     def _with_uris(self, opening: OpenJob, files: TaskFiles) -> TaskFiles:
         """Return what moves the files of a job, and those that URIs name."""

@@ -367,7 +367,8 @@ class RifService(Performer[HostAction]):
         from gspc_trio.components.monitor.shell.sampling import sample  # only if asked
 
         with scope:
-            await sample(lambda said: self._rts.post(said), round_trip=self._round_trip if probe else None)
+            trip = self._round_trip if probe else None
+            await sample(lambda said: self._rts.post(said), self._staging.reads, round_trip=trip)
 
     async def _round_trip(self) -> bool:
         """Ask the RTS something that takes it no time; return whether it has answered."""

@@ -232,7 +232,8 @@ class PeerServer:
         put(events.RifConnected(link, hello), peer)
         monitor = self._service.monitor
         if monitor is not None:
-            monitor.greet(peer)
+            options = next((it.options for it in self._service.machine.rifs if it.rif_id == hello.rif_id), {})
+            monitor.greet(peer, hello.host, options.get("rack", ""))
         try:
             late_s = 0.0
             while True:

@@ -85,6 +85,7 @@ class RtsOptions(TypedDict, total=False):
     sharing: str
     monitor: Path | str | None
     monitor_bytes: int
+    topology: Path | str | None
     io: str
     anomalies: str
 
@@ -116,6 +117,7 @@ class RtsSettings(Struct, frozen=True):
         sharing: how they share the hosts: pessimistic or optimistic.
         monitor: directory for the metrics of hosts, in a local file system; None: hosts are not measured.
         monitor_bytes: room that these metrics may take; the oldest are removed.
+        topology: file that says which hosts are in which rack, a line ``RACK: HOST HOST ...`` for each.
         io: what is kept there of the reading and writing of tasks: ``off``, ``counts`` (what the kernel
             counts) or ``calls`` (sizes, durations and patterns too); "": counts.
         anomalies: what is done about anomalies of the hosts that are measured: ``off``, ``watch`` (they are
@@ -142,6 +144,7 @@ class RtsSettings(Struct, frozen=True):
     sharing: str = "pessimistic"
     monitor: Path | str | None = None
     monitor_bytes: int = 2 << 30
+    topology: Path | str | None = None
     io: str = ""
     anomalies: str = ""
 
@@ -172,7 +175,11 @@ class RtsSettings(Struct, frozen=True):
             raise BadSetting("placement", self.placement, why)
         self._check_managers()
         if self.monitor is not None:
-            _check_monitor(Path(self.monitor), self.monitor_bytes)
+            from gspc_trio.components.monitor.shell.collector import check_monitor
+
+            check_monitor(Path(self.monitor), self.monitor_bytes, self.topology)
+        elif self.topology is not None:
+            raise BadSetting("topology", str(self.topology), "it is for what monitor keeps: say where")
         if self.io and self.io not in MODES:
             raise BadSetting("io", self.io, f"there are {', '.join(MODES)}")
         if self.io not in ("", "off") and self.monitor is None:
@@ -315,33 +322,17 @@ def _several(settings: RtsSettings) -> SeveralManagers | None:
     return SeveralManagers(settings.managers, run_manager_process, settings.placement, settings.sharing)
 
 
-MONITOR_BYTES_MIN = 1 << 20
-"""A store of metrics with less room keeps next to nothing."""
-
-
-def _check_monitor(directory: Path, bytes_max: int) -> None:
-    """Refuse metrics that cannot be kept.
-
-    Raises:
-        BadSetting: there is no room for them, or not there.
-    """
-    from gspc_trio.components.monitor.shell.store import checked_directory
-
-    if bytes_max < MONITOR_BYTES_MIN:
-        raise BadSetting("monitor_bytes", str(bytes_max), f"it is at least {MONITOR_BYTES_MIN}")
-    checked_directory(directory)
-
-
 @asynccontextmanager
 async def _collector(settings: RtsSettings) -> AsyncIterator[Collector | None]:
     """What takes the metrics of hosts, for as long as the block runs; None if nobody wants them."""
     if settings.monitor is None:
         yield None
         return
-    from gspc_trio.components.monitor.shell.collector import open_collector
+    from gspc_trio.components.monitor.shell.collector import open_collector, racks_in
 
     mode = settings.anomalies or DEFAULT_MODE
-    async with open_collector(Path(settings.monitor), settings.monitor_bytes, mode) as collector:
+    racks = {} if settings.topology is None else racks_in(settings.topology)
+    async with open_collector(Path(settings.monitor), settings.monitor_bytes, mode, racks) as collector:
         yield collector
 
 

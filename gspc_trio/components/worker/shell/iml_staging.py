@@ -95,6 +95,11 @@ class DataStaging:
         begun_s = trio.current_time()
         await link.ask(local.FETCH, self._layer.job, reference.data_id)
         taken_s = trio.current_time() - begun_s
+        if self._layers.took is not None:
+            alone = len(places) == 1 and self._layer.copies == 1  # then it is known whether it came
+            is_near = not places or self._layers.host in places or (alone and not elsewhere)
+            source = self._layers.host if is_near else places[0]
+            self._layers.took(self._layer.job, source, reference.size_bytes)
         return [(places[0], reference.size_bytes, taken_s)] if elsewhere and taken_s > 0 else []
 
     async def copy(self, outcome: Outcome) -> None:
