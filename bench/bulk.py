@@ -34,6 +34,7 @@ from functools import partial
 from importlib.util import find_spec
 from multiprocessing.pool import Pool
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from figures import Figures, descendants, options_parser
@@ -148,7 +149,6 @@ def own_bytes() -> int:
 
 def waiting_bytes(executor: Executor, items: Iterable[int], number: int, path: str) -> float:
     """Return the memory of each item that waits, while all workers are busy with something else."""
-    Path(path).unlink(missing_ok=True)
     busy = [executor.submit(wait_for, path) for _ in range(2)]
     before = own_bytes()
     results = executor.map(same, items)
@@ -160,6 +160,24 @@ def waiting_bytes(executor: Executor, items: Iterable[int], number: int, path: s
         future.result()
     Path(path).unlink()
     return taken / number
+
+
+def measure_waiting(is_list: bool, items: int, found: Any) -> None:
+    """Put the memory of each item that waits into a queue."""
+    some = list(range(items)) if is_list else range(items)
+    with TemporaryDirectory() as folder, Executor(cores=2) as executor:
+        assert count(executor.map(same, range(1_000))) == 1_000
+        found.put(waiting_bytes(executor, some, items, f"{folder}/go"))
+
+
+def waiting_bytes_anew(kind: type, items: int) -> float:
+    """Return the memory of each item that waits, of a process that has no freed memory to use."""
+    context = multiprocessing.get_context("spawn")
+    found = context.SimpleQueue()
+    process = context.Process(target=measure_waiting, args=(kind is list, items, found))
+    process.start()
+    process.join()
+    return float(found.get())
 
 
 def first_result_ms(executor: Executor, items: int) -> float:
@@ -226,10 +244,9 @@ def main() -> None:
         figures.add("bulk.submit_first_ms", statistics.median(first for first, _ in submits), "ms")
         figures.add("bulk.submit_per_s", statistics.median(all_ for _, all_ in submits), "tasks/s")
         del submits
-        path = f"/tmp/gspc-bench-bulk-{os.getpid()}"
-        more = items if options.small else 5 * items
-        for name, some in (("waiting", list(range(more))), ("range_waiting", range(more))):
-            figures.add(f"bulk.{name}_bytes", waiting_bytes(executor, some, more, path), "bytes")
+    more = items if options.small else 5 * items
+    for name, kind in (("waiting", list), ("range_waiting", range)):
+        figures.add(f"bulk.{name}_bytes", waiting_bytes_anew(kind, more), "bytes")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any
@@ -10,9 +11,9 @@ from gspc_trio.compute.code import ANSWER_HEAD
 from gspc_trio.compute.errors import ErrorFields, TaskFailure, describe
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace, current_place
-from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.protocol.values import ATOMS, dumps, loads, pickled
 
-LIMIT_S = 0.01
+LIMIT_S = 0.02
 """A range that takes longer ends after the item that runs then; the others go back."""
 
 SILENT_S = 1.5e-6
@@ -55,12 +56,11 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
             if type(value) not in _SHORT:
                 if changes.in_fork:
                     changes.leave_fork()
-                if type(value) is str:
-                    size_bytes += len(value)
-                else:
+                size = _size_if_shared(value)
+                if size < 0:
                     encoded[len(results)] = data = dumps(value)
-                    size_bytes += len(data)
-                    value = None
+                    size, value = len(data), None
+                size_bytes += size
         except BaseException as problem:
             if changes.in_fork:
                 changes.leave_fork()
@@ -79,7 +79,17 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
             if place.is_silent is not None and not place.is_silent():
                 break  # the others are to print under names of their own
         before = now
-    return ANSWER_HEAD.pack(len(results), len(errors)) + dumps([results, encoded, errors])
+    answer = pickled(pickle.dumps((results, encoded, errors), 5))  # for tuples much faster than msgpack
+    return ANSWER_HEAD.pack(len(results), len(errors)) + answer
+
+
+def _size_if_shared(value: Any) -> int:
+    """Return about how long a result is that may be packed later: no item can change it; -1 for others."""
+    if type(value) in ATOMS:
+        return len(value)
+    if type(value) is not tuple or not set(map(type, value)) <= ATOMS:
+        return -1
+    return sum(len(part) for part in value if type(part) not in _SHORT)
 
 
 def _tidy(place: ComputePlace) -> None:

@@ -2,8 +2,8 @@
 
 Items wait in spans of numbers. As long as one takes long, each is a task of its own. When they turn out to be
 short, several travel together: so many as a worker computes in about :data:`RANGE_S`. A worker ends a range
-early when that takes much longer; what is left comes back. What comes back is from then on a task of its own,
-and so is every item of a range that was lost.
+early when that takes much longer; what is left comes back, and travels in much smaller ranges. Every item of
+a range that was lost is from then on a task of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ RANGE_S = 0.002
 
 GROWTH = 4
 """A range has at most so many times the items of one that has come back."""
+
+LESS = 8
+"""What comes back travels in ranges so many times smaller: an item waits for few that are much longer."""
 
 TASKS_PER_CORE = 16
 RANGES_PER_CORE = 8
@@ -203,7 +206,8 @@ class Ranges:
         task = self._take(event)
         self._heard = now
         self._ended += event.done
-        self._back.extend(range(task.begin + event.done, task.end))
+        if rest := task.end - task.begin - event.done:
+            self._waiting.appendleft(Added(task.end - rest, task.end, max(1, rest // LESS)))
         self._apart |= event.apart
         self._learn(event, task, now)
 

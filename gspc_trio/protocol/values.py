@@ -38,7 +38,9 @@ LONG_BYTES = 1 << 16
 
 _TUPLE = 1  # msgpack extension type of a tuple
 _PICKLED = b"\xc1"  # the one byte that no msgpack value begins with
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+"""Types of values that hold no others, and never change."""
+
 _SHORT = frozenset({type(None), bool, int, float})
 _packer = msgpack.Packer(autoreset=True)  # for these alone: packing them runs no Python code between
 _NO_MODULES: frozenset[str] = frozenset()
@@ -166,7 +168,7 @@ class _Unpackable(Exception):
 def _is_plain(value: Value, depth: int) -> bool:
     """Whether all types in ``value`` are exactly msgpack's; types of elements are gathered at C speed."""
     kind = type(value)
-    if kind in _ATOMS:
+    if kind in ATOMS:
         return True
     if depth == 0:
         return False
@@ -177,7 +179,7 @@ def _is_plain(value: Value, depth: int) -> bool:
         kinds = set(map(type, value))
     else:
         return False
-    rest = kinds - _ATOMS
+    rest = kinds - ATOMS
     if not rest:
         return True
     if not rest <= _CONTAINERS:

@@ -68,7 +68,7 @@ def test_long_items_are_tasks_of_their_own_and_all_are_seen() -> None:
     assert runs(ranges, Ended(3, 1, 1.0), 2.0) == [(10_002, 10_003)]
 
 
-def test_what_comes_back_is_a_task_of_its_own() -> None:
+def test_what_comes_back_goes_first_and_what_was_lost_alone() -> None:
     ranges = Ranges(1)
     runs(ranges, Added(0, 24, 500), 0.0)
     for number in range(1, 5):
@@ -119,7 +119,7 @@ def test_each_item_has_one_end_whatever_happens(data: st.DataObject) -> None:
         for action in ranges.handle(event, now):
             items = range(action.begin, action.end)
             if isinstance(action, Run):
-                assert len(items) == 1 or not back.intersection(items), "what came back is alone"
+                assert len(items) == 1 or not back.intersection(items), "what was lost is alone"
                 assert not ends.keys() & set(items)
                 under[action.number] = items
             else:
@@ -148,7 +148,6 @@ def test_each_item_has_one_end_whatever_happens(data: st.DataObject) -> None:
                 del under[number]
                 done = draw(st.integers(0, len(items)))
                 ends.update(items[:done])
-                back.update(items[done:])
                 take(Ended(number, done, draw(st.sampled_from([SHORT_S, 0.5]))))
             case "lost":
                 del under[number]
