@@ -21,11 +21,14 @@ All take turns, with two processes each. What is not installed is left out.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import multiprocessing
 import os
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -162,22 +165,18 @@ def waiting_bytes(executor: Executor, items: Iterable[int], number: int, path: s
     return taken / number
 
 
-def measure_waiting(is_list: bool, items: int, found: Any) -> None:
-    """Put the memory of each item that waits into a queue."""
-    some = list(range(items)) if is_list else range(items)
+def measure_waiting(kind: str, items: int) -> None:
+    """Print the memory of each item that waits."""
+    some = range(items) if kind == "range" else list(range(items))
     with TemporaryDirectory() as folder, Executor(cores=2) as executor:
         assert count(executor.map(same, range(1_000))) == 1_000
-        found.put(waiting_bytes(executor, some, items, f"{folder}/go"))
+        print(waiting_bytes(executor, some, items, f"{folder}/go"))
 
 
-def waiting_bytes_anew(kind: type, items: int) -> float:
+def waiting_bytes_anew(kind: str, items: int) -> float:
     """Return the memory of each item that waits, of a process that has no freed memory to use."""
-    context = multiprocessing.get_context("spawn")
-    found = context.SimpleQueue()
-    process = context.Process(target=measure_waiting, args=(kind is list, items, found))
-    process.start()
-    process.join()
-    return float(found.get())
+    command = [sys.executable, __file__, "--waiting", kind, "--items", str(items)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def first_result_ms(executor: Executor, items: int) -> float:
@@ -206,7 +205,12 @@ def main() -> None:
     """Measure and print."""
     parser = options_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=5, help="turns of all (5)")
+    parser.add_argument("--waiting", choices=("list", "range"), help=argparse.SUPPRESS)
+    parser.add_argument("--items", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.waiting:
+        measure_waiting(options.waiting, options.items)
+        return
     items, turns = (20_000, 1) if options.small else (1_000_000, options.pairs)
     figures = Figures(options.json)
     with ExitStack() as stack:
@@ -245,7 +249,7 @@ def main() -> None:
         figures.add("bulk.submit_per_s", statistics.median(all_ for _, all_ in submits), "tasks/s")
         del submits
     more = items if options.small else 5 * items
-    for name, kind in (("waiting", list), ("range_waiting", range)):
+    for name, kind in (("waiting", "list"), ("range_waiting", "range")):
         figures.add(f"bulk.{name}_bytes", waiting_bytes_anew(kind, more), "bytes")
 
 
