@@ -176,7 +176,7 @@ BASED = (
 """Measures that have a base."""
 
 
-BY_LOAD = ("probe_arithmetic_us", "frequency_mhz")
+BY_LOAD = ("probe_arithmetic_us", "frequency_mhz", "probe_round_trip_us")
 """Those that work of tasks alone changes: they are compared with frames in which the host was as busy."""
 
 

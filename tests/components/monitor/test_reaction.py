@@ -1,4 +1,4 @@
-"""What is done about anomalies."""
+"""What is done about anomalies (ASP-9)."""
 
 from __future__ import annotations
 
