@@ -96,6 +96,7 @@ def test_json_is_one_object(store: Path, capsys: pytest.CaptureFixture[str]) -> 
         (monitor, "query 'SELECT gone' --store STORE", "no such column: gone"),
         (monitor, "export --csv - --table tasks --store STORE", "--table tasks: there are nodes, io"),
         (monitor, "export --csv STORE --store STORE", "Is a directory"),
+        (monitor, "export --store STORE", "say where: --csv FILE or --parquet FILE"),
         (monitor, "nodes --store STORE/none", "there are no metrics in"),
         (top, "--replay STORE/.. --once", "there are no metrics in"),
     ],

@@ -7,7 +7,7 @@ import importlib
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import trio
 from cyclopts import App, Parameter
@@ -20,6 +20,7 @@ from gspc_trio.components.monitor.shell.store import TABLES, Answer, StoreError
 from gspc_trio.components.monitor.shell.store import query as ask_store
 from gspc_trio.components.provision.strategy import parse_time
 from gspc_trio.components.rts.shell.client import join_rts
+from gspc_trio.core.imports import missing_extra
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.version import VERSION
@@ -210,27 +211,35 @@ def _clock(at_s: float | None) -> str:
 @app.command
 async def export(
     *,
-    csv_file: Annotated[Path, Parameter(name="--csv", allow_leading_hyphen=True)],
+    csv_file: Annotated[Path | None, Parameter(name="--csv", allow_leading_hyphen=True)] = None,
+    parquet: Path | None = None,
     table: str = "nodes",
     store: StoreOption = None,
     connection_file: RunningFile = None,
 ) -> None:
-    """Write all frames to a file of comma-separated values; what a host does not tell is empty there.
+    """Write all frames to a file; what a host does not tell is empty there.
 
     Parameters
     ----------
     csv_file
-        The file; "-" for standard output. It is replaced.
+        A file of comma-separated values; "-" for standard output. It is replaced.
+    parquet
+        A file of Parquet, which needs pyarrow. It is replaced.
     table
         What is written: nodes or events.
     """
+    if (csv_file is None) == (parquet is None):
+        raise UsageError("say where: --csv FILE or --parquet FILE")
     there = (*(one.name for one in TABLES), "events")
     if table not in there:
         raise CommandError(f"--table {table}: there are {', '.join(there)}{did_you_mean(table, there)}")
     order = "at_s" if table == "events" else "begin_s"
     directory = await store_directory(store, connection_file)
     found = await ask(directory, f"SELECT * FROM {table} ORDER BY {order}", timeout_s=3600.0)
-    await trio.to_thread.run_sync(_export, csv_file, found)
+    if csv_file is not None:
+        await trio.to_thread.run_sync(_export, csv_file, found)
+    elif parquet is not None:
+        await trio.to_thread.run_sync(_export_parquet, parquet, found)
 
 
 def _export(path: Path, found: Answer) -> None:
@@ -242,6 +251,21 @@ def _export(path: Path, found: Answer) -> None:
             _write_csv(file, found)
     except OSError as error:
         raise CommandError(f"--csv {path}: {error.strerror}") from error
+    print(f"{len(found.rows)} rows in {path}")
+
+
+def _export_parquet(path: Path, found: Answer) -> None:
+    try:
+        table: Any = importlib.import_module("pyarrow")
+        writer: Any = importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise CommandError(missing_extra("--parquet", "pyarrow", "parquet")) from error
+    columns = zip(*found.rows, strict=True) if found.rows else ([] for _ in found.columns)
+    named = {name: list(values) for name, values in zip(found.columns, columns, strict=True)}
+    try:
+        writer.write_table(table.table(named), str(path))
+    except OSError as error:
+        raise CommandError(f"--parquet {path}: {error.strerror or error}") from error
     print(f"{len(found.rows)} rows in {path}")
 
 

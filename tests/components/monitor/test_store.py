@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,7 @@ from gspc_trio.components.monitor.shell.store import (
     checked_directory,
     query,
 )
-from gspc_trio.components.monitor.tables import Row, Table, file_system_of
+from gspc_trio.components.monitor.tables import NODES, Row, Table, file_system_of
 from gspc_trio.protocol.listening import BadSetting
 
 DAY_S = 24 * 3600
@@ -167,3 +171,39 @@ def test_network_file_systems_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="cannot make"):
         checked_directory(tmp_path / "file" / "store")
     assert shell.TABLES[0].name == "nodes"
+
+
+def test_a_full_disk_and_a_killed_writer_lose_whole_transactions_and_count_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    begin_s = int(time.time()) // 60 * 60
+
+    def rows(count: int) -> dict[str, list[Row]]:
+        return {NODES.name: [Row(begin_s + 5 * n, ("a",), 5.0, {"disk_reads": 1}) for n in range(count)]}
+
+    store = Store(tmp_path, 1 << 30)
+    store.write(rows(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max(it.stat().st_size for it in tmp_path.iterdir()), hard))
+    try:
+        with pytest.raises(StoreError, match=r"monitor\.db: "):
+            store.write(rows(4000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    store.close()
+    assert query(tmp_path, "SELECT count(*), sum(disk_reads) FROM nodes").rows == [(1, 1)]
+
+    pid = os.fork()
+    if not pid:  # a writer that is killed in the middle of a transaction, after another one
+        try:
+            writer = Store(tmp_path, 1 << 30)
+            writer.write({NODES.name: rows(2)[NODES.name][1:]})
+            writer._database.execute("BEGIN IMMEDIATE")
+            writer._database.execute("UPDATE nodes_frames SET disk_reads = 9")
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    store = Store(tmp_path, 1 << 30)
+    store.write({NODES.name: rows(3)[NODES.name][2:]})
+    store.close()
+    assert query(tmp_path, "SELECT disk_reads, covered_s FROM nodes").rows == [(1, 5.0)] * 3
