@@ -47,11 +47,14 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
 _URI = rf"(?:{_SCHEME}::)*{_SCHEME}://"
 _JOINT = rf"::(?=(?:{_SCHEME}(?:://[^@]*)?::)*{_SCHEME}://)"
 _PART = rf"(?s:({_SCHEME})(?:://(.*))?)"
+_WRAPPER = rf"(?s:((?:{'|'.join(WRAPPERS)})(?:://[^@]*?)?)::(?={_URI}))"
 
 # A name, a colon and a password up to the last @, for a password may have any character. If that @ comes
 # after a question mark or a hash, it may be part of the query instead: all behind the colon is hidden. Or a
-# lone secret in front of an @. A colon of an address in brackets or of a chain is none.
-_NAME = rf"://([^/?#@:\s\[]*:)(?!:{_SCHEME}:(?::|//))"
+# lone secret in front of an @. A colon of an address in brackets or of a chain is none; only what a chain may
+# begin with has one behind it.
+_NO_WRAPPER = "".join(f"(?<!{name})" for name in WRAPPERS)
+_NAME = rf"(?:{_NO_WRAPPER}|(?!://[^/?#@:\s\[]*::{_URI}))://([^/?#@:\s\[]*:)"
 _UNSURE = rf"{_NAME}[^\s?#]*[?#]\S*@"
 _USER = rf"(?:{_NAME}\S*@|://[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
 _END = r"(?:[^\s'\"]*[^\s'\":;,.)])?"
@@ -186,7 +189,13 @@ def name_in_uri(uri: str, name: str) -> str:
 
 def mask_uri(text: str) -> str:
     """Return a URI as it is shown: without password, query and fragment. What is no URI stays as it is."""
-    return "::".join(map(_mask_part, re.split(_JOINT, text))) if is_uri(text) else text
+    if not is_uri(text):
+        return text
+    parts = []
+    while found := re.match(_WRAPPER, text):
+        parts.append(found[1])
+        text = text[found.end() :]
+    return "::".join(map(_mask_part, (*parts, text)))
 
 
 def _mask_part(part: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gspc_trio.core.staging import BadFileName, Gather, Stage, parts_of
@@ -77,6 +77,8 @@ def test_no_secret_is_ever_shown(scheme: str, password: str, query: str, chained
 odd = st.text("19/?#@:&=+%[]", min_size=1, max_size=12)
 
 
+@example("s3", [":", "::"], False)
+@example("s3", ["::", "::", "://"], True)
 @given(st.sampled_from(["s3", "https", "sftp"]), st.lists(odd, min_size=2, max_size=4), st.booleans())
 def test_no_part_of_a_password_is_ever_shown(scheme: str, parts: list[str], queried: bool) -> None:
     password = "".join(f"{part}PASSWORD{number}" for number, part in enumerate(parts))
