@@ -137,7 +137,7 @@ def joblib_copies(small: bool) -> float:
     before, found = shared_mib(), [0.0]
     with most_shared(found):
         work()
-    return (max(found) - before) // (1 if small else 64)  # the indices of its folds are a third of one more
+    return (max(found) - before) / (1 if small else 64)  # the indices of its folds are a third of one more
 
 
 # Lists of commands --------------------------------------------------------------------------------------

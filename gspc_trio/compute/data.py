@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from threading import Lock, local
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gspc_trio.core.current import current_place
 from gspc_trio.protocol import values
+from gspc_trio.protocol.limits import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from gspc_trio.compute.result_memory import ResultMemory
     from gspc_trio.iml.local import LocalClient
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 TRIES = 100
 PAUSE_S = 0.1
 """How often, and after how long, to look for a server that takes the place of one that has died."""
+
+_RESULT_BYTES_MAX = NUMBER_MAX // 2
 
 T = TypeVar("T")
 
@@ -83,9 +88,13 @@ class LayerSerializer:
         from gspc_trio.protocol.values import decode_reference, gather
 
         reference = decode_reference(data)
-        mapped = self._with_server(lambda client: client.map(reference.data_id))
-        self._mine.mapped.append(reference.data_id)
-        return gather(reference, memoryview(mapped))
+
+        def mapped(client: LocalClient) -> memoryview:
+            view = memoryview(client.map(reference.data_id))
+            self._mine.mapped.append(reference.data_id)
+            return view
+
+        return gather(reference, self._with_server(mapped))
 
     def dumps(self, value: object) -> bytes:
         """Return a value as it travels; a large one goes into the layer, or with its task if that is full.
@@ -105,10 +114,11 @@ class LayerSerializer:
         if data_id is None:
             if self._mine.made and parts.buffers:
                 most = max(self._mine.made, key=lambda memory: memory.used_by(parts.buffers))
-                reference = most.commit(parts, self.host)
-                if reference is not None:
-                    self._mine.made.remove(most)
-                    return reference
+                with self._undivided():
+                    reference = most.commit(parts, self.host)
+                    if reference is not None:
+                        self._mine.made.remove(most)
+                        return reference
             from gspc_trio.iml.errors import NoRoom
 
             try:
@@ -124,17 +134,20 @@ class LayerSerializer:
 
     def memory(self, size_bytes: int) -> memoryview | None:
         """Return memory for results of the task that runs; see ``core.published``."""
-        if size_bytes < self._bytes_min:
+        if not self._bytes_min <= size_bytes <= _RESULT_BYTES_MAX:
             return None
         from gspc_trio.compute.result_memory import ResultMemory
         from gspc_trio.iml.errors import ImlError
 
+        def made(client: LocalClient) -> memoryview:
+            memory = ResultMemory(client, size_bytes)
+            self._mine.made.append(memory)
+            return memory.view
+
         try:
-            made = self._with_server(lambda client: ResultMemory(client, size_bytes))
+            return self._with_server(made)
         except (ImlError, OSError):
             return None
-        self._mine.made.append(made)
-        return made.view
 
     def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
         """Keep a value under a name, on so many hosts; see ``core.published``."""
@@ -143,19 +156,23 @@ class LayerSerializer:
 
     def read_published(self, name: str) -> Any:
         """Return the value of a name; see ``core.published``."""
-        data_id, mapped = self._with_server(lambda client: client.map_published(name))
-        self._mine.mapped.append(data_id)
-        return values.open_published(memoryview(mapped))
+
+        def mapped(client: LocalClient) -> memoryview:
+            data_id, view = client.map_published(name)
+            self._mine.mapped.append(data_id)
+            return memoryview(view)
+
+        return values.open_published(self._with_server(mapped))
 
     def map_range(self, name: str, offset: int, size_bytes: int) -> memoryview:
         """Return the bytes of a range of published data; see ``core.published``."""
 
-        def mapped(client: LocalClient) -> tuple[str, memoryview]:
-            return client.map_range(client.look_up(name)[0], offset, size_bytes)
+        def mapped(client: LocalClient) -> memoryview:
+            held, view = client.map_range(client.look_up(name)[0], offset, size_bytes)
+            self._mine.mapped.append(held)
+            return view
 
-        held, view = self._with_server(mapped)
-        self._mine.mapped.append(held)
-        return view
+        return self._with_server(mapped)
 
     def put_range(self, name: str, offset: int, pieces: list[memoryview]) -> None:
         """Overwrite a range of published data; see ``core.published``."""
@@ -177,14 +194,26 @@ class LayerSerializer:
 
         So is memory for results that it has not returned.
         """
-        for memory in self._mine.made:
-            memory.give_up()
-        self._mine.made.clear()
-        client, mapped = self._client, self._mine.mapped
-        self._mine.mapped = []
-        if client is not None:
-            for data_id in mapped:
-                client.release(data_id)
+        mine = self._mine
+        if not (mine.made or mine.mapped):
+            return
+        with self._undivided():
+            while mine.made:
+                mine.made[-1].give_up()
+                mine.made.pop()
+            while mine.mapped:
+                if self._client is not None:
+                    self._client.release(mine.mapped[-1])
+                mine.mapped.pop()
+
+    def _undivided(self) -> AbstractContextManager[object]:
+        """Have this thread not interrupted for the time of a block.
+
+        Else memory could be held that nobody knows of, or an answer to this thread be taken by another one.
+        What has interrupted it before comes when the block first calls a function of Python.
+        """
+        place = current_place()
+        return nullcontext() if place is None or place.undivided is None else place.undivided
 
     def _with_server(self, work: Callable[[LocalClient], T]) -> T:
         """Do something with the server of this host; when it has died, with the one that takes its place."""
@@ -197,7 +226,8 @@ class LayerSerializer:
                     client = self._client
                     if client is None:
                         client = self._client = self._connect(self._address, self._job)
-                return work(client)
+                with self._undivided():
+                    return work(client)
             except LayerGone:
                 with self._connecting:
                     if client is not None and client is self._client:  # no other thread has found it gone

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from gspc_trio.compute import process_tree, system
+from gspc_trio.compute import data, process_tree, system
 from gspc_trio.compute.channel import (
     CONTROL_BYTES_MAX,
     INTERRUPT_THREAD,
@@ -44,6 +44,25 @@ _places = threading.local()
 
 class TaskCancelled(BaseException):
     """Raised in a task that runs in a thread and is to stop."""
+
+
+def interrupt_unless(undivided: threading.Lock, thread: int) -> bool:
+    """Interrupt the task that a thread runs, unless it is at something that must not stay half done.
+
+    Args:
+        undivided: held by the task meanwhile, see ``ComputePlace``.
+        thread: its identifier.
+
+    Returns:
+        whether it was interrupted; if not, ask again.
+    """
+    if not undivided.acquire(blocking=False):
+        return False
+    try:
+        system.interrupt_thread(thread, TaskCancelled)
+    finally:
+        undivided.release()
+    return True
 
 
 class ThreadHost:
@@ -122,6 +141,7 @@ class _Worker(threading.Thread):
         place: ComputePlace,
     ) -> None:
         self._place = place
+        self._undivided = place.undivided = threading.Lock()
         super().__init__(name=f"worker {number}", daemon=True)
         self.stopping = False
         self._cpus = cpus
@@ -146,6 +166,7 @@ class _Worker(threading.Thread):
             pass  # interrupted between two tasks, or the RIF is gone
         finally:
             with suppress(TaskCancelled):
+                data.serializer.task_ended()  # if it was interrupted while it did that
                 for each in self._printed:
                     each.flush()
             os.write(self._wakeup, b".")
@@ -153,7 +174,7 @@ class _Worker(threading.Thread):
     def interrupt(self) -> None:
         """Ask the thread to end, and end the program that it waits for."""
         if not self._loop.ending and self.ident is not None:
-            system.interrupt_thread(self.ident, TaskCancelled)
+            interrupt_unless(self._undivided, self.ident)
             self._watch.kill_program()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from gspc_trio.core.ids import Attempt, JobId, TaskId
@@ -39,6 +40,8 @@ class ComputePlace:
         sends_results: whether it has taken them.
         is_silent: returns whether the task has printed nothing so far; None: nobody can tell.
         tell_event: takes what a task says to who monitors; None: nobody does.
+        undivided: a block in which the task does something half of which must not stay: its thread is not
+            interrupted meanwhile. None: no thread is interrupted here.
     """
 
     __slots__ = (
@@ -53,6 +56,7 @@ class ComputePlace:
         "task_id",
         "tell_event",
         "trace",
+        "undivided",
     )
 
     def __init__(self, address: str, job: JobId, traceparent: str = "") -> None:
@@ -67,6 +71,7 @@ class ComputePlace:
         self.sends_results: bool = False
         self.is_silent: Callable[[], bool] | None = None
         self.tell_event: Callable[[str], None] | None = None
+        self.undivided: AbstractContextManager[object] | None = None
 
     def take_results(self) -> Gathered | None:
         """Return the results of the tasks before for who sends them when they are due."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from math import prod
+from operator import index
 from typing import Any, Protocol
 
 
@@ -134,13 +136,23 @@ def empty(shape: int | Sequence[int], dtype: Any = float) -> Any:
 
     kind = numpy.dtype(dtype)
     layer = _here.get()
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
     view = None
-    if layer is not None and not kind.hasobject and all(length >= 0 for length in shape):
-        view = layer.memory(prod(map(int, shape)) * kind.itemsize)
+    if layer is not None and not kind.hasobject:
+        lengths = _lengths(shape)
+        if min(lengths, default=0) >= 0:
+            view = layer.memory(prod(lengths) * kind.itemsize)
     if view is None:
         return numpy.empty(shape, kind)
     return numpy.ndarray(shape, kind, view)
+
+
+def _lengths(shape: Any) -> tuple[int, ...]:
+    """Return the lengths of a shape; none of one that is wrong, of which NumPy says what is wrong."""
+    with suppress(TypeError):
+        return (index(shape),)
+    with suppress(TypeError):
+        return tuple(map(index, shape))
+    return ()
 
 
 def offer(layer: NamedData) -> None:

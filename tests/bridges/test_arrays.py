@@ -31,6 +31,17 @@ def fill(number, how):
     return {"whole": array, "view": array[1:], "beside": {"a": array[:2], "b": [number]}, "none": None}[how]
 
 
+def shapes():
+    lengths = numpy.array([2, 3])
+    made = [empty(shape).shape for shape in (lengths.sum(), lengths, [4], (), 5)]
+    for wrong in 2.5, -1, (2, -1), 10**30:
+        try:
+            made.append(empty(wrong))
+        except (TypeError, ValueError) as error:
+            made.append(type(error).__name__)
+    return made
+
+
 def change():
     kept = vars(sys).pop("kept", [])
     for array in kept:
@@ -56,6 +67,7 @@ if __name__ == "__main__":
                 print(how, type(error).__name__, executor.submit(change).result() if how != "dies" else -1)
                 if error is None and how != "none":
                     print(*executor.submit(look, made).result())
+        print(executor.submit(shapes).result())
         many = [executor.submit(fill, n, "whole") for n in range(5)]
         print([float(executor.submit(look, one).result()[0]) for one in many])
     for options in {"data_bytes": 0}, {"threads": True, "data_bytes": 100 * MIB}:
@@ -78,5 +90,6 @@ dies TaskFailed -1
 
 def test_arrays_pass_without_a_copy_and_nothing_of_them_is_left(world: World) -> None:
     told = [TURN.format(turn) for turn in range(2)]
+    told += ["[(5,), (2, 3), (4,), (), (5,), 'TypeError', 'ValueError', 'ValueError', 'ValueError']\n"]
     told += ["[0.0, 1.0, 2.0, 3.0, 4.0]\n", "(7.0, True, True, 3)\n", "(7.0, False, True, 3)\n"]
     assert run_program(world, ARRAYS) == "".join(told)

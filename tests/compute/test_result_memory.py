@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pickle import PickleBuffer
 from typing import cast
@@ -14,6 +15,9 @@ from hypothesis import strategies as st
 
 from gspc_trio.compute.data import RESTORE, LayerSerializer
 from gspc_trio.compute.result_memory import REST_BYTES
+from gspc_trio.compute.threads import TaskCancelled, interrupt_unless
+from gspc_trio.core import current
+from gspc_trio.core.current import ComputePlace
 from gspc_trio.iml.errors import LayerGone, NoRoom
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.segment import map_readonly, write_all
@@ -149,6 +153,7 @@ def test_small_memory_and_memory_without_room_are_ordinary() -> None:
     server = Server()
     serializer = Serializer(server)
     assert serializer.memory(9) is None
+    assert serializer.memory(1 << 60) is None  # which NumPy refuses
     server.has_room = False
     assert serializer.memory(SIZE) is None
     assert LayerSerializer("", "", "j1", 0).active is False
@@ -183,4 +188,43 @@ def test_a_server_that_is_gone_and_an_id_that_is_given_have_it_copied(restored: 
     serializer.task_ended()
     assert content_of(server.open(encoded)) == expected
     assert server.copied == ["again" if restored else "d1"]
+    assert server.aborted == ["d0"]
+
+
+def test_a_thread_is_not_interrupted_while_it_speaks_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered, stopping = threading.Event(), threading.Event(), threading.Event()
+    place = ComputePlace("", "j1")
+    undivided = place.undivided = threading.Lock()
+    ended: list[object] = []
+
+    class SlowServer(Server):
+        def begin(self, size_bytes: int, data_id: str = "") -> tuple[str, int]:
+            asked.set()
+            answered.wait(10)
+            return super().begin(size_bytes, data_id)
+
+    server = SlowServer()
+    serializer = Serializer(server)
+
+    def work() -> None:
+        try:
+            serializer.memory(SIZE)
+            stopping.wait(10)
+        except TaskCancelled:
+            ended.append("interrupted")
+        finally:
+            serializer.task_ended()
+
+    monkeypatch.setattr(current, "_find", lambda: place)
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert asked.wait(10)
+    assert thread.ident is not None
+    assert not interrupt_unless(undivided, thread.ident)
+    answered.set()
+    while not interrupt_unless(undivided, thread.ident):
+        pass
+    stopping.set()
+    thread.join(10)
+    assert ended == ["interrupted"]
     assert server.aborted == ["d0"]
