@@ -514,7 +514,8 @@ class Maps:
     async def keep_time(self) -> None:
         """Tell maps of the time, until cancelled."""
         while True:
-            due = [at for items in self.active if (at := items.machine.deadline()) is not None]
+            maps = tuple(self.active)  # others add to them meanwhile
+            due = [at for items in maps if (at := items.machine.deadline()) is not None]
             if not due:
                 self._added = trio.Event()
                 await self._added.wait()
@@ -538,7 +539,7 @@ class Maps:
         """Count items instead of tasks."""
         for state, number in self.extra.items():
             counts[state] = counts.get(state, 0) + number
-        for items in self.active:
+        for items in tuple(self.active):
             machine = items.machine
             counts[TaskState.READY] = (
                 counts.get(TaskState.READY, 0) + machine.waiting + machine.computing - machine.tasks
