@@ -255,14 +255,15 @@ class _Reader:
         return ""
 
     def _wrong(self, number: int, key: str, message: str) -> None:
-        """Note what is wrong with a task, at the line of its key if that can be found."""
-        line = 0
+        """Note what is wrong with a task, at its key if that can be found, else where the task begins."""
+        line = column = 0
         if number < len(self._starts):
             start = self._starts[number]
             end = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._all)
-            found = re.compile(rf"^[ \t]*{re.escape(key)}\b", re.MULTILINE).search(self._all, start, end)
-            line = self._line(found.end() if key and found else start)
-        self.problems.append(self._source.problem(mask_text(message), line))
+            found = re.compile(rf"^[ \t]*(?={re.escape(key)}\b)", re.MULTILINE).search(self._all, start, end)
+            offset = found.end() if key and found else self._all.rindex("[[", 0, start)
+            line, column = self._line(offset), offset - self._all.rfind("\n", 0, offset)
+        self.problems.append(self._source.problem(mask_text(message), line, column))
 
     def _line(self, offset: int) -> int:
         """Return the line of an offset; problems are told mostly from the top to the bottom."""

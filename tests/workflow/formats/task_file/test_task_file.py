@@ -67,7 +67,7 @@ def test_tasks_are_read_with_all_that_they_say() -> None:
     assert described.shape.requirements[0].preferences == ("n1.node",)
 
 
-def test_all_that_is_wrong_is_said_with_its_line() -> None:
+def test_all_that_is_wrong_is_said_with_its_place() -> None:
     text = """nam = 1
 [[task]]
 id = "a"
@@ -84,23 +84,23 @@ code = "steps.py:double"
 threads = 0
 [[task]]
 id = "e"
-dependencies = "a"
+  dependencies = "a"
 location = "n1"
 """
     assert problems(text) == [
         "t.toml: there is no 'nam'; there are: name, task (did you mean 'name'?)",
-        "t.toml:4: steps.py has no function 'doubel'; it has: double (did you mean 'double'?)",
-        "t.toml:6: two tasks have the id 'a'",
-        "t.toml:7: the arguments of a program are a list of words, not one string: 'x'; for a shell line say "
-        "['sh', '-c', line]",
-        "t.toml:8: id is missing",
-        "t.toml:9: input is a URI, or has source, location and policy; it is 3",
-        "t.toml:10: there is no file elsewhere.py",
-        "t.toml:11: task 'd': threads must be at least 1, not 0",
-        't.toml:16: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
-        "t.toml:17: dependencies is a list of ids, not 'a'",
-        "t.toml:18: there is no 'location'; there are: id, code, program, input, output, arguments, threads, "
-        "dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
+        "t.toml:4:1: steps.py has no function 'doubel'; it has: double (did you mean 'double'?)",
+        "t.toml:6:1: two tasks have the id 'a'",
+        "t.toml:7:1: the arguments of a program are a list of words, not one string: 'x'; for a shell line "
+        "say ['sh', '-c', line]",
+        "t.toml:8:1: id is missing",
+        "t.toml:9:1: input is a URI, or has source, location and policy; it is 3",
+        "t.toml:10:1: there is no file elsewhere.py",
+        "t.toml:11:1: task 'd': threads must be at least 1, not 0",
+        't.toml:16:1: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
+        "t.toml:17:3: dependencies is a list of ids, not 'a'",
+        "t.toml:18:1: there is no 'location'; there are: id, code, program, input, output, arguments, "
+        "threads, dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
     ]
 
 
@@ -116,11 +116,11 @@ location = "n1"
         ),
         ("[task]", "t.toml:1: task is one table: begin it with [[task]], in double brackets, and keys below"),
         (b"#\n# \xff", "t.toml:2:3: this is no text in UTF-8: there is the byte 0xff"),
-        ('[[task]]\nid="a"\nprogram=3\n', "t.toml:3: program is a list of words, not 3"),
+        ('[[task]]\nid="a"\nprogram=3\n', "t.toml:3:1: program is a list of words, not 3"),
         ("task = [3]", "t.toml: a task is written [[task]], with keys below"),
         (
             '[[task]]\nid="a"\ncode="steps.py:double"\ndependencies=["a"]\n',
-            "t.toml:2: tasks wait for each other in a circle: 'a' waits for 'a'",
+            "t.toml:2:1: tasks wait for each other in a circle: 'a' waits for 'a'",
         ),
         ("a = " + "[" * 100_000, "t.toml: this is no TOML: lists or tables are nested too deep"),
         ("a = " + "1" * 100_000, "t.toml: there is a name or a number of more than 1,000 characters"),
@@ -133,8 +133,8 @@ location = "n1"
         ),
         (
             f"[[task]]\nid = 3\ncode = 'steps.py:double'\narguments = {'{a=' * 100}1{'}' * 100}\n",
-            "t.toml:2: id is a text, not 3\n"
-            "t.toml:4: arguments is a list, not {'a': {'a': {'a': {'a': {'a': {'a': {...}}}}}}}",
+            "t.toml:2:1: id is a text, not 3\n"
+            "t.toml:4:1: arguments is a list, not {'a': {'a': {'a': {'a': {'a': {'a': {...}}}}}}}",
         ),
     ],
 )
@@ -157,9 +157,9 @@ def test_what_is_wrong_ten_thousand_times_is_looked_for_a_thousand_times() -> No
     lines = problems("[[task]]\nid='a'\nx=1\n" * 10_000)
     assert lines[-1] == "t.toml: and at least 950 more"
     assert lines[:2] == [
-        't.toml:2: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
-        "t.toml:3: there is no 'x'; there are: id, code, program, input, output, arguments, threads, "
-        "dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
+        't.toml:2:1: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
+        "t.toml:3:1: there is no 'x'; there are: id, code, program, input, output, arguments, "
+        "threads, dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
     ]
 
 
