@@ -100,7 +100,8 @@ location = "n1"
         't.toml:16:1: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
         "t.toml:17:3: dependencies is a list of ids, not 'a'",
         "t.toml:18:1: there is no 'location'; there are: id, code, program, input, output, arguments, "
-        "threads, dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
+        "threads, dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, "
+        "cache",
     ]
 
 
@@ -159,7 +160,8 @@ def test_what_is_wrong_ten_thousand_times_is_looked_for_a_thousand_times() -> No
     assert lines[:2] == [
         't.toml:2:1: a task has either code = "FILE.py:NAME" or program = ["PROGRAM", ...]',
         "t.toml:3:1: there is no 'x'; there are: id, code, program, input, output, arguments, "
-        "threads, dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, cache",
+        "threads, dependencies, attempts, loss_attempts, timeout_s, may_rerun, memory_bytes, estimate_s, "
+        "cache",
     ]
 
 
