@@ -135,7 +135,10 @@ class Part:
     __slots__ = ("begin", "end", "items", "number", "outcome", "task_id")
 
     def __init__(self, items: ItemsMap, run: Run) -> None:
-        self.items, self.number, self.begin, self.end = items, run.number, run.begin, run.end
+        self.items: ItemsMap = items
+        self.number: int = run.number
+        self.begin: int = run.begin
+        self.end: int = run.end
         self.outcome: Outcome | None = None
         self.task_id: int = 0
 

@@ -13,7 +13,12 @@ from gspc_trio.components.monitor.locality import DISTANCES, EXPECTED
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.tui.text import size as size_text
 
-BY = {"job": ("job",), "task": ("job", "task", "attempt"), "host": ("host",), "frame": ("begin_s",)}
+BY: dict[str, tuple[str, ...]] = {
+    "job": ("job",),
+    "task": ("job", "task", "attempt"),
+    "host": ("host",),
+    "frame": ("begin_s",),
+}
 """What sums can be made by."""
 
 HEAD = ("reads", "read", "hit", "writes", "written", "seen")

@@ -83,8 +83,10 @@ class Graph(Widget):
             self._values, self._top = values, highest
             self.refresh()
         subtitle = f"{'most' if top is None else 'of'} {count(highest)}"
-        if (self.border_title, self.border_subtitle) != (title, subtitle):
-            self.border_title, self.border_subtitle = title, subtitle
+        if self.border_title != title:
+            self.border_title = title
+        if self.border_subtitle != subtitle:
+            self.border_subtitle = subtitle
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the graph."""
