@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import trio
 
+from gspc_trio.cli.monitor.commands import _export_parquet
 from gspc_trio.cli.pictures import _svg
 from gspc_trio.cli.rts import _metrics_served
 from gspc_trio.cli.top import _serve
 from gspc_trio.components.job.shell.settings import JobSettings, is_traced
+from gspc_trio.components.monitor.shell.store import Answer
 from gspc_trio.components.provision.shell.dask_jobs import DaskCluster
 from gspc_trio.components.provision.shell.ray_jobs import RayCluster
 from gspc_trio.compute.uri_transfers import _Order
@@ -27,7 +29,7 @@ PROJECT = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").rea
 OF_THE_PROJECT = {"all", "test", "style", "site", "notebook"}
 """Extras that nothing looks for: the sum of the others, what works on the project, a kernel of Jupyter."""
 
-TOO_LARGE_FOR_ALL = {"ray"}
+TOO_LARGE_FOR_ALL = {"parquet", "ray"}
 
 
 async def serve_metrics() -> None:
@@ -55,6 +57,12 @@ NEEDS: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
     "serve": ("textual_serve", "textual-serve", "--serve", lambda: _serve([], 0, light=False, control=False)),
     "draw": ("networkx", "networkx", ".svg", lambda: _svg(drawing_of(Net("net")))),
     "metrics": ("prometheus_client", "prometheus-client", "--metrics", lambda: trio.run(serve_metrics)),
+    "parquet": (
+        "pyarrow",
+        "pyarrow",
+        "--parquet",
+        lambda: _export_parquet(Path("io.parquet"), Answer(("host",), [("a",)])),
+    ),
     "uri": ("fsspec", "fsspec", "a URI", fetch),
     "otel": (
         "opentelemetry",

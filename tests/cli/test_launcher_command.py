@@ -56,6 +56,9 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(
 def test_a_study_is_served_to_a_browser_by_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
-    assert _what_to_serve(None, None, Path("out"), speed=1.0) == ["--study", str(tmp_path / "out")]
+    assert _what_to_serve(None, None, Path("out"), speed=1.0, store=None) == [
+        "--study",
+        str(tmp_path / "out"),
+    ]
     with pytest.raises(CommandError, match="there is no directory none: name the output_dir of a study"):
-        _what_to_serve(None, None, Path("none"), speed=1.0)
+        _what_to_serve(None, None, Path("none"), speed=1.0, store=None)
