@@ -135,7 +135,7 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
         self._hold_some()
 
     def _hold_some(self) -> None:
-        """HoldHost hosts with anomalies, as many as may be held."""
+        """Hold hosts that have anomalies back, as many as may be held."""
         free = holds_max(len(self._hosts), self.limits) - len(self.held)
         for name, host in self._hosts.items():
             if free > 0 and host.kinds and host.until_s is None:
