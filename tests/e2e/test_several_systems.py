@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.e2e.support import World, completed, wait_until
+from tests.processes import is_alive
 
 FLOW = """
 import os, time
@@ -75,10 +76,12 @@ def test_tasks_run_on_both_and_those_of_one_that_is_killed_run_elsewhere_and_res
     )  # fmt: skip
     wait_until(lambda: traces(folder) == {"here": 2, "there": 2}, "tasks to run on both")
     (job,) = world.run_json("jobserver", "list", "--rts", there)
-    (number,) = [int(path.name.split(".")[0]) for path in folder.glob("*.there.*")][:1]
+    number = min(int(path.name.split(".")[0]) for path in folder.glob("*.there.*"))
+    theirs = [int(path.name.split(".")[2]) for path in folder.glob("*.there.*")]
     told = world.run("jobserver", "log", job["job"], "--rts", there)
     assert told.returncode == 0, told.stderr
     os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(pid) for pid in theirs), "its tasks to end: none may pass the gate")
     gate.touch()
     done = completed(running)
     assert done.returncode == 0, done.stderr
