@@ -434,6 +434,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         if state.plans is not None and state.stopping is None:
             serve_planned(state, [held for held in state.touched if not held.sent])
         state.touched.clear()
+        if state.again:  # they waited for resources that are gone
+            tasks.flush(state)
         while state.turned:
             queue = next(iter(state.turned))
             del state.turned[queue]

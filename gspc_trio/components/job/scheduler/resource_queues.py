@@ -51,7 +51,10 @@ def resources_up(assigned: Assigned, resources: Iterable[Resource]) -> None:
 
 
 def dissolve(state: SchedulerState, held: Held) -> None:
-    """A grant can have no tasks any more: what waits for its resource waits for any again."""
+    """A grant can have no tasks any more: what waits for its resource waits for any again.
+
+    Tasks that have failed somewhere wait for any but that, as before they joined the queue.
+    """
     line, assigned = held.line, assigned_of(state)
     if line is None:
         return
@@ -59,7 +62,9 @@ def dissolve(state: SchedulerState, held: Held) -> None:
     for entry in reversed(entries):
         take_from(entry)
         entry.move(TaskPlace.WAITING)
-        entry.queue.waiting.put_first(entry)
+        if not entry.avoid:
+            entry.queue.waiting.put_first(entry)
+    state.again.extend(entry for entry in entries if entry.avoid)
     count(state, held, entries, -1)
     count_shapes(state, entries, -1)
     held.line = None
