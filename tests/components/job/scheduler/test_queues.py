@@ -9,9 +9,10 @@ from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape, TaskOptions
 from gspc_trio.policies.queues import Queues
+from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.scheduling import SchedulingPolicy
 from gspc_trio.records.facts import QueueChanged
-from tests.components.job.scheduler.support import JOB, World, core, finished, grant, ok, task
+from tests.components.job.scheduler.support import JOB, World, bad, core, finished, grant, ok, task
 
 SOFT = Shape((Requirement("core", (core(1),)),))
 HARD = Shape((Requirement("core", (core(1),), hard=True),))
@@ -121,6 +122,22 @@ def test_what_waits_for_a_resource_that_is_recalled_or_lost_joins_other_queues()
     world(ResourcesLost((core(2),), "its host is gone"))
     assert core(2) not in world.waiting()
     assert sorted(world.waiting()[core(3)]) == [2, 4, 5, 6, 7, 8, 9], "2 ran there"
+
+
+def test_a_task_that_failed_waits_for_another_resource_when_the_queue_it_had_joined_dissolves() -> None:
+    world = Queued(3)
+    world.scheduler = SchedulingPolicy(assign=Queues(), retry=Retry(retries=1)).scheduler(JOB)
+    world(ResourcesUp(tuple(Resource(core(n), "core", ("r1.node",)) for n in (1, 2, 3))))
+    world(grant(1))
+    world(grant(2))
+    assert world.submitted(world.add(1, 1.0, 1.0)) == {core(1): [1], core(2): [2]}
+    world(finished(1, bad(1)))
+    assert world.waiting() == {core(1): [], core(2): [1]}
+    world(Recall(JOB, ((1, 2),)))
+    assert "core2" not in world.waiting()
+    actions = world(finished(2, ok(2)))
+    assert world.submitted(actions) == {}, "not on core 1 again: core 3 may still be granted"
+    assert world.submitted(world(grant(3))) == {core(3): [1]}
 
 
 def test_what_was_never_measured_is_taken_for_half_a_second_and_counted_anew_when_it_was() -> None:
