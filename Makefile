@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick cpython lab engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick coallocation-long cpython lab engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -23,6 +23,10 @@ QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix 
 
 quick: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
+
+# A million texts that were broken at random, and the order of 10,000 random trees against a naive model; minutes.
+coallocation-long: $(VENV)/.test-installed
+	$(BIN)/python -m tests.components.coallocation.long
 
 # CPython's own tests of executors, against ours. They are in a Debian package; where there is none it says so and skips.
 cpython: $(VENV)/.test-installed

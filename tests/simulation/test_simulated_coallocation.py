@@ -29,10 +29,11 @@ def test_without_faults_a_request_costs_five_messages_at_each_edge() -> None:
     world = CoallocationWorld(0, faults=False)
     world.run()
     assert not world.happened
-    edges = world.messages["Request"]
-    assert world.messages["Done"] == edges, "each is answered once"
-    for what in ("Accepted", "Ready", "Go"):
-        assert edges - world.messages["Cancel"] <= world.messages[what] <= edges
+    edges = world.messages["PartsRequest"]
+    assert edges > 20
+    assert world.messages["PartsDone"] == edges, "each is answered once"
+    for what in ("PartsAccepted", "PartsReady", "PartsGo"):
+        assert edges - world.messages["CancelParts"] <= world.messages[what] <= edges
     again = CoallocationWorld(0, faults=False)
     again.run()
     assert (again.messages, again.now, again.answers) == (world.messages, world.now, world.answers)

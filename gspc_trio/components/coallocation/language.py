@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -36,6 +37,8 @@ def parse_coallocation(source: str | bytes) -> Request:
     """
     if not isinstance(source, str | bytes):
         raise TypeError(f"a request is text or bytes, not {source!r:.60}")
+    if isinstance(source, bytes):
+        source = source.removeprefix(BOM_UTF8)  # some editors write it before the text
     if source.lstrip()[:1] in ("<", b"<"):
         data = source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass")
         request = parse_xml_request(data)
@@ -47,7 +50,7 @@ def parse_coallocation(source: str | bytes) -> Request:
 
 def _decoded(data: bytes) -> str:
     try:
-        return data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = len(data[data.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8", "replace")) + 1

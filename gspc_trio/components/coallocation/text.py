@@ -48,7 +48,10 @@ NOT_IN_TEXT: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0
 """Characters that neither a text nor XML has."""
 
 _REQUEST = "'*', '+', '&' or the name of a job"
-_PART = "'&' or the name of a job"
+_STAGE = "'*', '+', '&', the name of a job or that of an option"
+_PART = "'&', the name of a job or that of an option"
+_BEHIND_NAME = "'=', '!=', '<', '<=', '>', '>=', '('"
+_OPERATOR = "'=', '!=', '<', '<=', '>' or '>='"
 _VALUE = "a value"
 
 
@@ -124,13 +127,13 @@ class _Reader:
 
     # Rules
 
-    def request(self) -> Request:
+    def request(self, wanted: str = _REQUEST) -> Request:
         """Read a request."""
         if self.kind == "sign" and self.value == "*":
             return self.multistage()
         if self.kind == "sign" and self.value == "+":
             return self.single_stage()
-        return self.job(_REQUEST)
+        return self.job(wanted)
 
     def multistage(self) -> Multistage:
         """Read what begins with ``*``."""
@@ -143,11 +146,14 @@ class _Reader:
                 self.step()
                 if self.kind == "operator":
                     options.append(self.option(name, at))
+                    wanted = _VALUE
                 else:
                     stages.append(self.named(name, at))
+                    wanted = "'('" if stages[-1].options else _BEHIND_NAME
             else:
-                stages.append(self.request())
-            self.close("'('")
+                stages.append(self.request(_STAGE))
+                wanted = "'('"
+            self.close(wanted)
         if not stages:
             raise self.refuse("'(' and a stage")
         check_options(options, "stages")
@@ -165,11 +171,14 @@ class _Reader:
                 self.step()
                 if self.kind == "operator":
                     options.append(self.option(name, at))
+                    wanted = _VALUE
                 else:
                     parts.append(self.named(name, at, "part"))
+                    wanted = "'('" if parts[-1].options else _BEHIND_NAME
             else:
                 parts.append(self.job(_PART, "part"))
-            self.close("'('")
+                wanted = "'('"
+            self.close(wanted)
         if not parts:
             raise self.refuse("'(' and a part")
         check_options(options, "job")
@@ -206,7 +215,7 @@ class _Reader:
             name, place = self.value, self.place()
             self.step()
             if self.kind != "operator":
-                raise self.refuse("'=', '!=', '<', '<=', '>' or '>='")
+                raise self.refuse(_OPERATOR)
             options.append(self.option(name, place))
             self.close(_VALUE)
         check_options(options, kind)
@@ -220,7 +229,7 @@ class _Reader:
         values, places = list[Value](), list[Place]()
         while self.kind != "close":
             places.append(self.place_of_value())
-            values.append(self.read_value())
+            values.append(self.read_value(bool(values)))
         if not values:
             raise self.refuse(_VALUE)
         return Option(name, tuple(values), operator, place, tuple(places))
@@ -230,18 +239,18 @@ class _Reader:
         line, column = self.place()
         return line, column + (self.kind == "quoted")
 
-    def read_value(self) -> Value:
-        """Read a value."""
+    def read_value(self, is_later: bool) -> Value:
+        """Read a value; a later one need not be there."""
         if self.kind == "literal" or self.kind == "quoted":
             value = self.value
             self.step()
             return value
         if self.kind != "open":
-            raise self.refuse(f"{_VALUE} or ')'")
+            raise self.refuse(f"{_VALUE} or ')'" if is_later else _VALUE)
         self.open()
         values: list[Value] = []
         while self.kind != "close":
-            values.append(self.read_value())
+            values.append(self.read_value(bool(values)))
         if not values:
             raise self.refuse(_VALUE)
         self.close(_VALUE)

@@ -219,6 +219,8 @@ def waits_of(option: Option) -> tuple[tuple[int, Place], ...]:
             raise RslError("wait takes numbers of jobs, and this is empty", (line, column))
         for piece in _PIECES.finditer(text):
             place = (line, column + piece.start())
+            if lines := text.count("\n", 0, piece.start()):
+                place = (line + lines, piece.start() - text.rfind("\n", 0, piece.start()))
             if piece[0] == ",":
                 if after_comma:
                     raise RslError("a number of a job is missing at this comma", place)
