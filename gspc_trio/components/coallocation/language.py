@@ -23,6 +23,7 @@ from gspc_trio.components.coallocation.tree import (
 )
 from gspc_trio.components.coallocation.vocabulary import waits_of
 from gspc_trio.components.coallocation.xml_form import parse_xml_request
+from gspc_trio.core.imports import collector_paused
 
 
 def parse_coallocation(source: str | bytes) -> Request:
@@ -39,12 +40,13 @@ def parse_coallocation(source: str | bytes) -> Request:
         raise TypeError(f"a request is text or bytes, not {source!r:.60}")
     if isinstance(source, bytes):
         source = source.removeprefix(BOM_UTF8)  # some editors write it before the text
-    if source.lstrip()[:1] in ("<", b"<"):
-        data = source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass")
-        request = parse_xml_request(data)
-    else:
-        request = parse_text(source if isinstance(source, str) else _decoded(source))
-    order_of(request)
+    with collector_paused():  # a tree is no garbage
+        if source.lstrip()[:1] in ("<", b"<"):
+            data = source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass")
+            request = parse_xml_request(data)
+        else:
+            request = parse_text(source if isinstance(source, str) else _decoded(source))
+        order_of(request)
     return request
 
 

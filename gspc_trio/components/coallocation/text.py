@@ -64,7 +64,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._match = _TOKEN.match
+        self._next = _TOKEN.finditer(text).__next__
         self._end = 0
         self._line, self._line_start, self._next_line = 1, 0, text.find("\n")
         self.kind: str | None = ""
@@ -76,8 +76,7 @@ class _Reader:
 
     def step(self) -> None:
         """Go on to the next token."""
-        found = self._match(self.text, self._end)
-        assert found is not None  # the last alternatives take whatever there is
+        found = self._next()
         self.kind = kind = found.lastgroup
         assert kind is not None
         self.value = found[kind]
@@ -227,17 +226,13 @@ class _Reader:
         operator = self.value
         self.step()
         values, places = list[Value](), list[Place]()
-        while self.kind != "close":
-            places.append(self.place_of_value())
+        while (kind := self.kind) != "close":
+            line, column = self.place()
+            places.append((line, column + 1) if kind == "quoted" else (line, column))  # behind the quote
             values.append(self.read_value(bool(values)))
         if not values:
             raise self.refuse(_VALUE)
         return Option(name, tuple(values), operator, place, tuple(places))
-
-    def place_of_value(self) -> Place:
-        """Return where the characters of the next value begin: behind its quote."""
-        line, column = self.place()
-        return line, column + (self.kind == "quoted")
 
     def read_value(self, is_later: bool) -> Value:
         """Read a value; a later one need not be there."""
