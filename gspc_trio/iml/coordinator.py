@@ -35,8 +35,9 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
     # The machine's contract
 
     def settle(self) -> None:
-        """Tell the clients of a job which of its data was lost."""
+        """Tell the clients of a job which of its data was lost; copy what was made where it is not safe."""
         directory = self._directory
+        self._requests.vacating.follow()
         for job, data_ids in directory.take_losses().items():
             lost = x.LostData(job, tuple(data_ids), directory.data[data_ids[0]].why)
             directory.actions += [events.TellClient(client, lost) for client in directory.jobs.get(job, ())]
@@ -105,6 +106,8 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
         if rank is not None:
             host = self._directory.servers[rank].entry.host
             self._directory.server_gone(rank, f"host {host} is gone ({event.reason})")
+            for data in self._directory.data.values():
+                self._directory.note_ready(data)  # its copy that was safe may be gone
 
     @handles(events.ServerSays)
     def _server_says(self, event: events.ServerSays) -> None:
@@ -140,6 +143,7 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
     @handles(events.ClientDown)
     def _client_down(self, event: events.ClientDown) -> None:
         directory = self._directory
+        self._requests.vacating.client_gone(event.client)
         for data in list(directory.data.values()):
             if data.client == event.client:
                 directory.give_up(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter as Multiset
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from attrs import define, field
 
@@ -107,6 +107,7 @@ class Directory(Turn[events.LayerAction]):
         links: rank -> link.
         clients: number -> job, or "".
         jobs: job -> its clients.
+        vacated: hosts that are not to be relied on -> clients that have said so.
     """
 
     def __init__(self) -> None:
@@ -117,6 +118,8 @@ class Directory(Turn[events.LayerAction]):
         self.links: dict[int, int] = {}
         self.clients: dict[int, str] = {}
         self.jobs: dict[str, dict[int, None]] = {}
+        self.vacated: dict[str, set[int]] = {}
+        self._ready: list[DataEntry] = []
         self._ids = Counter("d")
         self._calls = Counter()
         self._pending: dict[int, tuple[Operation, str]] = {}  # call -> with the id of its data
@@ -308,6 +311,16 @@ class Directory(Turn[events.LayerAction]):
         lost, self._lost = self._lost, {}
         return lost
 
+    def note_ready(self, data: DataEntry) -> None:
+        """Some data has become complete."""
+        if self.vacated:
+            self._ready.append(data)
+
+    def take_ready(self) -> list[DataEntry]:
+        """Return data that was completed since the last call, while hosts are not to be relied on."""
+        ready, self._ready = self._ready, []
+        return ready
+
     # Turns
 
     def take_turn(self, data: DataEntry, start: Callable[[], None]) -> None:
@@ -361,7 +374,11 @@ def owner_of(name: str, ranks: Iterable[int]) -> int:
 
 
 def place(
-    servers: Mapping[int, Server], layout: Layout, size_bytes: int, first: int | None
+    servers: Mapping[int, Server],
+    layout: Layout,
+    size_bytes: int,
+    first: int | None,
+    vacated: Container[str] = (),
 ) -> list[list[int]]:
     """Return for each part of new data the ranks that are to hold it.
 
@@ -370,6 +387,7 @@ def place(
         layout: what was asked for.
         size_bytes: of the data.
         first: the rank at which it is to begin if the layout names no hosts, or None.
+        vacated: hosts that are not to be relied on: they come last.
 
     Raises:
         UnknownHost: a host has no server, or there are none.
@@ -385,7 +403,15 @@ def place(
                 raise UnknownHost(f"no memory server on host {host!r}; there are: {', '.join(by_host)}")
         order = [by_host[host] for host in layout.hosts]
     else:
-        order = sorted(servers, key=lambda rank: (rank != first, -servers[rank].free_bytes, rank))
+        order = sorted(
+            servers,
+            key=lambda rank: (
+                rank != first,
+                servers[rank].entry.host in vacated,
+                -servers[rank].free_bytes,
+                rank,
+            ),
+        )
     if layout.copies > len(order):
         raise BadLayout(f"{layout.copies} copies were asked for, but the layer has {len(order)} hosts")
     count = len(part_sizes(size_bytes, layout.block_bytes, len(order)))

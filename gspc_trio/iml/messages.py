@@ -163,6 +163,25 @@ class Replicate(Struct, frozen=True):
     cached: bool = False
 
 
+class Vacate(Struct, frozen=True):
+    """Rely on a host no more: what lies there alone is copied to others; answered by Vacated after that.
+
+    Attributes:
+        host: which one.
+        is_over: it is as any other again; so it is when the client that has asked goes.
+    """
+
+    host: str
+    is_over: bool = False
+
+
+class Vacated(Struct, frozen=True):
+    """How much data was copied away from a host, and how much is still there alone: others have no room."""
+
+    copied: Count = 0
+    left: Count = 0
+
+
 class Publish(Struct, frozen=True):
     """Give data a name: every job may read it, and it stays when its job goes; answered by ImlDone.
 
@@ -466,10 +485,14 @@ class PutFrom(Struct, frozen=True):
 JobRequest: TypeAlias = Alloc | Locate | BeginPut | Free | Replicate | Publish
 """What a client asks for as one of a job."""
 
-LayerRequest: TypeAlias = JobRequest | LookUp | CommitData | AbortData | GetRank | SetRank | GetServers
+LayerRequest: TypeAlias = (
+    JobRequest | LookUp | CommitData | AbortData | GetRank | SetRank | GetServers | Vacate
+)
 """What clients, and servers for the processes of their hosts, ask the coordinator for."""
 
-LayerAnswer: TypeAlias = LayerJoined | ServerJoined | Located | PutBegun | RankOf | ServerList | ImlDone
+LayerAnswer: TypeAlias = (
+    LayerJoined | ServerJoined | Located | PutBegun | RankOf | ServerList | ImlDone | Vacated
+)
 """What the coordinator answers."""
 
 ServerCall: TypeAlias = CreatePart | DropPart | ApplyPut | CopyPart

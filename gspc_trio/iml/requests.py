@@ -16,6 +16,7 @@ from gspc_trio.iml.errors import (
     error_of,
 )
 from gspc_trio.iml.messages import DataState
+from gspc_trio.iml.vacating import Vacating
 from gspc_trio.iml.writes import Writer, Writes
 
 
@@ -31,6 +32,7 @@ class LayerRequests(Writes):
 
     def __init__(self, directory: Directory) -> None:
         super().__init__(directory)
+        self.vacating: Vacating = Vacating(directory)
         self._set_ranks: dict[str, tuple[int, int]] = {}
         """Name -> rank of a server, and number of a worker on its host, or -1."""
         self.client: int
@@ -239,3 +241,8 @@ class LayerRequests(Writes):
         except ImlError as error:
             directory.refuse(ask, error)
         directory.end_turn(data)
+
+    @handles(x.Vacate)
+    def _vacate(self, request: x.Vacate) -> None:
+        act = self.vacating.end if request.is_over else self.vacating.begin
+        act(self.ask, self.client, request.host)

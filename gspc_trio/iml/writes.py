@@ -88,7 +88,7 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
             raise BadLayout(
                 f"{request.size_bytes} bytes in blocks of {layout.block_bytes}: more than {BLOCKS_MAX} blocks"
             )
-        ranks = place(directory.servers, layout, request.size_bytes, first)
+        ranks = place(directory.servers, layout, request.size_bytes, first, directory.vacated)
         hosts = len(layout.hosts or directory.servers)
         sizes = part_sizes(request.size_bytes, layout.block_bytes, hosts)
         parts = {number: Part(size) for number, size in enumerate(sizes)}
@@ -104,6 +104,8 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
             if self._was_made(data, operation, ask):
                 data.state = DataState.WRITING if request.writing else DataState.READY
                 data.client = client if request.writing else 0
+                if not request.writing:
+                    directory.note_ready(data)
                 found = located(data, directory.servers)
                 directory.reply(ask, replace(found, write_token=write_token))
 
@@ -161,6 +163,7 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
         for number, part in data.parts.items():
             for rank in part.holders:
                 directory.tell(rank, x.SealPart(data.data_id, number))
+        directory.note_ready(data)
         directory.reply(ask, x.ImlDone())
 
     def _leave_out(self, data: DataEntry, ranks: Iterable[int]) -> None:

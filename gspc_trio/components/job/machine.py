@@ -21,6 +21,7 @@ from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     EndedUnsent,
+    HostEvacuated,
     OutsideEvent,
     Reclaim,
     ResourcesLost,
@@ -249,6 +250,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         Reclaim,
         ResourcesUp,
         ResourcesLost,
+        HostEvacuated,
         Withheld,
         Restored,
         Watched,

@@ -48,6 +48,7 @@ class DetectorLimits(Struct, frozen=True):
         write: time to write over its base.
         disk_share: part of what the device moves that is unexplained; ``disk_bytes_per_s``: at least so much.
         round_trip, round_trip_us: time over its base, and how much more it must be.
+        urgent_share: a leak is urgent when less than this share of the memory is available.
         again_share, segments: part of TCP segments that are sent again, of at least so many.
     """
 
@@ -74,6 +75,7 @@ class DetectorLimits(Struct, frozen=True):
     disk_bytes_per_s: float = 1e6
     round_trip: float = 5.0
     round_trip_us: float = 5000.0
+    urgent_share: float = 0.1
     again_share: float = 0.01
     segments: int = 100
 
@@ -88,6 +90,7 @@ class Finding(Struct, frozen=True):
         is_on: it begins; else it ends.
         subject: ``host``, or ``tasks`` if what runs below the RIF is the cause.
         evidence: one line for people.
+        is_urgent: the host may fail by it soon.
     """
 
     at_s: float
@@ -96,6 +99,7 @@ class Finding(Struct, frozen=True):
     is_on: bool
     subject: str = HOST
     evidence: str = ""
+    is_urgent: bool = False
 
 
 class Switch:
@@ -383,6 +387,7 @@ class HostDetector:
         self._last: deque[Figures] = deque(maxlen=limits.leak_frames + 1)
         self._switches: dict[tuple[str, str], Switch] = {}
         self._evidence: dict[tuple[str, str], str] = {}
+        self._is_urgent = False
 
     @property
     def on(self) -> list[tuple[str, str]]:
@@ -406,9 +411,24 @@ class HostDetector:
             if switch.take(key in shown):
                 at_s = float(frame.begin_s + FRAME_S)
                 found.append(Finding(at_s, self._host, key[0], switch.is_on, key[1], self._evidence[key]))
+        found += self._urgent(figures)
         if not shown and not self.on:
             self._bases.learn(figures)
         return found
+
+    def _urgent(self, figures: Figures) -> list[Finding]:
+        """Return that little memory is left, once for each leak."""
+        levels, switch = figures.frame.levels, self._switches.get(("leak", HOST))
+        total, left = levels.get("memory_bytes"), levels.get("memory_available_bytes")
+        is_on = switch is not None and switch.is_on
+        before = self._is_urgent and is_on
+        self._is_urgent = before
+        if before or not is_on or not total or left is None or left >= self._limits.urgent_share * total:
+            return []
+        self._is_urgent = True
+        at_s = float(figures.frame.begin_s + FRAME_S)
+        evidence = f"{left / total:.0%} of the memory is left"
+        return [Finding(at_s, self._host, "leak", True, HOST, evidence, is_urgent=True)]
 
 
 class Detector:

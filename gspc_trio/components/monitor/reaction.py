@@ -12,6 +12,9 @@ from gspc_trio.core.machine import MachineBase, Tick, handles
 MODES = ("off", "watch", "act")
 """What ``--anomalies`` can say: nothing is looked for; it is told; something is done about it, too."""
 
+EVACUATED = frozenset({"pagefail", "ioerr"})
+"""Classes of anomalies for which a host is evacuated; of others, when a finding says that it is urgent."""
+
 DEFAULT_MODE = "watch"
 """What it says if nothing is given."""
 
@@ -50,11 +53,13 @@ class HoldHost(Struct, frozen=True):
         host: which one.
         kinds: the classes of its anomalies.
         held_s: for so long at least.
+        evacuate: it may fail: what is there is to be brought away.
     """
 
     host: str
     kinds: tuple[str, ...]
     held_s: float
+    evacuate: bool = False
 
 
 class UseHost(Struct, frozen=True):
@@ -68,12 +73,23 @@ ReactionAction: TypeAlias = HoldHost | UseHost
 
 
 class _Host(Struct, eq=False):
-    """A host: its anomalies, when it is looked at again while it is held, and what came before."""
+    """A host: its anomalies, when it is looked at again while it is held, and what came before.
 
-    kinds: dict[str, None]
+    Attributes:
+        kinds: its anomalies, each with whether it is urgent.
+        is_evacuated: it is held, and what is there is brought away.
+    """
+
+    kinds: dict[str, bool]
     until_s: float | None = None
+    is_evacuated: bool = False
     holds: int = 0
     used_s: float = 0.0
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether what is there is to be brought away."""
+        return any(is_urgent or kind in EVACUATED for kind, is_urgent in self.kinds.items())
 
 
 def holds_max(hosts: int, limits: ReactionLimits) -> int:
@@ -121,7 +137,12 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
         if not event.is_on:
             host.kinds.pop(event.kind, None)
         else:
-            host.kinds[event.kind] = None
+            host.kinds[event.kind] = event.is_urgent
+            if host.until_s is not None and host.may_fail and not host.is_evacuated:
+                host.is_evacuated = True
+                self.actions.append(
+                    HoldHost(event.host, tuple(host.kinds), host.until_s - self.now, evacuate=True)
+                )
             self._hold_some()
 
     @handles(Tick)
@@ -135,10 +156,16 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
         self._hold_some()
 
     def _hold_some(self) -> None:
-        """Hold hosts that have anomalies back, as many as may be held."""
-        free = holds_max(len(self._hosts), self.limits) - len(self.held)
-        for name, host in self._hosts.items():
-            if free > 0 and host.kinds and host.until_s is None:
+        """Hold hosts that have anomalies back, as many as may be held; first those that may fail."""
+        allowed = holds_max(len(self._hosts), self.limits)
+        free = allowed - len(self.held)
+        waiting = [(name, host) for name, host in self._hosts.items() if host.kinds and host.until_s is None]
+        for name, host in sorted(waiting, key=lambda one: not one[1].may_fail):
+            slow = [other for other in self.held if not self._hosts[other].may_fail]
+            if free <= 0 and allowed and host.may_fail and slow:
+                self._use(slow[-1], self._hosts[slow[-1]])
+                free += 1
+            if free > 0:
                 self._hold(name, host)
                 free -= 1
 
@@ -149,10 +176,11 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
         held_s = min(limits.held_s_max, limits.held_s * 2**host.holds)
         host.holds = min(host.holds + 1, 32)
         host.until_s = self.now + held_s
-        self.actions.append(HoldHost(name, tuple(host.kinds), held_s))
+        host.is_evacuated = host.may_fail
+        self.actions.append(HoldHost(name, tuple(host.kinds), held_s, host.is_evacuated))
 
     def _use(self, name: str, host: _Host) -> None:
-        host.until_s, host.used_s = None, self.now
+        host.until_s, host.used_s, host.is_evacuated = None, self.now, False
         self.actions.append(UseHost(name))
 
     def deadline(self) -> float | None:

@@ -241,10 +241,17 @@ class RifUnfit(Struct, frozen=True):
 
 
 class HostAvoided(Struct, frozen=True):
-    """A host is not to be used until :class:`HostUsed`; what runs there goes on. The last one is used."""
+    """A host is not to be used until :class:`HostUsed`; what runs there goes on. The last one is used.
+
+    Attributes:
+        host: which one.
+        reason: why.
+        evacuate: what runs there does not go on, if it may run again, and data there is copied away.
+    """
 
     host: str
     reason: str
+    evacuate: bool = False
 
 
 class HostUsed(Struct, frozen=True):

@@ -20,7 +20,7 @@ from gspc_trio.components.rts.actions import (
     Weighed,
 )
 from gspc_trio.components.rts.history import History
-from gspc_trio.components.rts.lifecycle import LifeCycle, announcement
+from gspc_trio.components.rts.lifecycle import LifeCycle, announcements
 from gspc_trio.components.rts.messages import EndedJob, EndState, JobEnd, NewWeight, RegisterJob
 from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import Counter, JobId
@@ -81,12 +81,14 @@ class Jobs:
         self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
         rifs = [rif.rif_id for rif in self._lives.rifs.values() if rif.state in (RifState.UP, RifState.AWAY)]
         self._lives.actions.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
-        self._lives.actions.extend(
-            announcement(rif, (job,), self._lives.now)
-            for rif in self._lives.rifs.values()
-            if rif.state is RifState.UP
-        )
+        self._announce_rifs(job)
         self._lives.actions.append(TellRm(JobJoined(job, wish.weight, wish.priority, wish.placement)))
+
+    def _announce_rifs(self, job: JobId) -> None:
+        """Tell a job which RIFs are up."""
+        for rif in self._lives.rifs.values():
+            if rif.state is RifState.UP:
+                self._lives.actions += announcements(rif, (job,), self._lives.now)
 
     def _adopt(self, successor: JobId, wish: RegisterJob) -> JobId:
         """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
@@ -143,9 +145,7 @@ class Jobs:
             self._adopt(job, wish)
         self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
         self._lives.actions.append(AcceptJob(event.link, job, back=True))
-        self._lives.actions.extend(
-            announcement(rif, (job,), lives.now) for rif in lives.rifs.values() if rif.state is RifState.UP
-        )
+        self._announce_rifs(job)
         said = (JobJoined if entry is None else JobWeighed)(job, weight, wish.priority, wish.placement)
         self._lives.actions.append(TellRm(said))
         if weight != wish.weight:

@@ -33,7 +33,7 @@ from gspc_trio.components.rts.events import (
     TeardownAsked,
     refusal_of,
 )
-from gspc_trio.components.rts.messages import RifGone, RifUp
+from gspc_trio.components.rts.messages import Evacuate, RifGone, RifUp
 from gspc_trio.components.rts.state import (
     Add,
     Limits,
@@ -227,7 +227,7 @@ class LifeCycle(Turn[RtsAction]):
     def announce(self, rif: ManagedRif) -> None:
         """Tell all jobs what the RIF has now."""
         if self._jobs:
-            self.actions.append(announcement(rif, tuple(self._jobs), self.now))
+            self.actions += announcements(rif, tuple(self._jobs), self.now)
 
     # Loss ---------------------------------------------------------------------------------------------------
 
@@ -532,7 +532,10 @@ def start_of(rif: ManagedRif, taken: bool = False) -> StartRif:
     return StartRif(*known, rif.block, rif.node, rif.nodes, taken)
 
 
-def announcement(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> TellJobs:
-    """Return what these jobs are told of a RIF that is up."""
+def announcements(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> list[TellJobs]:
+    """Return what these jobs are told of a RIF that is up, and whether it is to be evacuated."""
     known = (rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable(), rif.ends_in_s(now))
-    return TellJobs(jobs, RifUp(*known, rif.outside))
+    told = [TellJobs(jobs, RifUp(*known, rif.outside))]
+    if rif.quarantine is not None and rif.quarantine.evacuate:
+        told.append(TellJobs(jobs, Evacuate(rif.rif_id, rif.quarantine.reason)))
+    return told

@@ -138,7 +138,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         self.limits: Limits = limits or Limits()
         registered: dict[JobId, ManagedJob] = {}
         self._lives = LifeCycle(strategies, self.limits, registered)
-        self._quarantines = Quarantines(self._lives)
+        self._quarantines = Quarantines(self._lives, registered)
         super().__init__(self._lives)
         self._requests = Requests(self._lives)
         self._jobs = Jobs(self._lives, registered)

@@ -509,3 +509,15 @@ class NewWeight(Struct, frozen=True):
     """RTS to job: its weight was changed to this, which it says of itself from now on when it comes back."""
 
     weight: float
+
+
+class Evacuate(Struct, frozen=True):
+    """RTS to jobs: a host may fail soon, so bring away what is there: tasks that may rerun, and data.
+
+    Attributes:
+        rif_id: of which RIF.
+        reason: why; "": the host may be used again.
+    """
+
+    rif_id: RifId
+    reason: str = ""

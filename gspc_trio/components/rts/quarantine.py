@@ -4,19 +4,21 @@ A host is in it for one of two reasons. Its RIF cannot start processes: then it 
 and each time in which it fails at once this while is longer. Or monitoring has found an anomaly: then it is
 in it until monitoring says otherwise, for only that sees when the anomaly is over; but the last host that can
 be used is never in it for this reason, since a slow host is better than none. Memory of a host stays in use
-in either case.
+in either case. If the host may fail, jobs are told to evacuate it: they bring away what runs and lies there.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from gspc_trio.components.rm.events import Rested, Resumed
-from gspc_trio.components.rts.actions import TellRm
+from gspc_trio.components.rts.actions import TellJobs, TellRm
 from gspc_trio.components.rts.events import HostAvoided, HostUsed, RifUnfit
 from gspc_trio.components.rts.lifecycle import LifeCycle
+from gspc_trio.components.rts.messages import Evacuate
 from gspc_trio.components.rts.state import ManagedRif, Quarantine, RifState
-from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import MEMORY_CLASS
 
 
@@ -25,10 +27,12 @@ class Quarantines:
 
     Args:
         lives: the RIFs.
+        jobs: those that are told what is to be evacuated.
     """
 
-    def __init__(self, lives: LifeCycle) -> None:
+    def __init__(self, lives: LifeCycle, jobs: Collection[JobId]) -> None:
         self._lives = lives
+        self._jobs = jobs
 
     def unfit(self, event: RifUnfit) -> None:
         """A host could not start a process: use it no more for a while."""
@@ -55,11 +59,15 @@ class Quarantines:
         others = (one for one in self._lives.rifs.values() if one is not rif)
         if not any(one.state is RifState.UP and one.quarantine is None and _tops(one) for one in others):
             return
-        if rif.quarantine is None:
-            self._begin(rif, Quarantine(event.reason, math.inf, tops))
+        before = rif.quarantine
+        if before is None:
+            self._begin(rif, Quarantine(event.reason, math.inf, tops, event.evacuate))
             return
-        rif.quarantine = Quarantine(event.reason, math.inf, rif.quarantine.resource_ids)
+        evacuate = event.evacuate or before.evacuate  # another anomaly makes it no safer
+        rif.quarantine = Quarantine(event.reason, math.inf, before.resource_ids, evacuate)
         self._lives.actions.append(rif.record(self._lives.now))
+        if evacuate and not before.evacuate:
+            self._tell_jobs(rif, event.reason)
 
     def used(self, event: HostUsed) -> None:
         """Use a host again that was avoided."""
@@ -96,11 +104,20 @@ class Quarantines:
         rif.quarantine = quarantine
         self._lives.actions.append(rif.record(self._lives.now))
         self._lives.actions.append(TellRm(Rested(quarantine.resource_ids)))
+        if quarantine.evacuate:
+            self._tell_jobs(rif, quarantine.reason)
 
     def _end(self, rif: ManagedRif, quarantine: Quarantine) -> None:
         rif.quarantine = None
         self._lives.actions.append(rif.record(self._lives.now))
         self._lives.actions.append(TellRm(Resumed(quarantine.resource_ids)))
+        if quarantine.evacuate:
+            self._tell_jobs(rif, "")
+
+    def _tell_jobs(self, rif: ManagedRif, reason: str) -> None:
+        """Have jobs evacuate a host, or use it again."""
+        if self._jobs:
+            self._lives.actions.append(TellJobs(tuple(self._jobs), Evacuate(rif.rif_id, reason)))
 
 
 def _tops(rif: ManagedRif) -> tuple[ResourceId, ...]:

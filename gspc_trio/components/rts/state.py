@@ -146,11 +146,13 @@ class Quarantine(Struct, frozen=True):
         reason: what it says.
         due_s: when it is tried again.
         resource_ids: what the RM gives out nothing of.
+        evacuate: jobs are to bring away what is there.
     """
 
     reason: str
     due_s: float
     resource_ids: tuple[ResourceId, ...]
+    evacuate: bool = False
 
 
 class ManagedRif(Struct, eq=False):

@@ -122,6 +122,7 @@ from gspc_trio.components.rts.messages import (
     Bootstrap,
     BootstrapReport,
     EndedJob,
+    Evacuate,
     Explain,
     Explanation,
     GetEndedJob,
@@ -212,6 +213,8 @@ from gspc_trio.iml.messages import (
     ServerJoined,
     ServerList,
     SetRank,
+    Vacate,
+    Vacated,
 )
 from gspc_trio.protocol.codec import Registry
 from gspc_trio.protocol.envelope import EncodeError
@@ -249,7 +252,7 @@ WIRE_TYPES: tuple[type, ...] = (
     WantTurn, TurnBegins, TurnOver, FilesFailed,
     Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
     StartMonitoring, MonitorTold, GetHardware, HardwareReport, GetNodeStats, NodeFrame,
-    GetSystemStats, SystemStats, IoTold, GetIo, IoReport, Echo,
+    GetSystemStats, SystemStats, IoTold, GetIo, IoReport, Echo, Evacuate, Vacate, Vacated,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

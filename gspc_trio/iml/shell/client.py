@@ -227,6 +227,19 @@ class Iml:
         found: x.Located = await self._ask(x.Replicate(self.job, data_id, copies, tuple(hosts)))
         return _hosts_of_all(found)
 
+    async def vacate(self, host: str, *, is_over: bool = False) -> tuple[int, int]:
+        """Have what lies on a host alone copied to others, also what comes there until this client goes.
+
+        Args:
+            host: that is not to be relied on.
+            is_over: it is as any other again.
+
+        Returns:
+            How much data was copied, and how much could not be.
+        """
+        done: x.Vacated = await self._ask(x.Vacate(host, is_over))
+        return done.copied, done.left
+
     # Names, places, sizes (ASP-4, ASP-7)
 
     async def publish(self, data: Allocation | str, name: str, *, replace: bool = False) -> None:

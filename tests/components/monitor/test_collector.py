@@ -169,8 +169,8 @@ class Hosts:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def avoid(self, host: str, reason: str) -> None:
-        self.told.append(f"avoid {host}: {reason}")
+    def avoid(self, host: str, reason: str, *, evacuate: bool) -> None:
+        self.told.append(f"{'evacuate' if evacuate else 'avoid'} {host}: {reason}")
 
     def use(self, host: str) -> None:
         self.told.append(f"use {host}")

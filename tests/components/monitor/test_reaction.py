@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gspc_trio.components.monitor.detector import Finding
 from gspc_trio.components.monitor.reaction import (
@@ -63,6 +64,32 @@ def test_it_is_held_twice_as_long_each_time_up_to_an_hour() -> None:
 
 def test_what_tasks_have_caused_holds_nothing() -> None:
     assert reaction("a", "b").handle(found("a", subject="tasks"), 0.0) == []
+
+
+def test_a_host_that_may_fail_is_evacuated_also_if_it_is_held_already() -> None:
+    machine = reaction("a", "b")
+    assert machine.handle(found("a", "ioerr"), 0.0) == [HoldHost("a", ("ioerr",), 60.0, evacuate=True)]
+    machine = reaction("a", "b")
+    machine.handle(found("a"), 0.0)
+    assert machine.handle(found("a", "pagefail"), 20.0) == [
+        HoldHost("a", ("dial", "pagefail"), 40.0, evacuate=True)
+    ]
+    assert machine.handle(found("a", "ioerr"), 21.0) == []
+    machine = reaction("a", "b")
+    machine.handle(found("a", "leak"), 0.0)
+    urgent = replace(found("a", "leak"), is_urgent=True)
+    assert machine.handle(urgent, 10.0) == [HoldHost("a", ("leak",), 50.0, evacuate=True)]
+
+
+def test_a_host_that_may_fail_comes_before_one_that_is_slow() -> None:
+    machine = reaction("a", "b", "c")
+    machine.handle(found("a"), 0.0)
+    assert machine.handle(found("b"), 1.0) == []
+    assert machine.handle(found("c", "ioerr"), 2.0) == [
+        UseHost("a"),
+        HoldHost("c", ("ioerr",), 60.0, evacuate=True),
+    ]
+    assert machine.handle(found("b", "ioerr"), 3.0) == [], "as many are held as may be"
 
 
 def test_the_last_host_is_used() -> None:

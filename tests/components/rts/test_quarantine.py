@@ -9,6 +9,7 @@ from gspc_trio.components.rm.events import Added, Rested, Resumed
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.actions import TellRif
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import Evacuate, RegisterJob
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
@@ -40,8 +41,7 @@ class Bench:
 
     @property
     def rif(self) -> Any:
-        (rif,) = self.machine.rifs
-        return rif
+        return next(iter(self.machine.rifs))
 
 
 def test_nothing_of_it_is_given_out_but_its_memory_stays() -> None:
@@ -143,6 +143,29 @@ def test_the_last_host_is_not_avoided_and_another_quarantine_goes_on() -> None:
     assert bench.give(11.0, events.HostAvoided("bert", "a leak")) == [], "anna cannot be used now"
     assert bench.give(11.0, events.HostUsed("anna")) == [], "it was not said that it is avoided"
     assert bench.machine.deadline() == 12.0
+
+
+def test_jobs_are_told_what_to_evacuate_once_and_those_that_come_too() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(2.0, events.JobConnected(5, "j1", RegisterJob("work", 7)))
+    told = actions.TellJobs(("j1",), Evacuate("r1", "an ioerr"))
+    assert bench.give(10.0, events.HostAvoided("anna", "an ioerr", evacuate=True))[-1] == told
+    assert told not in bench.give(11.0, events.HostAvoided("anna", "a dial")), "it is told already"
+    assert bench.rif.quarantine.evacuate
+    out = bench.give(12.0, events.JobConnected(6, "j2", RegisterJob("work", 7)))
+    assert actions.TellJobs(("j2",), Evacuate("r1", "a dial")) in out
+    out = bench.give(70.0, events.HostUsed("anna"))
+    assert out[-1] == actions.TellJobs(("j1", "j2"), Evacuate("r1"))
+
+
+def test_what_is_only_slow_becomes_what_may_fail() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(2.0, events.JobConnected(5, "j1", RegisterJob("work", 7)))
+    assert len(bench.give(10.0, events.HostAvoided("anna", "a dial"))) == 2
+    out = bench.give(11.0, events.HostAvoided("anna", "a dial, an ioerr", evacuate=True))
+    assert out[-1] == actions.TellJobs(("j1",), Evacuate("r1", "a dial, an ioerr"))
 
 
 def test_nobody_else_is_quarantined() -> None:

@@ -29,6 +29,7 @@ from gspc_trio.components.job.locations.state import (
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
+    HostEvacuated,
     OutsideEvent,
     Reclaim,
     ResourcesLost,
@@ -236,7 +237,7 @@ class Locations(MachineBase[LocationsEvent, LocationsAction]):
         elif type(event) is Lapsed:
             for grant_id in event.grant_ids:
                 self._drop(place, grant_id)
-        elif type(event) not in (Recall, Begun, Withheld, Finished):
+        elif type(event) not in (Recall, Begun, Withheld, Finished, HostEvacuated):
             raise IllegalEvent(f"{place.at.name} cannot say {type(event).__name__}")
 
     def _granted(self, place: LocationState, grant: Grant) -> None:

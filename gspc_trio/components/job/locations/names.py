@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
+    HostEvacuated,
     OutsideEvent,
     ResourcesLost,
     ResourcesUp,
@@ -154,6 +155,10 @@ def _lost(at: Location, event: ResourcesLost) -> ResourcesLost:
     return ResourcesLost(_all_here(at, event.resource_ids), event.reason)
 
 
+def _evacuated(at: Location, event: HostEvacuated) -> HostEvacuated:
+    return HostEvacuated(tuple(map(at.resource_here, event.resources)), event.reason)
+
+
 def _withheld(at: Location, event: Withheld) -> Withheld:
     grants = tuple(map(at.grant_here, event.grant_ids))
     return Withheld(_all_here(at, event.resource_ids), event.after, grants)
@@ -199,6 +204,7 @@ _INWARD: dict[type, Change] = {
     Begun: _worker_said,
     ResourcesUp: _up,
     ResourcesLost: _lost,
+    HostEvacuated: _evacuated,
     Withheld: _withheld,
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.choices import note_failure
+from gspc_trio.components.job.scheduler.evacuation import is_fault_of_host
 from gspc_trio.components.job.scheduler.grants import leave
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose, tell_of_attempt
@@ -203,6 +204,11 @@ def _is_attempt(outcome: Outcome) -> bool:
 
 
 def _failed(state: SchedulerState, entry: TaskEntry, outcome: Outcome, resource_id: ResourceId) -> None:
+    if is_fault_of_host(state, entry, outcome, resource_id):
+        entry.failed_at |= {host_name(resource_id)}
+        told = "" if outcome.error is None else outcome.error.message
+        again_elsewhere(state, entry, resource_id, f"its host has failed: {told}")
+        return
     entry.failures += 1
     note_failure(state, entry)
     delay_s = None

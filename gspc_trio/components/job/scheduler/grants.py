@@ -147,8 +147,10 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     note_resources(state, event.resources)
     if state.assigned is not None:
         resource_queues.resources_up(state.assigned, event.resources)
-    if state.plans is not None and state.plans.resources_up(event.resources):
-        plan_waiting(state)
+    if state.plans is not None:
+        usable = [one for one in event.resources if one.resource_id not in state.evacuated]
+        if state.plans.resources_up(usable):
+            plan_waiting(state)
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:
@@ -174,6 +176,7 @@ def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
     state.processors.clear()
     for resource_id in event.resource_ids:
         resource_class = state.known.pop(resource_id, None)
+        state.evacuated.discard(resource_id)
         if resource_class is not None:
             state.class_sizes[resource_class] -= 1
     if state.choices:

@@ -64,6 +64,18 @@ class ResourcesLost(Struct, frozen=True):
     reason: str
 
 
+class HostEvacuated(Struct, frozen=True):
+    """A host may fail soon: what runs on these resources and may run again is to run elsewhere.
+
+    Attributes:
+        resources: of the host.
+        reason: why; "": it may be used again.
+    """
+
+    resources: tuple[Resource, ...]
+    reason: str = ""
+
+
 class Withheld(Struct, frozen=True):
     """What was submitted to these resources after submission number ``after`` of the job was never sent.
 
@@ -205,6 +217,7 @@ OutsideEvent: TypeAlias = (
     | Watched
     | ResourcesUp
     | ResourcesLost
+    | HostEvacuated
     | Withheld
     | Reclaim
     | Grant

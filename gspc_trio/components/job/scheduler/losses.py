@@ -23,6 +23,7 @@ def lose(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: Re
 
     Whether the task or its host is to blame nobody knows before something of the job has finished there. Such
     a host takes one of the task's losses; after the next ones it only waits longer and longer for another.
+    What was ended because its host is evacuated uses up nothing.
 
     Returns:
         Whether the host is in doubt: others are to be preferred.
@@ -31,6 +32,9 @@ def lose(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: Re
     detail = lost.error.message if lost.error is not None else "its compute process ended"
     if entry.cancelling:
         end_cancelled(state, entry, lost, resource_id)
+        return False
+    if entry.evacuating:
+        again_elsewhere(state, entry, resource_id, detail)
         return False
     host = host_name(resource_id)
     in_doubt = host not in state.proven and _may_run_elsewhere(state, entry, host)

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gspc_trio.components.job.scheduler import assign, changes, choices, demand, grants, run_times, tasks
+from gspc_trio.components.job.scheduler import (
+    assign,
+    changes,
+    choices,
+    demand,
+    evacuation,
+    grants,
+    run_times,
+    tasks,
+)
 from gspc_trio.components.job.scheduler.check import check_state
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
     CancelTasks,
     EndedUnsent,
+    HostEvacuated,
     LookAheadPolicy,
     Reclaim,
     ResourcesLost,
@@ -352,6 +362,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     @handles(ResourcesLost)
     def _resources_lost(self, event: ResourcesLost) -> None:
         grants.resources_lost(self._state, event)
+
+    @handles(HostEvacuated)
+    def _host_evacuated(self, event: HostEvacuated) -> None:
+        evacuation.evacuate(self._state, event)
 
     @handles(Withheld)
     def _withheld(self, event: Withheld) -> None:

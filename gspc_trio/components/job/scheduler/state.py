@@ -140,6 +140,7 @@ class TaskEntry(Struct, eq=False):
         held: the grant it is submitted to.
         cost_s: seconds of work it was taken for when it was sent.
         cancelling: it was asked to end.
+        evacuating: its attempt was asked to end, for its host may fail; it runs again elsewhere.
         asked: it was asked back.
         number: of its last submission, among all of the job; in a resource's queue, its place among others.
         line: the grant in whose resource's queue it waits.
@@ -147,6 +148,7 @@ class TaskEntry(Struct, eq=False):
         begun: it stages data, and its worker has said that it has begun with it.
         avoid: resources that failed it.
         lost_at: hosts that were charged with a loss of it.
+        failed_at: hosts whose storage has failed it.
         doubts: losses for which its host is held to be to blame.
         timer: number of its latest timer; older ones are void.
     """
@@ -164,12 +166,14 @@ class TaskEntry(Struct, eq=False):
     held: Held | None = None
     cost_s: float = 0.0
     cancelling: bool = False
+    evacuating: bool = False
     asked: AskedBack = AskedBack.NO
     number: int = 0
     unsent: bool = False
     begun: bool = False
     avoid: frozenset[ResourceId] = frozenset()
     lost_at: frozenset[str] = frozenset()
+    failed_at: frozenset[str] = frozenset()
     doubts: int = 0
     timer: int = 0
     line: Held | None = None
@@ -505,6 +509,7 @@ class SchedulerState(Turn[SchedulerAction]):
     by_resource: dict[ResourceId, Held] = Factory(dict)
     known: dict[ResourceId, str] = Factory(dict)
     class_sizes: dict[str, int] = Factory(dict)
+    evacuated: set[ResourceId] = Factory(set)
     of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
     ends: dict[str, float] = Factory(dict)
     aside: set[Shape] = Factory(set)

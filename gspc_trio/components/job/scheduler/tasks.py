@@ -291,6 +291,7 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
         entry.task = state.plans.again(state, entry.task, entry.avoid)
         entry.queue = state.queue_for(state.look_ahead.shape_of(entry.task))
     entry.asked = AskedBack.NO
+    entry.evacuating = False
     queue = entry.queue
     if delay_s > 0.0:
         entry.move(TaskPlace.DELAYED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import mmap
 import operator
 from collections import deque
@@ -18,7 +20,13 @@ from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
 from gspc_trio.components.job.machine import JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
-from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, Restored, TaskDone
+from gspc_trio.components.job.scheduler.interface import (
+    HostEvacuated,
+    ResourcesLost,
+    ResourcesUp,
+    Restored,
+    TaskDone,
+)
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, ResultReader
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
@@ -54,6 +62,8 @@ from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.tokens import Outputs
 
 T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger(__name__)
 
 FREES_AT_ONCE = 64
 """So many frees are under way at one time."""
@@ -110,6 +120,7 @@ class JobData:
         self._wake = trio.Event()
         self._closed = False
         self._put_for_good: list[_Keep] = []
+        self._vacate, self._vacated = trio.open_memory_channel[tuple[str, bool]](math.inf)
         connect = partial(platform().client, layer.local_address, iml.job)
         self._reader, self._writer = _SharedClient(connect), _SharedClient(connect)
         self.policy: TransferCost = TransferCost(data=self)
@@ -186,9 +197,22 @@ class JobData:
                     self.hosts.note_up(hosts[resource.resource_id], (resource,))
             elif type(event) is ResourcesLost:
                 self.hosts.note_lost(event.resource_ids)
+            elif type(event) is HostEvacuated:
+                host = hosts[event.resources[0].resource_id]
+                self._vacate.send_nowait((host, not event.reason))
             put(event, by)
 
         return take
+
+    async def vacate(self) -> None:
+        """Have data copied away from hosts that may fail, until cancelled."""
+        async for host, is_over in self._vacated:
+            with suppress(ImlError):
+                copied, left = await self.iml.vacate(host, is_over=is_over)
+                if not is_over:
+                    log.info("%d values were copied away from host %s", copied, host)
+                if left:
+                    log.warning("%d values stay on host %s alone: other hosts have no room", left, host)
 
     def take(self, finished: Finished) -> Finished:
         """Return what a worker has reported, its references tracked."""
@@ -446,6 +470,7 @@ async def open_job_data(
             data = JobData(iml, settled, put, lineage_bytes_max, near_data)
             asking.start_soon(data.free_unneeded)
             asking.start_soon(data.hosts.follow)
+            asking.start_soon(data.vacate)
             asking.start_soon(data.recovery.run)
             if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time
                 asking.start_soon(data.sweep)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
+    HostEvacuated,
     Reclaim,
     ResourcesLost,
     ResourcesUp,
@@ -29,6 +30,7 @@ from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.rts.messages import (
     Await,
+    Evacuate,
     JobEnd,
     JobRegistered,
     LeaveJob,
@@ -253,6 +255,8 @@ class SchedulerRoutes:
             self._rif_up(message)
         elif isinstance(message, RifGone):
             self._rif_gone(message)
+        elif isinstance(message, Evacuate):
+            self._evacuate(message)
         elif isinstance(message, Await):
             self.grace_s = self._contact.grace_s = message.grace_s
         elif isinstance(message, NewWeight):
@@ -414,6 +418,12 @@ class SchedulerRoutes:
             self._orphans(gone.rif_id, None)
         elif link.endpoint.incarnation <= gone.incarnation:
             self._drop(link, gone.reason)
+
+    def _evacuate(self, order: Evacuate) -> None:
+        link = self._links.get(order.rif_id)
+        if link is not None:
+            why = f"host {link.endpoint.host} is evacuated: {order.reason}" if order.reason else ""
+            self._put(HostEvacuated(link.endpoint.resources, why))
 
     def _drop(self, link: _RifLink, reason: str) -> None:
         endpoint = link.endpoint

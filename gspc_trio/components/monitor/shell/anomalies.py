@@ -49,8 +49,8 @@ class FrameDetector(Protocol):
 class HostUse(Protocol):
     """What decides whether a host is used."""
 
-    def avoid(self, host: str, reason: str) -> None:
-        """Give nothing new to a host."""
+    def avoid(self, host: str, reason: str, *, evacuate: bool) -> None:
+        """Give nothing new to a host; if it may fail, bring away what is there."""
         ...
 
     def use(self, host: str) -> None:
@@ -115,10 +115,12 @@ class AnomalyWatch:
         for action in self._reaction.handle(event, trio.current_time()):
             if isinstance(action, HoldHost):
                 kinds = ", ".join(action.kinds)
-                told = f"{kinds}: nothing new for {action.held_s:g} s at least"
+                told = f"{kinds}: nothing new for {action.held_s:.0f} s at least"
+                if action.evacuate:
+                    told += ", and tasks and data leave it"
                 self._add_event(StoredEvent(time.time(), HELD, told, action.host))
                 if self.hosts is not None:
-                    self.hosts.avoid(action.host, f"anomaly: {kinds}")
+                    self.hosts.avoid(action.host, f"anomaly: {kinds}", evacuate=action.evacuate)
             else:
                 self._add_event(StoredEvent(time.time(), USED, "it may get new tasks", action.host))
                 if self.hosts is not None:

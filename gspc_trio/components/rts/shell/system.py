@@ -342,8 +342,8 @@ class _HostUse:
     def __init__(self, service: RtsService) -> None:
         self._service = service
 
-    def avoid(self, host: str, reason: str) -> None:
-        self._service.inbox.put(HostAvoided(host, reason))
+    def avoid(self, host: str, reason: str, *, evacuate: bool) -> None:
+        self._service.inbox.put(HostAvoided(host, reason, evacuate))
 
     def use(self, host: str) -> None:
         self._service.inbox.put(HostUsed(host))

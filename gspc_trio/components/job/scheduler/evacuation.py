@@ -1,0 +1,72 @@
+"""Hosts that fail, or may soon: what may run again runs elsewhere, and uses up no attempt (ASP-9)."""
+
+from __future__ import annotations
+
+from gspc_trio.components.job.scheduler.grants import leave
+from gspc_trio.components.job.scheduler.interface import HostEvacuated
+from gspc_trio.components.job.scheduler.state import Held, SchedulerState, TaskEntry
+from gspc_trio.components.job.scheduler.tasks import plan_waiting
+from gspc_trio.components.worker.messages import Cancel
+from gspc_trio.core.ids import ResourceId, host_name
+from gspc_trio.core.task import Outcome
+
+IO_ERROR = "[Errno 5]"
+"""How the message of an OSError begins if a device has failed (EIO)."""
+
+
+def evacuate(state: SchedulerState, event: HostEvacuated) -> None:
+    """Bring away what runs on a host, or use it again."""
+    names = [resource.resource_id for resource in event.resources]
+    if not event.reason:
+        state.evacuated.difference_update(names)
+        if state.plans is not None:
+            known = [resource for resource in event.resources if resource.resource_id in state.known]
+            if state.plans.resources_up(known):
+                plan_waiting(state)
+        return
+    state.evacuated.update(names)
+    if state.plans is not None:
+        state.plans.resources_lost(names)
+        plan_waiting(state)
+    for held in dict.fromkeys(state.by_resource[name] for name in names if name in state.by_resource):
+        if not held.lost:
+            leave(state, held)
+            _end_running(state, held)
+
+
+def _end_running(state: SchedulerState, held: Held) -> None:
+    """End what runs under a grant, if it may run again and there is another host for it."""
+    attempts = []
+    for entry in held.sent.values():
+        is_begun = entry is held.head() or entry.begun
+        if is_begun and not (entry.cancelling or entry.evacuating) and may_leave(state, entry):
+            entry.evacuating = True
+            attempts.append((entry.task.task_id, entry.attempt))
+    if attempts:
+        state.actions.append(Cancel(state.job, held.resource_id, tuple(attempts)))
+
+
+def is_fault_of_host(
+    state: SchedulerState, entry: TaskEntry, outcome: Outcome, resource_id: ResourceId
+) -> bool:
+    """Return whether a task has failed because its host does, and had better run elsewhere.
+
+    A device of the host has failed; or it ended with an error when it was asked to end, as its host may fail.
+    Each host can do so to a task once: should it be the task itself, it fails in the end.
+    """
+    error, host = outcome.error, host_name(resource_id)
+    has_failed = error is not None and error.kind == "OSError" and error.message.startswith(IO_ERROR)
+    if entry.cancelling or state.stopping is not None or not (entry.evacuating or has_failed):
+        return False
+    return host not in entry.failed_at and may_leave(state, entry, host)
+
+
+def may_leave(state: SchedulerState, entry: TaskEntry, host: str = "") -> bool:
+    """Return whether a task may run again, and there is a host but for this and those that are evacuated."""
+    first = entry.queue.shape.requirements[0]
+    if first.is_bound or not entry.task.options.may_rerun:
+        return False
+    return any(
+        resource_class == first.resource_class and name not in state.evacuated and host_name(name) != host
+        for name, resource_class in state.known.items()
+    )
