@@ -228,14 +228,13 @@ class Iml:
         return _hosts_of_all(found)
 
     async def vacate(self, host: str, *, is_over: bool = False) -> tuple[int, int]:
-        """Have what lies on a host alone copied to others, also what comes there until this client goes.
+        """Have what lies on a host alone copied to others; return how much was, and how much could not be.
+
+        What comes there later is copied, too, until it is over or this client goes.
 
         Args:
             host: that is not to be relied on.
             is_over: it is as any other again.
-
-        Returns:
-            How much data was copied, and how much could not be.
         """
         done: x.Vacated = await self._ask(x.Vacate(host, is_over))
         return done.copied, done.left
