@@ -20,6 +20,7 @@ from gspc_trio.components.job.scheduler import (
     tasks,
 )
 from gspc_trio.components.job.scheduler.check import check_state
+from gspc_trio.components.job.scheduler.explain import explain_task
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
@@ -527,67 +528,3 @@ def _give_up(state: SchedulerState, queue: ShapeQueue) -> None:
 def _cancel_sent(state: SchedulerState, sent: dict[Held, list[tuple[TaskId, int]]]) -> None:
     for held, attempts in sent.items():
         state.actions.append(Cancel(state.job, held.resource_id, tuple(attempts)))
-
-
-def explain_task(state: SchedulerState, task_id: TaskId) -> str:
-    """Return what the task waits for, where it runs, or that it is not there."""
-    if task_id in state.failed:
-        return f"task {task_id} has failed; it can be retried"
-    entry = state.tasks.get(task_id)
-    if entry is None:
-        return f"task {task_id} has ended or was never ready"
-    name = f"task {task_id} ({entry.task.name})"
-    why = choices.explain(state, task_id)
-    if state.plans is not None:
-        why += state.plans.explain(task_id)
-    if entry.place is TaskPlace.SENT:
-        return f"{name} {_at_worker(entry)}{why}"
-    queue = entry.queue
-    if entry.place is TaskPlace.QUEUED:
-        return f"{name} {assign.explain(state, entry)}{why}"
-    if entry.place is TaskPlace.DELAYED:
-        due = min(due for due, number, _ in state.timers if number == entry.timer)
-        return f"{name} is tried again in {max(0.0, due - state.now):.1f} s, after {_history(entry)}"
-    if entry.place is TaskPlace.ELSEWHERE:
-        return f"{name} waits for another {queue.resource_class} than {', '.join(sorted(entry.avoid))}"
-    return f"{name} waits for {queue.shape}: {_position(entry)}; {_grants(queue)}{why}"
-
-
-def _at_worker(entry: TaskEntry) -> str:
-    held = entry.held
-    assert held is not None
-    position = list(held.sent).index(entry.task.task_id)
-    cancelling = ", and was asked to end" if entry.cancelling else ""
-    if position == 0:
-        return f"runs on {held.resource_id}{cancelling}"
-    return f"is number {position} in the queue of {held.resource_id}{cancelling}"
-
-
-def _history(entry: TaskEntry) -> str:
-    parts = (
-        (entry.failures, "failures"),
-        (entry.losses, "losses"),
-        (entry.returns, "times given back by a worker"),
-        (entry.doubts, "losses where none has finished yet"),
-        (entry.waits, "times without data that is being made again"),
-    )
-    return ", ".join(f"{number} {what}" for number, what in parts if number)
-
-
-def _position(entry: TaskEntry) -> str:
-    before = 0
-    for other in entry.queue.waiting:
-        if other is entry:
-            break
-        before += 1
-    return "it is the next" if before == 0 else f"{before} are before it"
-
-
-def _grants(queue: ShapeQueue) -> str:
-    if not queue.live:
-        return "too many other shapes are asked for; it is asked for when one of them is done"
-    away = sum(1 for held in queue.grants.values() if not held.up or held.lost)
-    refused = sum(1 for held in queue.grants.values() if held.timer)
-    text = f"{len(queue.grants)} grants are held, {queue.told} more are asked for"
-    text += f", {away} are on hosts that cannot be reached" if away else ""
-    return text + (f", {refused} are refused by their workers for now" if refused else "")
