@@ -7,7 +7,7 @@ import math
 import mmap
 import operator
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -16,7 +16,7 @@ from typing import TypeVar
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
 from gspc_trio.components.job.machine import JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
@@ -27,17 +27,18 @@ from gspc_trio.components.job.scheduler.interface import (
     Restored,
     TaskDone,
 )
-from gspc_trio.components.job.shell.data_hosts import DataHosts
-from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, ResultReader
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, ResultReader, StagingEngine
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
-from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import Named
-from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
+from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.shell.client import Iml
-from gspc_trio.iml.shell.host import Arena, HostLayers, no_arena
+from gspc_trio.iml.shell.host import Arena, HostLayers, is_top, no_arena, resources_by_host
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.nursery.connections.rpc import Peer
@@ -57,7 +58,6 @@ from gspc_trio.protocol.values import (
     published_pieces,
     spread,
 )
-from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.tokens import Outputs
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class JobData:
 
     def staging(self, engine: Engine) -> Engine:
         """Return the engine with tasks that state the staging that their data needs."""
-        return StagingEngine(engine, self)
+        return StagingEngine(engine, self.staged, self.recovery)
 
     def taking(self, hosts: Mapping[ResourceId, str]) -> Put:
         """Return what takes events for the job: it tracks references, and notes which hosts there are.
@@ -481,54 +481,60 @@ async def open_job_data(
         nursery.cancel_scope.cancel()
 
 
-class StagingEngine(EngineWrapper):
-    """An engine whose tasks state the staging that their data needs, and that runs tasks again for lost data.
+LOOK_FIRST_S, LOOK_MAX_S = 0.1, 10.0
+"""Pauses between looks for memory servers that are not there yet."""
+
+
+class DataHosts:
+    """Tells the policy of a job what hosts there are.
 
     Args:
-        engine: whose tasks they are.
-        data: of the job.
+        iml: the layer, which has the memory servers.
+        policy: sends tasks where their data is, and fits.
     """
 
-    def __init__(self, engine: Engine, data: JobData) -> None:
-        super().__init__(engine)
-        self._engine = engine
-        self._data = data
-        self._recovery = data.recovery
-        self.take_over: Callable[[TaskId], Task | None] = engine.take_over
+    def __init__(self, iml: Iml, policy: TransferCost) -> None:
+        self._iml = iml
+        self._policy = policy
+        self._news = trio.Event()
 
-    def next(self) -> TaskId | None:
-        """Return the id of a task that is ready and not yet extracted, or None."""
-        again = self._recovery.next()
-        return self._engine.next() if again is None else again
+    async def learn(self, rts: RunTimeSystem) -> None:
+        """Ask which hosts there are, and how much the memory of each can hold, before the first task goes."""
+        await self._look()
+        for host, resources in (await resources_by_host(rts)).items():
+            self.note_up(host, resources)
 
-    def extract(self, task_id: TaskId) -> Task:
-        """Return the task; it counts as extracted from now on."""
-        if task_id >= FIRST_TASK_ID:
-            return self._data.staged(self._recovery.extract())
-        task = self._data.staged(self._engine.extract(task_id))
-        self._recovery.extracted(task)
-        return task
+    async def follow(self) -> None:
+        """Learn of memory servers as they come, until cancelled: a RIF starts that of its host for a job."""
+        while True:
+            pause_s = LOOK_FIRST_S
+            while not self._policy.tops.keys() <= self._policy.memory_bytes.keys():
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LOOK_MAX_S)
+                with suppress(ImlError):
+                    await self._look()
+            self._news = trio.Event()
+            await self._news.wait()
 
-    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
-        """Put the result of an extracted task into the workflow; not of one that ran again."""
-        if task_id >= FIRST_TASK_ID:
-            self._recovery.done(task_id, True)
-        else:
-            self._recovery.ended(task_id)
-            self._engine.inject(task_id, values)
+    async def _look(self) -> None:
+        for server in await self._iml.servers():
+            self._policy.memory_bytes[server.host] = server.memory_bytes
 
-    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
-        """The extracted task has failed for good; return those that fail through it."""
-        if task_id >= FIRST_TASK_ID:
-            self._recovery.done(task_id, False)
-            return ()
-        self._recovery.ended(task_id)
-        return self._engine.fail(task_id, error)
+    def note_up(self, host: str, resources: Iterable[Resource]) -> None:
+        """A host has these resources."""
+        for resource in resources:
+            self._policy.note_resource(host, resource.resource_id, resource.resource_class)
+            if is_top(resource):
+                tops = self._policy.tops.setdefault(host, [])
+                if resource.resource_id not in tops:
+                    tops.append(resource.resource_id)
+                    self._news.set()
 
-    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
-        """The extracted task was cancelled; return those that fail through it."""
-        if task_id >= FIRST_TASK_ID:
-            self._recovery.done(task_id, False)
-            return ()
-        self._recovery.ended(task_id)
-        return self._engine.cancelled(task_id)
+    def note_lost(self, resource_ids: Iterable[ResourceId]) -> None:
+        """These resources are not there any more."""
+        lost, tops = set(resource_ids), self._policy.tops
+        self._policy.forget_resources(lost)
+        for host in list(tops):
+            tops[host] = [top for top in tops[host] if top not in lost]
+            if not tops[host]:
+                del tops[host]

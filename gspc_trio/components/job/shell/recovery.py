@@ -16,14 +16,16 @@ import msgpack
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.lineage import Forgotten, Lineage, Origin, ancestors, plan
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.staging import split_plan
-from gspc_trio.core.task import Outcome, Reason, Task
+from gspc_trio.core.task import Outcome, Reason, Task, TaskError
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.protocol.values import TrackedReference, decode_reference, is_range, is_reference
+from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.tokens import Outputs
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -388,3 +390,57 @@ class ResultReader:
             if self._recovery.forgotten and not isinstance(self._problem, LayerGone):
                 return  # it is not made again; of a server that is gone it is soon known what that has taken
             await trio.sleep(PAUSE_S)
+
+
+class StagingEngine(EngineWrapper):
+    """An engine whose tasks state the staging that their data needs, and that runs tasks again for lost data.
+
+    Args:
+        engine: whose tasks they are.
+        staged: returns a task with the staging that its data needs.
+        recovery: has lost data made again.
+    """
+
+    def __init__(self, engine: Engine, staged: Callable[[Task], Task], recovery: Recovery) -> None:
+        super().__init__(engine)
+        self._engine = engine
+        self._staged = staged
+        self._recovery = recovery
+        self.take_over: Callable[[TaskId], Task | None] = engine.take_over
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready and not yet extracted, or None."""
+        again = self._recovery.next()
+        return self._engine.next() if again is None else again
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return the task; it counts as extracted from now on."""
+        if task_id >= FIRST_TASK_ID:
+            return self._staged(self._recovery.extract())
+        task = self._staged(self._engine.extract(task_id))
+        self._recovery.extracted(task)
+        return task
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put the result of an extracted task into the workflow; not of one that ran again."""
+        if task_id >= FIRST_TASK_ID:
+            self._recovery.done(task_id, True)
+        else:
+            self._recovery.ended(task_id)
+            self._engine.inject(task_id, values)
+
+    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
+        """The extracted task has failed for good; return those that fail through it."""
+        if task_id >= FIRST_TASK_ID:
+            self._recovery.done(task_id, False)
+            return ()
+        self._recovery.ended(task_id)
+        return self._engine.fail(task_id, error)
+
+    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
+        """The extracted task was cancelled; return those that fail through it."""
+        if task_id >= FIRST_TASK_ID:
+            self._recovery.done(task_id, False)
+            return ()
+        self._recovery.ended(task_id)
+        return self._engine.cancelled(task_id)

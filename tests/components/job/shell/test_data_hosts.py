@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.job.shell.data_hosts import DataHosts
+from gspc_trio.components.job.shell.data import DataHosts
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Task
 from gspc_trio.policies.transfer import TransferCost
