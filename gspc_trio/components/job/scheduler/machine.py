@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from gspc_trio.components.job.scheduler import (
     assign,
@@ -20,7 +18,6 @@ from gspc_trio.components.job.scheduler import (
     tasks,
 )
 from gspc_trio.components.job.scheduler.check import check_state
-from gspc_trio.components.job.scheduler.explain import explain_task
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
@@ -51,7 +48,6 @@ from gspc_trio.components.job.scheduler.serve import (
     count_stuck,
     follow_head,
     patrol,
-    record_of,
     serve,
     serve_planned,
     tell_demand,
@@ -61,9 +57,9 @@ from gspc_trio.components.job.scheduler.state import (
     Held,
     SchedulerState,
     ShapeQueue,
-    TaskEntry,
     TaskPlace,
 )
+from gspc_trio.components.job.scheduler.status import Statistics, counted, explain_task, status
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
 from gspc_trio.core.demand import DemandWanted, GroupRefused
@@ -74,28 +70,6 @@ from gspc_trio.records.facts import TaskChanged, TaskCounts
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.scheduler.plans import Plans
-
-
-class Statistics(Struct, frozen=True):
-    """What a scheduler has done so far, and what it has in hand.
-
-    Attributes:
-        attempts: submissions.
-        retries: attempts that followed a failure or a loss.
-        taken_back: submissions that came back because they were asked back.
-        stale: outcomes that were dropped, for their attempt was over already.
-        grants, idle_grants: held now, and how many of them run nothing.
-        queues, dormant: shapes that have a queue, and how many of them may not ask for grants yet.
-    """
-
-    attempts: int
-    retries: int
-    taken_back: int
-    stale: int
-    grants: int
-    idle_grants: int
-    queues: int
-    dormant: int
 
 
 class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
@@ -186,7 +160,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
 
     def status(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state."""
-        return _status(self._state)
+        return status(self._state)
 
     @property
     def ended(self) -> int:
@@ -206,7 +180,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         resting = (
             entry for entry in state.tasks.values() if entry.held is None or entry.held.head() is not entry
         )
-        return _counted(state, now, [*islice(heads, named_max), *islice(resting, named_max)])
+        return counted(state, now, [*islice(heads, named_max), *islice(resting, named_max)])
 
     def state_of(self, task_id: TaskId) -> TaskState | None:
         """Return the state of a task that has not ended or has failed, None for any other."""
@@ -409,7 +383,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             return
         state.recording = event.on
         entries = state.tasks.values() if event.on else None
-        state.actions += _counted(state, state.now, entries)
+        state.actions += counted(state, state.now, entries)
         if state.assigned is not None:
             tell_lengths(state)
 
@@ -474,38 +448,6 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
             state.stopped = True
             state.actions.append(Stopped())
-
-
-def _status(state: SchedulerState) -> dict[TaskState, int]:
-    sent = sum(queue.sent for queue in state.queues.values())
-    running = sum(1 for held in state.grants.values() if held.sent)
-    return {
-        TaskState.READY: len(state.tasks) - sent,
-        TaskState.SUBMITTED: sent - running,
-        TaskState.RUNNING: running,
-        TaskState.FINISHED: state.finished,
-        TaskState.FAILED: len(state.failed) + state.dropped + state.sums.failed_unsent,
-        TaskState.CANCELLED: state.cancelled,
-    }
-
-
-def _counted(
-    state: SchedulerState, now: float, named: Iterable[TaskEntry] | None
-) -> list[TaskCounts | TaskChanged]:
-    """Return a record of all tasks by number, but for some that records of their own follow for.
-
-    Args:
-        state: of the scheduler.
-        now: time, seconds.
-        named: those, beside failed ones; None: nobody is named, not even those.
-    """
-    records: list[TaskChanged] = []
-    totals = _status(state)
-    if named is not None:
-        records = [*state.sums.failures.values(), *(record_of(state, entry) for entry in named)]
-        for record in records:
-            totals[record.state] -= 1
-    return [state.sums.counts(now, state.job, totals, state.retries), *records]
 
 
 def _give_up(state: SchedulerState, queue: ShapeQueue) -> None:

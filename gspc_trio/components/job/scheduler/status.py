@@ -1,10 +1,72 @@
-"""What a task waits for, or where it runs, for people."""
+"""How tasks are: how many in which state, records of them, and what each waits for, or where it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec import Struct
+
 from gspc_trio.components.job.scheduler import assign, choices
+from gspc_trio.components.job.scheduler.serve import record_of
 from gspc_trio.components.job.scheduler.state import SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.core.ids import TaskId
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged, TaskCounts
+
+
+class Statistics(Struct, frozen=True):
+    """What a scheduler has done so far, and what it has in hand.
+
+    Attributes:
+        attempts: submissions.
+        retries: attempts that followed a failure or a loss.
+        taken_back: submissions that came back because they were asked back.
+        stale: outcomes that were dropped, for their attempt was over already.
+        grants, idle_grants: held now, and how many of them run nothing.
+        queues, dormant: shapes that have a queue, and how many of them may not ask for grants yet.
+    """
+
+    attempts: int
+    retries: int
+    taken_back: int
+    stale: int
+    grants: int
+    idle_grants: int
+    queues: int
+    dormant: int
+
+
+def status(state: SchedulerState) -> dict[TaskState, int]:
+    """Return the number of tasks in each state."""
+    sent = sum(queue.sent for queue in state.queues.values())
+    running = sum(1 for held in state.grants.values() if held.sent)
+    return {
+        TaskState.READY: len(state.tasks) - sent,
+        TaskState.SUBMITTED: sent - running,
+        TaskState.RUNNING: running,
+        TaskState.FINISHED: state.finished,
+        TaskState.FAILED: len(state.failed) + state.dropped + state.sums.failed_unsent,
+        TaskState.CANCELLED: state.cancelled,
+    }
+
+
+def counted(
+    state: SchedulerState, now: float, named: Iterable[TaskEntry] | None
+) -> list[TaskCounts | TaskChanged]:
+    """Return a record of all tasks by number, but for some that records of their own follow for.
+
+    Args:
+        state: of the scheduler.
+        now: time, seconds.
+        named: those, beside failed ones; None: nobody is named, not even those.
+    """
+    records: list[TaskChanged] = []
+    totals = status(state)
+    if named is not None:
+        records = [*state.sums.failures.values(), *(record_of(state, entry) for entry in named)]
+        for record in records:
+            totals[record.state] -= 1
+    return [state.sums.counts(now, state.job, totals, state.retries), *records]
 
 
 def explain_task(state: SchedulerState, task_id: TaskId) -> str:
