@@ -96,6 +96,7 @@ SERVICES = {
     "rts": ("run-time system", "gspc-rts start"),
     "rm": ("resource manager", "gspc-rts rm"),
     "iml": ("memory layer", "gspc-iml start"),
+    "coallocation": ("co-allocation service", "gspc-coallocate serve"),
 }
 """Role -> what it is called, and what starts one: of all that have a connection file."""
 

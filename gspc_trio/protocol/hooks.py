@@ -49,6 +49,7 @@ def make_converter(unions: Mapping[Kind, tuple[type, ...]] = types.MappingProxyT
         (lambda kind: get_origin(kind) is Annotated, _limited_reader, _limited_writer),
         (lambda kind: get_origin(kind) is tuple, _tuple_reader, _tuple_writer),
         (lambda kind: get_origin(kind) is dict, _dict_reader, _dict_writer),
+        (lambda kind: get_origin(kind) is frozenset, _set_reader, _set_writer),
         (_is_optional, _optional_reader, _optional_writer),
         (
             lambda kind: kind in unions,
@@ -220,6 +221,28 @@ def _tuple_writer(kind: Kind, converter: Converter) -> Write:
         (writer,) = writers
         return lambda value: [writer(element) for element in value]
     return lambda value: [write(element) for write, element in zip(writers, value, strict=True)]
+
+
+def _set_reader(kind: Kind, converter: Converter) -> Read:
+    """Return the hook for a set: an array of its elements in rising order, each once."""
+    (member,) = get_args(kind)
+    reader = converter.get_structure_hook(member)
+
+    def read(data: Decoded, _: Decoded) -> frozenset[Decoded]:
+        if type(data) is not tuple:
+            raise BadField(f"not an array but {_name(data)}")
+        found = frozenset([reader(value, member) for value in data])
+        if len(found) != len(data):
+            raise BadField("an element is there twice")
+        return found
+
+    return read
+
+
+def _set_writer(kind: Kind, converter: Converter) -> Write:
+    (member,) = get_args(kind)
+    writer = converter.get_unstructure_hook(member)
+    return lambda value: [writer(element) for element in sorted(value)]
 
 
 def _dict_reader(kind: Kind, converter: Converter) -> Read:

@@ -407,11 +407,11 @@ class CoallocationWorld:
         if isinstance(message, PartsRequest):
             count = sum(part.need.count for part in message.parts)
             try:
+                place = self.hosts[SITES[site.name]].machine.place
                 for credential in {part.credential for part in message.parts}:
                     assert credential is not None
-                    site.verifier.accept(
-                        credential, CredentialUse(site.name, frozenset(["core"]), count), self.now
-                    )
+                    use = CredentialUse(site.name, frozenset(["core"]), count, place)
+                    site.verifier.accept(credential, use, self.now)
             except NotDelegated as error:
                 self._from_site(site, PartsDone(message.request, str(error)))
                 return

@@ -52,6 +52,8 @@ def sample(kind: Any, source: random.Random) -> Any:
         return tuple(sample(arguments[0], source) for _ in range(source.randrange(3)))
     if origin is tuple:
         return tuple(sample(argument, source) for argument in arguments)
+    if origin is frozenset:
+        return frozenset([sample(arguments[0], source)])
     if origin is dict:
         return {sample(arguments[0], source): sample(arguments[1], source)}
     if issubclass(kind, Enum):

@@ -95,6 +95,8 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(instances(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:
         return st.tuples(*map(instances, arguments))
+    if origin is frozenset:
+        return st.frozensets(instances(arguments[0]), max_size=2)
     if origin is dict:
         return st.dictionaries(instances(arguments[0]), instances(arguments[1]), max_size=2)
     if issubclass(kind, Enum):

@@ -10,11 +10,13 @@ from typing import Annotated
 import trio
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.common import CommandError, DecidedStatus, print_json, run_command, running_connection
+from gspc_trio.cli.coallocation import services
+from gspc_trio.cli.coallocation.services import SiteFiles, sites_given
+from gspc_trio.cli.common import CommandError, DecidedStatus, print_json, run_command
 from gspc_trio.components.coallocation.flow import CoJobState
 from gspc_trio.components.coallocation.jobs import CoJob, jobs_with_options
 from gspc_trio.components.coallocation.language import order_of, parse_coallocation
-from gspc_trio.components.coallocation.shell.request import CoJobEnd, open_coallocation, read_jobs
+from gspc_trio.components.coallocation.shell.request import HERE, CoJobEnd, open_coallocation, read_jobs
 from gspc_trio.components.coallocation.text import print_text
 from gspc_trio.components.coallocation.tree import (
     TEXT_BYTES_MAX,
@@ -32,6 +34,11 @@ app: App = App(
     version=VERSION,
     version_flags=["--version", "-v"],
 )
+
+app.command(services.serve)
+app.command(services.list_requests, name="list")
+app.command(services.status)
+app.command(services.cancel)
 
 WIDTH_MAX = 72
 """Of a longer request the beginning is shown."""
@@ -103,7 +110,12 @@ def _services(tree: Request) -> Iterator[tuple[int, int, int, str]]:
 
 @app.command
 async def run(
-    request: RequestFile, *, jobs: Path | None = None, rts: Path | None = None, json: Json = False
+    request: RequestFile,
+    *,
+    jobs: Path | None = None,
+    rts: SiteFiles = None,
+    service: Path | None = None,
+    json: Json = False,
 ) -> int:
     """Run the jobs of a request in their order; the exit status is 1 if one fails or is not run.
 
@@ -116,14 +128,17 @@ async def run(
     jobs
         File in TOML with the jobs that the request names: a table of options for each.
     rts
-        Connection file of the run-time system; by default the one that gspc-rts start writes.
+        Connection file of the run-time system; by default the one that gspc-rts start writes. NAME=FILE
+        names it as a site; repeat it for several. With --service: bring a credential of the site NAME.
+    service
+        Connection file of the co-allocation service that runs it; without it, it is run here.
     json
         Print a line of JSON for each job at the end, and nothing else.
     """
     name, tree = await _read(request)
     if jobs is not None:
         _with_place(name, tree, jobs)
-    connection = running_connection(rts)
+    sites = sites_given(rts, HERE) if rts or service is None else {}
 
     def tell(job: CoJob, end: CoJobEnd) -> None:
         if json:
@@ -134,7 +149,7 @@ async def run(
         print(f"gspc-coallocate: job {job.number} ({job.name}) {end.state}{reason}", file=sys.stderr)
 
     try:
-        async with open_coallocation(tree, jobs=jobs, rts=[connection], on_change=tell) as running:
+        async with open_coallocation(tree, jobs=jobs, rts=sites, service=service, on_change=tell) as running:
             ends = await running.wait()
     except RslError as error:
         raise CommandError(f"{name}: {error}") from None

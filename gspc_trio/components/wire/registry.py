@@ -2,6 +2,34 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.coallocation.agents.delegation import (
+    Credential,
+    MintCredential,
+    UseCredential,
+)
+from gspc_trio.components.coallocation.agents.words import (
+    CancelParts,
+    CancelRequest,
+    GetRequest,
+    GetService,
+    JobsEnded,
+    ListRequests,
+    PartsAccepted,
+    PartsDone,
+    PartsGo,
+    PartsReady,
+    PartsRequest,
+    RegisterService,
+    RequestDetails,
+    RequestDone,
+    RequestList,
+    RequestTaken,
+    ServiceDetails,
+    ServiceRefused,
+    ServiceRegistered,
+    StopRequest,
+    SubmitRequest,
+)
 from gspc_trio.components.job.messages import (
     ApplicationCall,
     ApplicationReply,
@@ -253,6 +281,11 @@ WIRE_TYPES: tuple[type, ...] = (
     Advanced, BeginManaging, ManagerHere, Overruled, ManagerClaim, GivenElsewhere,
     StartMonitoring, MonitorTold, GetHardware, HardwareReport, GetNodeStats, NodeFrame,
     GetSystemStats, SystemStats, IoTold, GetIo, IoReport, Echo, Evacuate, Vacate, Vacated,
+    MintCredential, Credential, UseCredential,
+    RegisterService, ServiceRegistered, ServiceRefused,
+    PartsRequest, PartsAccepted, PartsReady, PartsGo, CancelParts, PartsDone,
+    SubmitRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
+    ListRequests, RequestList, GetRequest, RequestDetails, StopRequest, GetService, ServiceDetails,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -9,6 +9,7 @@ back: after ``barrier_timeout_s`` since something was held, or as soon as a site
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import TypeAlias
 
@@ -19,6 +20,8 @@ from gspc_trio.components.coallocation.agents.selection import at_steps, choose,
 from gspc_trio.components.coallocation.agents.words import (
     CancelParts,
     DownMessage,
+    PartOutputs,
+    PartResources,
     PartsAccepted,
     PartsDone,
     PartsGo,
@@ -104,9 +107,11 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         wanted: what a client has submitted, or a service above has asked for: that one decides itself when
             all start, and how often it is tried.
         offers: returns what sites can be asked.
+        place: returns the names of the services from the top to this one.
 
     Attributes:
         phase: where it stands.
+        placed: way to a site -> class -> how many this try wants there; another object for each try.
         doors: site or service below -> how far it is, of this try, in the order of names.
         tries: number of the present try, from 1.
         steps: how far each ladder was lowered.
@@ -116,7 +121,11 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
     noun = "a co-allocation request"
 
     def __init__(
-        self, request: str, wanted: SubmitParts | PartsRequest, offers: Callable[[], Sequence[SiteOffer]]
+        self,
+        request: str,
+        wanted: SubmitParts | PartsRequest,
+        offers: Callable[[], Sequence[SiteOffer]],
+        place: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         super().__init__()
         self.request = request
@@ -125,6 +134,10 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self.doors: dict[str, DoorState] = {}
         self.tries: int = 0
         self.go_s: float | None = None
+        self.placed: dict[tuple[str, ...], dict[str, int]] = {}
+        self._place = place
+        self._resources: PartResources = ()
+        self._outputs: PartOutputs = ()
         self._ladders = wanted.ladders if isinstance(wanted, SubmitParts) else ()
         self.steps: tuple[int, ...] = (0,) * len(self._ladders)
         self._offers = offers
@@ -184,11 +197,13 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         if state is None or state is DoorState.DONE or event.said.request != self.id_below:
             return  # of an earlier try
         if isinstance(event.said, PartsDone):
+            self._outputs = (*self._outputs, *event.said.outputs)
             self._door_done(event.door, event.said.error or "")
         elif state is not DoorState.STOPPING and self.phase is RequestPhase.TRYING:
             if isinstance(event.said, PartsAccepted):
                 self._accepted(event.door)
             else:
+                self._resources = (*self._resources, *event.said.resources)
                 self._ready(event.door)
 
     @handles(DoorGone)
@@ -199,8 +214,9 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             self._door_done(event.door, f"{event.door} is gone: {event.reason}")
 
     @handles(PartsGo)
-    def _go(self, _event: PartsGo) -> None:
+    def _go(self, event: PartsGo) -> None:
         if self.phase is RequestPhase.IN_DOUBT:
+            self._resources = event.resources
             self._start()
 
     @handles(CancelParts)
@@ -220,7 +236,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             return
         while True:
             needs = at_steps(needs_of.needs, self._ladders, self.steps)
-            places = choose(needs, self._offers())
+            offers = self._offers()
+            places = choose(needs, offers)
             if not isinstance(places, str):
                 break
             steps = lower(self._ladders, self.steps)
@@ -229,13 +246,12 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
                 self._hopeless()
                 return
             self.steps = steps
-        credentials = needs_of.credentials
-        self._ask_all(
-            [
-                PlacedPart(part, need, places[part], credentials.get(places[part][-1]))
-                for part, need in enumerate(needs)
-            ]
-        )
+        lent = {offer.path: offer.credential for offer in offers}
+        found = [
+            PlacedPart(part, need, path := places[part], needs_of.credentials.get(path[-1]) or lent.get(path))
+            for part, need in enumerate(needs)
+        ]
+        self._ask_all(found)
 
     def _hopeless(self) -> None:
         """What is wanted is more than there is: at first only who waits without a bound waits for it."""
@@ -249,8 +265,13 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
 
     def _ask_all(self, parts: Sequence[PlacedPart]) -> None:
         doors: dict[str, list[PlacedPart]] = {}
+        placed: dict[tuple[str, ...], dict[str, int]] = {}
         for part in sorted(parts, key=lambda one: (one.path, one.part)):
             doors.setdefault(part.path[0], []).append(part)
+            there, kind = placed.setdefault(part.path, {}), part.need.resource_class
+            there[kind] = there.get(kind, 0) + part.need.count
+        self.placed = placed
+        self._resources, self._outputs = (), ()
         self._count += 1
         self._parts = {door: tuple(doors[door]) for door in sorted(doors)}
         self.doors = dict.fromkeys(self._parts, DoorState.WAITING)
@@ -276,12 +297,19 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         for path, parts in sites.items():
             credential = parts[0].credential
             if credential is not None:
-                classes = frozenset(part.need.resource_class for part in parts)
-                credential = restrict(
-                    credential, CredentialLimit(path[-1], classes, sum(p.need.count for p in parts))
-                )
+                with suppress(ValueError):  # it does not allow this: its run-time system will say so
+                    credential = restrict(credential, self._limit(door, path, parts))
             told += [PlacedPart(part.part, part.need, path[1:], credential) for part in parts]
         return tuple(told)
+
+    def _limit(self, door: str, path: tuple[str, ...], parts: Sequence[PlacedPart]) -> CredentialLimit:
+        classes = frozenset(part.need.resource_class for part in parts)
+        count = sum(part.need.count for part in parts)
+        if isinstance(self.wanted, PartsRequest):
+            return CredentialLimit(path[-1], classes, count)
+        place = self._place()
+        subtree = (*place, door) if place and len(path) > 1 else None
+        return CredentialLimit(path[-1], classes, count, subtree=subtree, request=self.id_below)
 
     def _accepted(self, door: str) -> None:
         if self.doors[door] is not DoorState.ASKED:
@@ -301,11 +329,13 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self.doors[door] = DoorState.READY
         if all(state is DoorState.READY for state in self.doors.values()):
             self.phase = RequestPhase.IN_DOUBT
+            self._resources = tuple(sorted(self._resources))
             if isinstance(self.wanted, SubmitParts):
                 self._start()
-                self.actions.append(AnswerAsker(PartsGo(self.wanted.request)))
+                self.actions.append(AnswerAsker(PartsGo(self.wanted.request, self._resources)))
             else:
-                self.actions.append(AnswerAsker(PartsReady(self.wanted.request)))
+                told = PartsReady(self.wanted.request, self._resources)
+                self.actions.append(AnswerAsker(told))
 
     def _start(self) -> None:
         self.phase = RequestPhase.RUNNING
@@ -313,7 +343,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self.go_s = self.now
         for door in self.doors:
             self.doors[door] = DoorState.STARTED
-            self.actions.append(TellDoor(door, PartsGo(self.id_below)))
+            self.actions.append(TellDoor(door, PartsGo(self.id_below, self._resources)))
 
     # Ending
 
@@ -333,6 +363,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             self._error = error
         if self.phase in (RequestPhase.TRYING, RequestPhase.IN_DOUBT):
             self._stop(error or f"{door} has ended before its start")
+        elif error and self.phase is RequestPhase.RUNNING:
+            self._stop(error)  # the other programs of a job end with one that has failed
         elif all(state is DoorState.DONE for state in self.doors.values()):
             self._all_done()
 
@@ -370,6 +402,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
     def _pause(self) -> None:
         """The next try begins from the top, later."""
         self.phase = RequestPhase.PAUSED
+        self.placed = {}
         self.steps, self._error = (0,) * len(self._ladders), ""
         self._due_s = self.now + self._pause_s
         self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
@@ -377,7 +410,11 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
     def _end(self) -> None:
         self.phase = RequestPhase.ENDED
         self._due_s = None
-        self.actions.append(AnswerAsker(PartsDone(self.wanted.request, self._error, self.go_s is not None)))
+        self.placed = {}
+        told = PartsDone(
+            self.wanted.request, self._error, self.go_s is not None, tuple(sorted(self._outputs))
+        )
+        self.actions.append(AnswerAsker(told))
 
     def _any(self, *states: DoorState) -> bool:
         return any(state in states for state in self.doors.values())

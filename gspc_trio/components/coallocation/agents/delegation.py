@@ -13,11 +13,15 @@ import hmac
 import msgspec
 from msgspec import Struct
 
+from gspc_trio.core.messages import Done, Question
+
 EXPIRY_S_MAX = 3600.0
 """A credential ends so long after it was minted, at the latest."""
 
 ID_BYTES = 16
 LIMITS_MAX = 64
+SWEEP_S = 60.0
+"""How often those that have expired are forgotten."""
 _LABEL = b"gspc-trio co-allocation credential 1\0"
 
 
@@ -34,6 +38,7 @@ class CredentialLimit(Struct, frozen=True, array_like=True):
         count: of resources in all.
         expires_s: end, in seconds since 1970.
         subtree: the service that alone may pass it on, and those below it.
+        request: of the only try of a request that it starts.
     """
 
     site: str | None = None
@@ -41,6 +46,7 @@ class CredentialLimit(Struct, frozen=True, array_like=True):
     count: int | None = None
     expires_s: float | None = None
     subtree: tuple[str, ...] | None = None
+    request: str | None = None
 
 
 class Credential(Struct, frozen=True):
@@ -66,13 +72,27 @@ class CredentialUse(Struct, frozen=True):
     path: tuple[str, ...] = ()
 
 
+class MintCredential(Question[Credential], frozen=True):
+    """Ask a run-time system for a credential with this limit, which has an end."""
+
+    limit: CredentialLimit
+
+
+class UseCredential(Question[Done], frozen=True):
+    """Ask a run-time system whether a credential allows this; it is used up by that."""
+
+    credential: Credential
+    use: CredentialUse
+
+
 def _seal(key: bytes, said: bytes) -> bytes:
     return hmac.digest(key, said, hashlib.sha256)
 
 
 def _encoded(limit: CredentialLimit) -> bytes:
     classes = None if limit.classes is None else sorted(limit.classes)
-    return msgspec.json.encode([limit.site, classes, limit.count, limit.expires_s, limit.subtree])
+    said = [limit.site, classes, limit.count, limit.expires_s, limit.subtree, limit.request]
+    return msgspec.json.encode(said)
 
 
 def mint(secret: bytes, credential_id: bytes, limit: CredentialLimit, now_s: float) -> Credential:
@@ -130,11 +150,15 @@ def _wider(before: CredentialLimit, after: CredentialLimit) -> str:
     above = before.subtree
     if above is not None and after.subtree is not None and after.subtree[: len(above)] != above:
         return "the subtree"
+    if after.request is not None and before.request not in (None, after.request):
+        return "the request"
     return ""
 
 
 class CredentialVerifier:
     """Looks at the credentials that a run-time system gets back: each starts the parts of one request.
+
+    One that was limited to different tries of requests, or to different requests, starts each of these once.
 
     Args:
         secret: with which it has minted them.
@@ -142,7 +166,8 @@ class CredentialVerifier:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._used: dict[bytes, float] = {}
+        self._sweep_s = 0.0
+        self._used: dict[tuple[bytes, str], float] = {}
 
     def accept(self, credential: Credential, use: CredentialUse, now_s: float) -> None:
         """Take a credential, which is used up by this.
@@ -172,14 +197,22 @@ class CredentialVerifier:
             for before in credential.limits[:number]:
                 if problem := _wider(before, limit):
                     raise NotDelegated(f"{problem} of the credential was made wider")
-        self._used = {one: until_s for one, until_s in self._used.items() if until_s > now_s}
-        if credential.credential_id in self._used:
+        if now_s >= self._sweep_s:
+            self._used = {one: until_s for one, until_s in self._used.items() if until_s > now_s}
+            self._sweep_s = now_s + SWEEP_S
+        if _key(credential) in self._used:
             raise NotDelegated("the credential was used already")
-        self._used[credential.credential_id] = end_s
+        self._used[_key(credential)] = end_s
 
     def give_back(self, credential: Credential) -> None:
         """Nothing was started with it: the next try of its request may use it again."""
-        self._used.pop(credential.credential_id, None)
+        self._used.pop(_key(credential), None)
+
+
+def _key(credential: Credential) -> tuple[bytes, str]:
+    """Return what a credential is used up for."""
+    requests = [limit.request for limit in credential.limits if limit.request is not None]
+    return credential.credential_id, requests[0] if requests else ""
 
 
 def _names(classes: frozenset[str]) -> str:

@@ -1,12 +1,14 @@
 """The selection agent: service and site for each part, the least that fits (COA-2).
 
 What is free counts first: a part goes where the fewest resources are left over. Where not enough is free,
-it waits at the site that has the fewest of those that could have it.
+it waits where the least is waited for, and of equals at the site that has the fewest. What is free is less
+than nothing where parts wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -54,20 +56,28 @@ def choose(needs: Sequence[PartNeed], offers: Sequence[SiteOffer]) -> Places | s
     for offer in offers:
         if len(offer.path) > 1:
             below.setdefault(offer.path[0], []).append(offer)
-    groups = sorted(
-        below.values(), key=lambda group: (sum(sum(o.there.values()) for o in group), group[0].path)
-    )
     for free in (True, False):
-        for some in (*groups, offers) if len(groups) > 0 else (offers,):
+        for some in (*_in_order(below.values(), free), offers):
             places = _search(needs, some, free)
             if places is not None:
                 return places
     return f"{len(needs)} parts do not fit together into {len(offers)} sites"
 
 
+def _in_order(groups: Iterable[list[SiteOffer]], free: bool) -> list[list[SiteOffer]]:
+    """Return the sites of each service below: the smallest first, or where the least is waited for."""
+
+    def key(group: list[SiteOffer]) -> tuple[float, int, tuple[str, ...]]:
+        there = sum(sum(offer.there.values()) for offer in group)
+        left = sum(sum(offer.free.values()) for offer in group)
+        return (0.0 if free else (there - left) / max(1, there), there, group[0].path)
+
+    return sorted(groups, key=key)
+
+
 def _could(need: PartNeed, offer: SiteOffer, left: Mapping[str, int]) -> bool:
     return (
-        need.contact in ("", offer.name, "/".join(offer.path))
+        offer.is_meant_by(need.contact)
         and left.get(need.resource_class, 0) >= need.count
         and offer.memory_bytes >= need.memory_bytes
         and offer.features >= need.features
@@ -87,7 +97,7 @@ def _search(needs: Sequence[PartNeed], offers: Sequence[SiteOffer], free: bool) 
         if len(candidates) == len(taken):
             fits = [n for n, offer in enumerate(offers) if _could(need, offer, left[n])]
             # Taken from the end: the least that fits is the last.
-            fits.sort(key=lambda n: (left[n][need.resource_class], offers[n].path), reverse=True)
+            fits.sort(key=partial(_rank, need.resource_class, offers, left, free), reverse=True)
             candidates.append(fits)
         steps += 1
         if steps > SEARCH_STEPS_MAX + len(needs):
@@ -105,6 +115,18 @@ def _search(needs: Sequence[PartNeed], offers: Sequence[SiteOffer], free: bool) 
     return {order[number]: offers[site].path for number, site in enumerate(taken)}
 
 
+def _rank(
+    kind: str, offers: Sequence[SiteOffer], left: Sequence[Mapping[str, int]], free: bool, number: int
+) -> tuple[float, int, tuple[str, ...]]:
+    """Return by what sites are compared: the least is asked first."""
+    offer = offers[number]
+    remains = left[number][kind]
+    if free:
+        return 0.0, remains, offer.path
+    there = offer.there[kind]
+    return (2 * there - offer.free.get(kind, there) - remains) / there, remains, offer.path
+
+
 def _why_not(need: PartNeed, offers: Sequence[SiteOffer]) -> str:
     wanted = f"{need.count} of class {need.resource_class}"
     if need.memory_bytes:
@@ -113,8 +135,10 @@ def _why_not(need: PartNeed, offers: Sequence[SiteOffer]) -> str:
         wanted += f" with {', '.join(sorted(need.features))}"
     if need.contact:
         known = sorted({offer.name for offer in offers})
-        if not any(need.contact in (offer.name, "/".join(offer.path)) for offer in offers):
-            return f"there is no site {need.contact}; there are {', '.join(known) or 'none'}"
+        if not any(offer.is_meant_by(need.contact) for offer in offers):
+            hosts = sorted({host for offer in offers for host in offer.hosts})
+            there = ", ".join(known + [host for host in hosts if host not in known]) or "none"
+            return f"there is no site or host {need.contact}; there are {there:.200}"
         wanted += f" at {need.contact}"
     most = max((offer.there.get(need.resource_class, 0) for offer in offers), default=0)
     return f"no site has {wanted}; the largest has {most} of this class"

@@ -8,6 +8,7 @@ parent is gone, and all that a client has asked for when the client is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -33,6 +34,7 @@ from gspc_trio.components.coallocation.agents.words import (
     PartsReady,
     PartsRequest,
     RegisterService,
+    RequestMessage,
     ServiceRefused,
     ServiceRegistered,
     SiteOffer,
@@ -45,7 +47,13 @@ PARENT = "^"
 """Whom a service calls its parent, beside the names of its sites, children and clients."""
 
 ServiceMessage: TypeAlias = (
-    SubmitParts | DownMessage | UpMessage | RegisterService | ServiceRegistered | ServiceRefused
+    SubmitParts
+    | DownMessage
+    | UpMessage
+    | RegisterService
+    | ServiceRegistered
+    | ServiceRefused
+    | RequestMessage
 )
 
 
@@ -131,6 +139,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self.above: tuple[str, ...] = ()
         self.allocations: dict[tuple[str, str], PartsAllocation] = {}
         self._by_id: dict[str, tuple[str, str]] = {}
+        self._placed: dict[tuple[str, ...], dict[str, int]] = {}
+        self._placed_here: dict[tuple[str, ...], dict[str, int]] = {}
         self._numbers = 0
         self._linked = False
         self._parent_heard_s = 0.0
@@ -159,13 +169,25 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             stops = allocation.phase is RequestPhase.STOPPING
             assert key[0] != PARENT or self._linked or stops, f"{key} is of a parent that is gone"
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The names of the services from the top to this one."""
+        return (*reversed(self.above), self.name)
+
     def offers(self) -> list[SiteOffer]:
-        """Return what all sites of its subtree have."""
+        """Return what all sites of its subtree have; what its requests want of them is not free."""
+        return self._offers(self._placed)
+
+    def _offers(self, placed: Mapping[tuple[str, ...], Mapping[str, int]]) -> list[SiteOffer]:
         found = list(self.sites.values())
         for name, child in self.children.items():
             for offer in child.registered.offers:
                 if not child.doubled.intersection(offer.path):
                     found.append(replace(offer, path=(name, *offer.path)))
+        for number, offer in enumerate(found):
+            if wanted := placed.get(offer.path):
+                free = {kind: count - wanted.get(kind, 0) for kind, count in offer.free.items()}
+                found[number] = replace(offer, free=free)
         return sorted(found, key=lambda offer: offer.path)
 
     # Events
@@ -228,7 +250,9 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         names = {self.name, *self.sites}
         for child in self.children.values():
             names |= child.names
-        told = RegisterService(self.name, self.instance, frozenset(names), tuple(self.offers()))
+        # What its parent has placed here the parent itself takes off.
+        offers = tuple(self._offers(self._placed_here))
+        told = RegisterService(self.name, self.instance, frozenset(names), offers)
         self.actions.append(ToPeer(PARENT, told))
         self._register_s = self.now + REGISTER_S
 
@@ -314,7 +338,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             return
         self._numbers += 1
         request = f"{self.name}.{self.instance}.{self._numbers}"
-        self.allocations[key] = PartsAllocation(request, wanted, self.offers)
+        self.allocations[key] = PartsAllocation(request, wanted, self.offers, lambda: self.place)
         self._by_id[request] = key
         self._feed(key, RequestBegun())
 
@@ -328,7 +352,12 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         if allocation is None:
             return
         missing = []
-        for action in allocation.handle(event, self.now):
+        placed = allocation.placed
+        actions = allocation.handle(event, self.now)
+        if placed is not allocation.placed:
+            self._note_placed(key[0], placed, -1)
+            self._note_placed(key[0], allocation.placed, 1)
+        for action in actions:
             if isinstance(action, AnswerAsker):
                 if key[0] != PARENT or self._linked:
                     self.actions.append(ToPeer(key[0], action.said))
@@ -340,3 +369,11 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             del self._by_id[allocation.request]
         for door in missing:  # the one who asks has not heard of it yet
             self._feed(key, DoorGone(door, "it is not there any more"))
+
+    def _note_placed(self, who: str, placed: Mapping[tuple[str, ...], Mapping[str, int]], sign: int) -> None:
+        counters = [self._placed] if who == PARENT else [self._placed, self._placed_here]
+        for path, wanted in placed.items():
+            for counter in counters:
+                there = counter.setdefault(path, {})
+                for kind, count in wanted.items():
+                    there[kind] = there.get(kind, 0) + sign * count

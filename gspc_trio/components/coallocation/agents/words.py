@@ -7,12 +7,12 @@ one :class:`PartsDone`, whatever happens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from gspc_trio.components.coallocation.agents.delegation import Credential
+from gspc_trio.core.messages import Done, Question
 
 BARRIER_TIMEOUT_S = 60.0
 """How long a request may hold something before all of it is ready."""
@@ -24,6 +24,13 @@ REGISTER_S = 2.0
 """How often a service registers with its parent."""
 
 
+PartResources: TypeAlias = tuple[tuple[int, tuple[str, ...]], ...]
+"""Parts and what each has, in rising order, as ``id@host``."""
+
+PartOutputs: TypeAlias = tuple[tuple[int, str], ...]
+"""Parts and what the programs of each have printed, in rising order."""
+
+
 class PartNeed(Struct, frozen=True):
     """One part of a request: so many resources of a class, at one site.
 
@@ -32,7 +39,7 @@ class PartNeed(Struct, frozen=True):
         count: how many.
         memory_bytes: on the host of the first one; 0 for none.
         features: that the site must have.
-        contact: name of the site, "" for any.
+        contact: name of the site, way to it, or host; "" for any.
         payload: what runs there, which no service looks at.
     """
 
@@ -67,18 +74,31 @@ class SiteOffer(Struct, frozen=True):
         free: class -> how many are free; it may be another number by now.
         memory_bytes: of its largest memory.
         features: of its hosts.
+        hosts: their names.
+        credential: with which it gives resources to whoever asks, None: only to who brings one.
     """
 
     path: tuple[str, ...]
-    there: Mapping[str, int]
-    free: Mapping[str, int] = field(default_factory=dict)
+    there: dict[str, int]
+    free: dict[str, int] = field(default_factory=dict)
     memory_bytes: int = 0
     features: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    credential: Credential | None = None
 
     @property
     def name(self) -> str:
         """Its own name."""
         return self.path[-1]
+
+    def is_meant_by(self, contact: str) -> bool:
+        """Whether a part with this contact may be here: it names the site, the way to it, or a host."""
+        way = "/".join(self.path)
+        return (
+            contact in ("", self.name, way)
+            or contact in self.hosts
+            or contact.endswith("/" + way)  # as a service further up names it
+        )
 
 
 class PlacedPart(Struct, frozen=True):
@@ -117,7 +137,68 @@ class SubmitParts(Struct, frozen=True, tag=True):
     ladders: tuple[OptionLadder, ...] = ()
     on_error: int | None = 0
     barrier_timeout_s: float = BARRIER_TIMEOUT_S
-    credentials: Mapping[str, Credential] = field(default_factory=dict)
+    credentials: dict[str, Credential] = field(default_factory=dict)
+
+
+class SubmitRequest(Struct, frozen=True, tag=True):
+    """A client, or the service above, has a request to run; :class:`RequestDone` answers it in the end.
+
+    Attributes:
+        request: its name for it.
+        text: of the request.
+        jobs: the jobs that it names, as JSON.
+        directory: where programs run that say nothing else.
+        credentials: site -> that with which it gives something, where the site asks for one.
+    """
+
+    request: str
+    text: str
+    jobs: str = "{}"
+    directory: str = ""
+    credentials: dict[str, Credential] = field(default_factory=dict)
+
+
+class CancelRequest(Struct, frozen=True, tag=True):
+    """Start nothing more of it, and stop what runs; :class:`RequestDone` says that it is so."""
+
+    request: str
+
+
+class JobReport(Struct, frozen=True):
+    """How a job of a request has ended.
+
+    Attributes:
+        number: of the job in the request.
+        state: finished, failed, not run or cancelled.
+        reason: why.
+        output: what its programs have printed.
+    """
+
+    number: int
+    state: str
+    reason: str = ""
+    output: str = ""
+
+
+class JobsEnded(Struct, frozen=True, tag=True):
+    """These jobs of a request have ended."""
+
+    request: str
+    ends: tuple[JobReport, ...]
+
+
+class RequestTaken(Struct, frozen=True, tag=True):
+    """A request of a client runs; by this id anyone can ask for it."""
+
+    request: str
+    request_id: str
+
+
+class RequestDone(Struct, frozen=True, tag=True):
+    """Nothing of a request runs, and nothing will; ``error`` says why it was refused."""
+
+    request: str
+    error: str = ""
 
 
 # Down an edge
@@ -131,9 +212,15 @@ class PartsRequest(Struct, frozen=True, tag=True):
 
 
 class PartsGo(Struct, frozen=True, tag=True):
-    """All parts are ready: start. To a client: they have started."""
+    """All parts are ready: start. To a client: they have started.
+
+    Attributes:
+        request: which.
+        resources: of all parts.
+    """
 
     request: str
+    resources: PartResources = ()
 
 
 class CancelParts(Struct, frozen=True, tag=True):
@@ -152,9 +239,15 @@ class PartsAccepted(Struct, frozen=True, tag=True):
 
 
 class PartsReady(Struct, frozen=True, tag=True):
-    """All parts wait at the barrier."""
+    """All parts wait at the barrier.
+
+    Attributes:
+        request: which.
+        resources: of the parts that were asked for.
+    """
 
     request: str
+    resources: PartResources = ()
 
 
 class PartsDone(Struct, frozen=True, tag=True):
@@ -164,11 +257,13 @@ class PartsDone(Struct, frozen=True, tag=True):
         request: which.
         error: "" if all parts ran to their end, else why not.
         ran: whether its programs were started.
+        outputs: of its parts.
     """
 
     request: str
     error: str = ""
     ran: bool = False
+    outputs: PartOutputs = ()
 
 
 # Between a service and its parent
@@ -210,3 +305,100 @@ class ServiceRefused(Struct, frozen=True, tag=True):
 
 DownMessage: TypeAlias = PartsRequest | PartsGo | CancelParts
 UpMessage: TypeAlias = PartsAccepted | PartsReady | PartsDone
+
+
+# What anyone may ask a service
+
+
+class RequestEntry(Struct, frozen=True):
+    """A request of a service.
+
+    Attributes:
+        request_id: of it.
+        asked_by: who has asked for it.
+        text: its beginning.
+        jobs: how many it has.
+        states: state -> how many jobs are in it.
+        is_over: nothing runs, and nothing will.
+    """
+
+    request_id: str
+    asked_by: str
+    text: str
+    jobs: int
+    states: dict[str, int]
+    is_over: bool
+
+
+class RequestList(Struct, frozen=True):
+    """Requests of a service, oldest first."""
+
+    requests: tuple[RequestEntry, ...]
+
+
+class ListRequests(Question[RequestList], frozen=True):
+    """Ask a service for its requests."""
+
+
+class CoJobEntry(Struct, frozen=True):
+    """A job of a request.
+
+    Attributes:
+        number, name: of it.
+        state: where it is.
+        reason: why.
+        waits: numbers of the jobs that it waits for.
+        sites: where its parts are, or the service that runs it.
+    """
+
+    number: int
+    name: str
+    state: str
+    reason: str = ""
+    waits: tuple[int, ...] = ()
+    sites: tuple[str, ...] = ()
+
+
+class RequestDetails(Struct, frozen=True):
+    """A request and its jobs."""
+
+    entry: RequestEntry
+    jobs: tuple[CoJobEntry, ...]
+
+
+class GetRequest(Question[RequestDetails], frozen=True):
+    """Ask a service for a request."""
+
+    request_id: str
+
+
+class StopRequest(Question[Done], frozen=True):
+    """Cancel a request; it is answered when nothing of it runs any more."""
+
+    request_id: str
+
+
+class ServiceDetails(Struct, frozen=True):
+    """A service and what is below it.
+
+    Attributes:
+        name: of it.
+        above: the services above, from its parent up.
+        children: names of the services that have registered with it.
+        offers: of all sites of its subtree.
+        requests: how many run.
+    """
+
+    name: str
+    above: tuple[str, ...]
+    children: tuple[str, ...]
+    offers: tuple[SiteOffer, ...]
+    requests: int
+
+
+class GetService(Question[ServiceDetails], frozen=True):
+    """Ask a service what it is."""
+
+
+RequestMessage: TypeAlias = SubmitRequest | CancelRequest | RequestTaken | JobsEnded | RequestDone
+"""Of whole requests: down and up."""

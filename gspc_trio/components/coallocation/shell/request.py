@@ -1,81 +1,61 @@
 """A co-allocation request that runs: ``async with open_coallocation(text, jobs=..., rts=[...])``.
 
-The parts of a job get their resources by one grant. A process is made ready on each of them; when all are
-ready, the programs start (COA-2). What a job waits for, the machine of the order knows (``flow``).
+Who runs it is a co-allocation service: one that listens elsewhere, or one in this process for the time of the
+request. Either is spoken to over one connection.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import os
 import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import trio
 from attrs import frozen
 
+from gspc_trio.components.coallocation.agents.delegation import Credential
+from gspc_trio.components.coallocation.agents.words import (
+    CancelRequest,
+    JobsEnded,
+    RequestDone,
+    RequestTaken,
+    SubmitRequest,
+)
 from gspc_trio.components.coallocation.flow import (
     BeginFlow,
     CancelFlow,
     CoJobEnded,
     CoJobState,
-    EndCoJobs,
-    FlowEnded,
-    FlowEvent,
-    NotRun,
     RequestFlow,
-    StartCoJobs,
 )
-from gspc_trio.components.coallocation.jobs import (
-    CoJob,
-    CoPart,
-    LadderStep,
-    NamedJobs,
-    jobs_with_options,
-    steps,
-)
+from gspc_trio.components.coallocation.jobs import CoJob, NamedJobs, jobs_with_options
 from gspc_trio.components.coallocation.language import order_of, parse_coallocation
+from gspc_trio.components.coallocation.shell.service import (
+    SERVICE_ROLE,
+    is_name,
+    open_coallocation_service,
+)
+from gspc_trio.components.coallocation.text import print_text
 from gspc_trio.components.coallocation.tree import Request, RslError
-from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
-from gspc_trio.components.rts.shell.direct import CallFailed, DirectWorker, open_worker
-from gspc_trio.core.code import Program
-from gspc_trio.core.held import RESOURCES_VARIABLE
-from gspc_trio.core.ids import ResourceId
-from gspc_trio.core.task import Requirement
-from gspc_trio.nursery.connections.errors import ConnectionProblem
-from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+from gspc_trio.components.rts.shell.delegation import minted
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.nursery.connections.connection_file import read_connection_file
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.loop import require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
 
-RETRY_S = 1.0
-RETRY_MAX_S = 60.0
-"""Resources that could not be had are asked for again after so long; each time twice as long."""
+STOP_S = 10.0
+"""How long what still runs may take to stop when the block of a request is left."""
 
-REFUSED_S = 0.02
-"""A worker that still stops what it ran before is asked again after so long, until the barrier times out."""
+HERE = "here"
+"""Name of a service in this process."""
 
-PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
-"""Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
-
-
-class NoCoallocation(Exception):
-    """The resources of a job could not be had together; the message says why."""
-
-
-class _ProgramFailed(Exception):
-    """A program of a job has failed, or was lost.
-
-    Args:
-        reason: what happened.
-        output: what it has printed.
-    """
-
-    def __init__(self, reason: str, output: str = "") -> None:
-        super().__init__(reason)
-        self.output = output
+_REQUEST = "request"
 
 
 @frozen
@@ -103,277 +83,92 @@ class RunningCoallocation:
     Args:
         jobs: its jobs.
         flow: their order.
-        resources: by which resources are acquired.
-        rts: whose they are.
-        nursery: in which jobs run.
-        on_change: called with a job, its state and, when it has ended, how.
+        peer: the service that runs it.
+        on_change: called with a job and how it has ended.
 
     Attributes:
         jobs: its jobs, in the order of the text.
+        request_id: by which its service knows it, "" before it does.
     """
 
     def __init__(
         self,
         jobs: Sequence[CoJob],
         flow: RequestFlow,
-        resources: Resources,
-        rts: RunTimeSystem,
-        nursery: trio.Nursery,
+        peer: Peer,
         on_change: Callable[[CoJob, CoJobEnd], object] | None,
     ) -> None:
         self.jobs: Sequence[CoJob] = jobs
+        self.request_id: str = ""
         self._flow = flow
-        self._resources = resources
-        self._rts = rts
-        self._nursery = nursery
+        self._peer = peer
         self._on_change = on_change
-        self._scopes: dict[int, trio.CancelScope] = {}
         self._ends: dict[int, CoJobEnd] = {}
         self._over = trio.Event()
-        self._hosts: dict[ResourceId, str] = {}
+        self._failure: Exception | None = None
 
     def states(self) -> tuple[CoJobState, ...]:
-        """Return the state of each job, in the order of the text."""
-        return tuple(self._flow.states)
+        """Return the state of each job, in the order of the text, as far as its service has told."""
+        return tuple(
+            self._ends[job.number].state if job.number in self._ends else state
+            for job, state in zip(self.jobs, self._flow.states, strict=True)
+        )
 
     async def wait(self) -> tuple[CoJobEnd, ...]:
         """Wait until nothing runs any more, and nothing will; return how each job has ended.
 
         Raises:
-            PeerGone: the run-time system is gone.
+            PeerGone: the service is gone.
+            RslError: the service refuses the request.
         """
         await self._over.wait()
-        return tuple(
-            self._ends.get(job.number) or CoJobEnd(job.number, job.name, self._flow.states[job.number - 1])
-            for job in self.jobs
-        )
+        if self._failure is not None:
+            raise self._failure
+        return tuple(self._ends[job.number] for job in self.jobs)
 
     async def cancel(self) -> tuple[CoJobEnd, ...]:
         """Start nothing more and stop what runs; return when nothing runs any more."""
-        self._handle(CancelFlow())
+        if not self._over.is_set():
+            self._flow.handle(CancelFlow(), trio.current_time())
+            self._peer.post(CancelRequest(_REQUEST))
         return await self.wait()
 
-    def begin(self) -> None:
-        """Start the jobs that wait for none."""
-        self._handle(BeginFlow())
-
-    def _handle(self, event: FlowEvent) -> None:
-        for action in self._flow.handle(event, trio.current_time()):
-            if isinstance(action, StartCoJobs):
-                for number in action.numbers:
-                    self._scopes[number] = trio.CancelScope()
-                    self._nursery.start_soon(self._run, self.jobs[number - 1])
-            elif isinstance(action, EndCoJobs):
-                for number in action.numbers:
-                    self._scopes[number].cancel()
-            elif isinstance(action, NotRun):
-                cause = self.jobs[action.cause - 1]
-                reason = f"it waits for job {cause.number} ({cause.name}), which has failed"
-                self._end(action.number, CoJobState.NOT_RUN, reason)
-            elif isinstance(action, FlowEnded):
-                self._over.set()
-
-    def _end(self, number: int, state: CoJobState, reason: str = "", output: str = "") -> None:
-        job = self.jobs[number - 1]
-        self._ends[number] = end = CoJobEnd(number, job.name, state, reason, output)
-        if self._on_change is not None:
-            self._on_change(job, end)
-
-    async def _run(self, job: CoJob) -> None:
-        """Run a job that need not wait any more, and tell how it has ended."""
-        reason, output = "cancelled", ""
-        with self._scopes[job.number]:
-            reason, output = await self._attempts(job)
-        is_cancelled = self._scopes.pop(job.number).cancelled_caught
-        state = CoJobState.FAILED if reason else CoJobState.FINISHED
-        self._end(job.number, CoJobState.CANCELLED if is_cancelled else state, reason, output)
-        self._handle(CoJobEnded(job.number, reason))
-
-    async def _attempts(self, job: CoJob) -> tuple[str, str]:
-        """Run a job until it has finished, or may not be run again; return why not, and what it printed."""
-        for attempt in range(1, job.attempts + 1):
-            outputs: list[str] = []
-            try:
-                await self._tries(job, outputs)
-            except NoCoallocation as error:
-                return str(error), "".join(outputs)
-            except _ProgramFailed as error:
-                if attempt == job.attempts:
-                    return str(error), "".join(outputs)
-            else:
-                return "", "".join(outputs)
-        raise AssertionError("a job has an attempt at least")
-
-    async def _tries(self, job: CoJob, outputs: list[str]) -> None:
-        """Get the resources of a job, best first, and run it on them.
-
-        Raises:
-            NoCoallocation: they could not be had.
-            _ProgramFailed: they could, and a program failed.
-        """
-        delay_s, tries = RETRY_S, 0
-        while True:
-            for step in steps(job):
-                try:
-                    await self._try(job, step, outputs)
-                    return
-                except NoCoallocation as error:
-                    reason = error
-            tries += 1
-            if tries > job.on_error:
-                raise reason
-            await trio.sleep(delay_s)
-            delay_s = min(2 * delay_s, RETRY_MAX_S)
-
-    async def _try(self, job: CoJob, step: Sequence[LadderStep], outputs: list[str]) -> None:
-        needs, memories = await self._needs(job, step)
+    async def run(self, told: SubmitRequest) -> None:
+        """Submit it, and take what its service tells."""
+        self._flow.handle(BeginFlow(), trio.current_time())
+        self._peer.post(told)
         try:
-            held = await self._resources.acquire(*needs, memories=memories)
-        except AcquireRefused as refused:
-            raise NoCoallocation(str(refused)) from None
-        try:
-            await self._run_on(job, step, held, outputs)
-        finally:
-            if not held.lapsed.is_set():
-                self._resources.release(held)
+            while not self._over.is_set():
+                for message in await self._peer.receive():
+                    self._take(message)
+        except PeerGone as gone:
+            self._failure = gone
+            self._over.set()
 
-    async def _needs(self, job: CoJob, step: Sequence[LadderStep]) -> tuple[list[Requirement], list[int]]:
-        """Return the resources of all parts, one after the other, and the memory.
+    def _take(self, message: object) -> None:
+        if isinstance(message, RequestTaken):
+            self.request_id = message.request_id
+        elif isinstance(message, JobsEnded):
+            for report in message.ends:
+                job, state = self.jobs[report.number - 1], CoJobState(report.state)
+                if self._flow.states[report.number - 1] is CoJobState.STARTED:
+                    failure = "" if state is CoJobState.FINISHED else report.reason or str(state)
+                    self._flow.handle(CoJobEnded(report.number, failure), trio.current_time())
+                end = CoJobEnd(report.number, job.name, state, report.reason, report.output)
+                self._ends[report.number] = end
+                if self._on_change is not None:
+                    self._on_change(job, end)
+        elif isinstance(message, RequestDone):
+            if message.error:
+                self._failure = RslError(message.error)
+            self._over.set()
 
-        Raises:
-            NoCoallocation: there is no such host.
-        """
-        needs: list[Requirement] = []
-        for part, one in zip(job.parts, step, strict=True):
-            preferred: tuple[ResourceId, ...] = ()
-            if part.contact:
-                hosts = await self._rts.host_to_resource()
-                if part.contact not in hosts:
-                    there = ", ".join(sorted(hosts)) or "none"
-                    raise NoCoallocation(f"there is no host {part.contact!r}; there are {there:.200}")
-                preferred = tuple(sorted(hosts[part.contact]))
-            need = Requirement(one.resource_class, preferred, bool(preferred), features=one.features)
-            needs.extend([need] * one.count)
-        return needs, [one.memory_bytes for one in step if one.memory_bytes]
-
-    async def _run_on(
-        self, job: CoJob, step: Sequence[LadderStep], held: HeldGrant, outputs: list[str]
-    ) -> None:
-        """Make a process ready on each resource; when all are, start the programs, and wait for them."""
-        barrier = _Barrier(len(held.resources))
-        told = await self._told(held.resources)
-        printed = [""] * len(held.resources)
-        failures: list[Exception] = []
-        timed_out = False
-        async with open_scope() as nursery:
-
-            async def run_one(number: int, part: CoPart, environment: Mapping[str, str]) -> None:
-                try:
-                    printed[number] = await self._run_program(held, number, part, environment, barrier)
-                except _ProgramFailed as error:
-                    failures.append(error)
-                    printed[number] = error.output
-                    nursery.cancel_scope.cancel()
-                except NoCoallocation as error:
-                    failures.append(error)
-                    nursery.cancel_scope.cancel()
-
-            number = 0
-            for index, (part, one) in enumerate(zip(job.parts, step, strict=True)):
-                for rank in range(one.count):
-                    more = {RESOURCES_VARIABLE: told, PART_VARIABLE: str(index), RANK_VARIABLE: str(rank)}
-                    nursery.start_soon(run_one, number, part, {**more, **part.environment})
-                    number += 1
-            with trio.move_on_after(job.barrier_timeout_s) as limit:
-                await barrier.opened.wait()
-            if limit.cancelled_caught and not barrier.opened.is_set():
-                timed_out = True
-                nursery.cancel_scope.cancel()
-        outputs[:] = printed
-        if timed_out:
-            raise NoCoallocation(
-                f"{barrier.ready} of {barrier.parties} processes were ready within "
-                f"{job.barrier_timeout_s:g} s: all was given back"
-            )
-        if failures:
-            raise failures[0]
-
-    async def _told(self, resources: Sequence[ResourceId]) -> str:
-        """Return resources with their hosts, as programs are told of them."""
-        if not set(resources) <= set(self._hosts):
-            hosts = await self._rts.host_to_resource()
-            self._hosts = {name: host for host, names in hosts.items() for name in names}
-        return ",".join(f"{name}@{self._hosts.get(name, '')}" for name in resources)
-
-    async def _run_program(
-        self, held: HeldGrant, number: int, part: CoPart, environment: Mapping[str, str], barrier: _Barrier
-    ) -> str:
-        """Report to the barrier, then run a program; return what it has printed.
-
-        Raises:
-            NoCoallocation: the process could not be made ready.
-            _ProgramFailed: the program failed.
-        """
-        directory = part.directory or os.getcwd()
-        program = Program(part.program, dict(environment), directory)
-        name = part.program[0]
-        try:
-            async with open_worker(self._rts, self._resources, held, held.resources[number]) as worker:
-                await _made_ready(worker)
-                await barrier.report()
-                return await _run_in_time(worker, program, part.max_time_s)
-        except CallFailed as error:
-            if not barrier.opened.is_set():
-                raise NoCoallocation(f"a process was not ready: {error}") from None
-            printed = error.outcome.stdout.decode(errors="replace")
-            raise _ProgramFailed(f"{name}: {error}", printed) from None
-        except (RemoteError, PeerGone, ConnectionProblem, ValueError) as error:
-            if not barrier.opened.is_set():
-                raise NoCoallocation(f"a process was not ready: {error}") from None
-            raise _ProgramFailed(f"{name} was lost: {error}") from None
-
-
-async def _made_ready(worker: DirectWorker) -> None:
-    """Make a process ready; what was stopped there a moment ago may take a little to end."""
-    while True:
-        try:
-            await worker.run(os.getpid)
-        except CallFailed as error:
-            if error.kind != "refused":
-                raise
-            await trio.sleep(REFUSED_S)
-        else:
-            return
-
-
-async def _run_in_time(worker: DirectWorker, program: Program, max_time_s: float | None) -> str:
-    """Run a program, at most for so long; return what it has printed."""
-    with trio.move_on_after(math.inf if max_time_s is None else max_time_s):
-        told = await worker.run(program)
-        return str(told["stdout"])
-    raise _ProgramFailed(f"{program.arguments[0]} ran longer than max_time, {max_time_s:g} s")
-
-
-class _Barrier:
-    """Opens when all have reported.
-
-    Attributes:
-        parties: how many there are.
-        ready: how many have reported.
-        opened: set when all have.
-    """
-
-    def __init__(self, parties: int) -> None:
-        self.parties = parties
-        self.ready = 0
-        self.opened = trio.Event()
-
-    async def report(self) -> None:
-        """Wait for the others."""
-        self.ready += 1
-        if self.ready == self.parties:
-            self.opened.set()
-        await self.opened.wait()
+    async def stop(self) -> None:
+        """Stop what still runs, for at most :data:`STOP_S`."""
+        if not self._over.is_set():
+            with trio.move_on_after(STOP_S, shield=True):
+                self._peer.post(CancelRequest(_REQUEST))
+                await self._over.wait()
 
 
 def read_jobs(path: Path | str) -> NamedJobs:
@@ -396,7 +191,8 @@ async def open_coallocation(
     request: str | bytes | Request,
     *,
     jobs: NamedJobs | Path | str | None = None,
-    rts: Sequence[RunTimeSystem | Path | str],
+    rts: Sequence[RunTimeSystem | Path | str] | Mapping[str, RunTimeSystem | Path | str] = (),
+    service: Path | str | None = None,
     on_change: Callable[[CoJob, CoJobEnd], object] | None = None,
 ) -> AsyncIterator[RunningCoallocation]:
     """Run a co-allocation request; its jobs start at once, in their order.
@@ -406,15 +202,17 @@ async def open_coallocation(
     Args:
         request: its text, its XML, or its tree.
         jobs: jobs that it names: name -> options, or text; or a file in TOML that describes them.
-        rts: the run-time system that its jobs run on: one, that ``open_rts`` has opened, or its connection
-            file.
+        rts: the run-time systems that its jobs run on: such that ``open_rts`` has opened, or their connection
+            files; with names of the sites that they are, or without. With a service: those, with names, of
+            which a credential is brought.
+        service: connection file of the co-allocation service that runs it; None: one in this process.
         on_change: called when a job has ended, with the job and how it has ended.
 
     Raises:
-        ConnectionFileError, ConnectFailed: there is no such running run-time system.
+        ConnectionFileError, ConnectFailed: there is no such running run-time system, or no such service.
         NotInTrio: this is no task of trio.
         RslError: the request cannot be read, or a job is unknown or lacks what it needs.
-        ValueError: there is not exactly one run-time system.
+        ValueError: there is neither a run-time system nor a service, or names are wrong.
     """
     require_trio("open_coallocation")
     tree = parse_coallocation(request) if isinstance(request, str | bytes) else request
@@ -423,20 +221,86 @@ async def open_coallocation(
     for job in found:
         if job.start == "inside":
             raise RslError("start=inside needs a barrier that programs call, and there is none", job.place)
-    if len(rts) != 1:
-        raise ValueError(f"a request runs on one run-time system, not on {len(rts)}")
-    async with (
-        _opened(rts[0]) as system,
-        open_resources(system, "co-allocation") as resources,
-        open_scope() as nursery,
-    ):
-        running = RunningCoallocation(
-            found, RequestFlow(order_of(tree)), resources, system, nursery, on_change
-        )
-        running.begin()
-        yield running
-        nursery.cancel_scope.cancel()
+    if service is None and not rts:
+        raise ValueError("a request runs on a run-time system at least, or by a service")
+    sites = site_names(rts, HERE)
+    async with AsyncExitStack() as stack:
+        credentials: dict[str, Credential] = {}
+        if service is None:
+            peer = await _own_service(stack, sites)
+        else:
+            peer = await stack.enter_async_context(connect_service(Path(service)))
+            credentials = {name: await _minted(one) for name, one in sites.items()}
+        told = SubmitRequest(_REQUEST, print_text(tree), _as_json(named or {}), os.getcwd(), credentials)
+        nursery = await stack.enter_async_context(open_scope())
+        running = RunningCoallocation(found, RequestFlow(order_of(tree)), peer, on_change)
+        nursery.start_soon(running.run, told)
+        try:
+            yield running
+        finally:
+            await running.stop()
+            nursery.cancel_scope.cancel()
 
 
-def _opened(rts: RunTimeSystem | Path | str) -> AbstractAsyncContextManager[RunTimeSystem]:
-    return join_rts(Path(rts)) if isinstance(rts, str | Path) else nullcontext(rts)
+def _as_json(jobs: NamedJobs) -> str:
+    try:
+        return json.dumps(dict(jobs))
+    except (TypeError, ValueError) as error:
+        raise RslError(f"jobs are described by texts, numbers and lists: {error}") from None
+
+
+@asynccontextmanager
+async def connect_service(path: Path) -> AsyncIterator[Peer]:
+    """Connect to a running co-allocation service by its connection file.
+
+    Raises:
+        ConnectionFileError: the file is missing, unsafe or not a connection file.
+        ConnectFailed: nobody answers there, or the one who does is not ours.
+    """
+    info = read_connection_file(path)
+    network = Network(wire_codec, info.token, credentials=info.credentials)
+    async with network.connect(info.address, role="control", name="client", expect=SERVICE_ROLE) as peer:
+        yield peer
+
+
+async def _own_service(stack: AsyncExitStack, sites: Mapping[str, RunTimeSystem | Path]) -> Peer:
+    """Run a service in this process, and connect to it."""
+    network = Network(wire_codec)
+    service = await stack.enter_async_context(open_coallocation_service(HERE, sites, network=network))
+    return await stack.enter_async_context(
+        network.connect(service.address, role="control", name="client", expect=SERVICE_ROLE)
+    )
+
+
+async def _minted(rts: RunTimeSystem | Path) -> Credential:
+    """Return a credential of a run-time system for one request."""
+    if isinstance(rts, Path):
+        async with join_rts(rts) as system:
+            return await minted(system)
+    return await minted(rts)
+
+
+def site_names(
+    rts: Sequence[RunTimeSystem | Path | str] | Mapping[str, RunTimeSystem | Path | str], service: str
+) -> dict[str, RunTimeSystem | Path]:
+    """Return the names of run-time systems as sites.
+
+    Those that have none are called as their connection files, or ``rts1`` and so on; one whose file is
+    ``rts.json`` is called as its service, with ``.rts`` behind it.
+
+    Raises:
+        ValueError: two have one name, or one has a name that cannot be.
+    """
+    pairs = list(rts.items()) if isinstance(rts, Mapping) else [("", one) for one in rts]
+    found: dict[str, RunTimeSystem | Path] = {}
+    for number, (name, one) in enumerate(pairs, 1):
+        system = Path(one) if isinstance(one, str) else one
+        if not name:
+            name = system.stem if isinstance(system, Path) else f"rts{number}"
+            name = f"{service}.rts" if name == "rts" else name
+        if not is_name(name):
+            raise ValueError(f"{name!r} is no name of a site: letters, digits and . _ - are")
+        if name in found:
+            raise ValueError(f"two run-time systems are called {name}: give them names, as in hot=FILE")
+        found[name] = system
+    return found

@@ -35,6 +35,9 @@ from gspc_trio.nursery.connections.rpc import CLOSED_HERE, Peer, PeerGone
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, loads
 
+STOP_S = 5.0
+"""So long a call that is cancelled waits until the worker says that nothing of it runs any more."""
+
 
 class CallFailed(Exception):
     """A call at a worker did not finish.
@@ -79,7 +82,7 @@ class DirectWorker:
         self._closed = False
 
     async def run(self, function: Callable[..., object] | Program, *arguments: object) -> Any:
-        """Run a function or program at the worker, and return what it returns; cancelled, it is stopped.
+        """Run a function or program at the worker, and return what it returns; cancelled, stop it first.
 
         Calls that wait at the same time run one after the other. A program returns a dictionary with
         ``exit_status``, ``stdout`` and ``stderr``.
@@ -108,6 +111,8 @@ class DirectWorker:
         except trio.Cancelled:
             if not self._peer.reason:
                 self._peer.post(Cancel(self._job, self.resource_id, ((task_id, 1),)))
+                with trio.move_on_after(STOP_S, shield=True):
+                    await call.over.wait()
             raise
         finally:
             del self._calls[task_id]
@@ -116,6 +121,10 @@ class DirectWorker:
         if call.outcome.reason is not Reason.FINISHED:
             raise CallFailed(call.outcome)
         return loads(call.outcome.values[0][0])
+
+    async def wait_gone(self) -> None:
+        """Wait until the connection to the worker is over."""
+        await self._peer.lost.wait()
 
     async def listen(self) -> None:
         """Take what the worker says, until its endpoint is closed."""

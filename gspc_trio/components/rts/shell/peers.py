@@ -69,6 +69,7 @@ from gspc_trio.components.rts.messages import (
     Teardown,
     TeardownReport,
 )
+from gspc_trio.components.rts.shell.delegation import CREDENTIAL_QUESTIONS, Delegation
 from gspc_trio.components.rts.shell.memory_servers import MemoryServers
 from gspc_trio.components.rts.shell.site_service import SITE_QUESTIONS, SiteService
 from gspc_trio.core.demand import TaskDemand
@@ -191,6 +192,7 @@ class PeerServer:
         self.rifs: dict[int, Peer] = {}
         self.servers: MemoryServers = MemoryServers(lambda: self.rifs.values())
         self._service = service
+        self._delegation = Delegation()
         self._links = Counter()
         self._jobs: dict[int, _JobLink] = {}
         self._clients: dict[Peer, None] = {}
@@ -415,6 +417,10 @@ class PeerServer:
                                 message.body, SITE_QUESTIONS
                             ):
                                 self._service.sites.answer(message, message.body)
+                            elif isinstance(message, IncomingCall) and isinstance(
+                                message.body, CREDENTIAL_QUESTIONS
+                            ):
+                                self._delegation.answer(message, message.body)
                             elif isinstance(message, IncomingCall) and isinstance(message.body, GetIo):
                                 if self._service.monitor is None:
                                     message.fail(RtsError(NOT_MONITORED))

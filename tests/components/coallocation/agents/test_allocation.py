@@ -113,7 +113,7 @@ def test_more_than_there_is_is_refused_at_once():
         AnswerAsker(PartsDone("r", "no site has 9 of class core; the largest has 4 of this class"))
     ]
     _, actions = begun(SubmitParts("r", (PartNeed(contact="x"),)))
-    assert actions == [AnswerAsker(PartsDone("r", "there is no site x; there are a, b"))]
+    assert actions == [AnswerAsker(PartsDone("r", "there is no site or host x; there are a, b"))]
 
 
 def test_below_another_service_that_one_says_when_to_start():

@@ -1,0 +1,306 @@
+"""A co-allocation service with the requests that it runs: one machine for its shell (COA-3 to COA-7).
+
+A stage of a request goes to a service below that can hold it, else its own stages are looked at, and what is
+left is run from here. Where jobs say themselves what they wait for nothing is given away: they may wait for
+any job of the tree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.coallocation.agents.service import (
+    CoallocationService,
+    DropPeer,
+    ParentLinked,
+    PeerGone,
+    PeerSaid,
+    ServiceAction,
+    ServiceEvent,
+    SiteOffered,
+    ToPeer,
+)
+from gspc_trio.components.coallocation.agents.words import (
+    CancelParts,
+    CancelRequest,
+    CoJobEntry,
+    JobsEnded,
+    PartsDone,
+    PartsGo,
+    RequestDetails,
+    RequestDone,
+    RequestEntry,
+    RequestTaken,
+    ServiceDetails,
+    SiteOffer,
+    SubmitRequest,
+)
+from gspc_trio.components.coallocation.jobs import CoJob
+from gspc_trio.components.coallocation.language import JobOrder
+from gspc_trio.components.coallocation.running import (
+    BeginRequest,
+    PlacedSaid,
+    PlaceJob,
+    RequestCancelled,
+    RequestEvent,
+    RunningRequest,
+    StageLost,
+    StageTold,
+    TellAsker,
+    TellBelow,
+    UnplaceJob,
+)
+from gspc_trio.components.coallocation.stages import given_stages
+from gspc_trio.components.coallocation.tree import Request
+from gspc_trio.core.machine import MachineBase, Tick, handles
+
+KEPT_REQUESTS = 100
+"""So many requests that are over can still be asked for."""
+
+TEXT_MAX = 200
+"""Of a longer request the beginning is shown."""
+
+_HERE = "="
+"""Begins what the service calls a request that runs here, beside the names of others."""
+
+
+class RequestRead(Struct, frozen=True):
+    """A client, or the service above, has submitted a request, which was read.
+
+    Attributes:
+        who: who has.
+        told: what.
+        tree: of its text.
+        jobs: its jobs.
+        order: which of them wait for which.
+    """
+
+    who: str
+    told: SubmitRequest
+    tree: Request
+    jobs: tuple[CoJob, ...]
+    order: JobOrder
+
+
+class RequestStopped(Struct, frozen=True):
+    """Anyone cancels a request by its id."""
+
+    request_id: str
+
+
+class RequestOver(Struct, frozen=True):
+    """Nothing of a request runs any more."""
+
+    request_id: str
+
+
+HostEvent: TypeAlias = ServiceEvent | RequestRead | RequestStopped
+HostAction: TypeAlias = ToPeer | DropPeer | RequestOver
+
+
+class _Kept(Struct):
+    """A request, who asked for it, and what it says."""
+
+    who: str
+    running: RunningRequest
+    text: str
+
+
+class CoallocationHost(MachineBase[HostEvent, HostAction]):
+    """A service and its requests.
+
+    Args:
+        name: of the service, see :class:`CoallocationService`.
+        instance: of its process.
+
+    Attributes:
+        service: its place in the tree, and what is placed.
+        requests: id -> request, of those that run.
+    """
+
+    noun = "a co-allocation service with its requests"
+
+    def __init__(self, name: str, instance: str) -> None:
+        super().__init__()
+        self.service: CoallocationService = CoallocationService(name, instance)
+        self.requests: dict[str, _Kept] = {}
+        self._by_asker: dict[tuple[str, str], str] = {}
+        self._given: dict[tuple[str, str], str] = {}
+        self._over: deque[tuple[str, _Kept]] = deque(maxlen=KEPT_REQUESTS)
+        self._numbers = 0
+
+    def deadline(self) -> float | None:
+        """Return when the service or a request wants a tick."""
+        times = [one.running.deadline() for one in self.requests.values()]
+        return min((one for one in (*times, self.service.deadline()) if one is not None), default=None)
+
+    def check(self) -> None:
+        """Assert that what runs here is what requests have placed."""
+        self.service.check()
+        placed = {key for key in self.service.allocations if key[0].startswith(_HERE)}
+        wanted = set()
+        for request_id, kept in self.requests.items():
+            kept.running.check()
+            assert not kept.running.is_over, f"{request_id} is over, and is kept"
+            wanted |= {
+                (_HERE + request_id, f"{number}.{here.attempt}") for number, here in kept.running.here.items()
+            }
+        assert placed == wanted, f"placed are {sorted(placed)}, and wanted {sorted(wanted)}"
+        assert set(self._by_asker.values()) == set(self.requests)
+
+    # What anyone may ask
+
+    def entries(self) -> tuple[RequestEntry, ...]:
+        """Return its requests, oldest first; of those that are over the last ones."""
+        return tuple(_entry(*one) for one in (*self._over, *self.requests.items()))
+
+    def details(self, request_id: str) -> RequestDetails | None:
+        """Return a request and its jobs, None if there is none."""
+        kept = self._find(request_id)
+        if kept is None:
+            return None
+        running = kept.running
+        jobs = []
+        for job, state in zip(running.jobs, running.flow.states, strict=True):
+            report = running.reports.get(job.number)
+            reason = report.reason if report is not None else ""
+            waits = running.order.waits(job.number)
+            jobs.append(
+                CoJobEntry(job.number, job.name, state, reason, waits, self._sites(request_id, running, job))
+            )
+        return RequestDetails(_entry(request_id, kept), tuple(jobs))
+
+    def is_over(self, request_id: str) -> bool | None:
+        """Return whether a request is over; None if there is none."""
+        kept = self._find(request_id)
+        return None if kept is None else kept.running.is_over
+
+    def about(self) -> ServiceDetails:
+        """Return what it is; credentials are left out."""
+        service = self.service
+        offers = tuple(replace(offer, credential=None) for offer in service.offers())
+        return ServiceDetails(
+            service.name, service.above, tuple(sorted(service.children)), offers, len(self.requests)
+        )
+
+    def _find(self, request_id: str) -> _Kept | None:
+        return self.requests.get(request_id) or dict(self._over).get(request_id)
+
+    def _sites(self, request_id: str, running: RunningRequest, job: CoJob) -> tuple[str, ...]:
+        here = running.here.get(job.number)
+        if here is None:
+            child = running.child_of(job.number)
+            return (child,) if child and job.number not in running.reports else ()
+        placed = self.service.allocations[_HERE + request_id, f"{job.number}.{here.attempt}"].placed
+        return tuple("/".join(path) for path in placed)
+
+    # Events
+
+    def _serve(self, event: ServiceEvent) -> None:
+        """Give something to the service; what it says to requests that run here stays here."""
+        told: list[ServiceAction] = []
+        for action in self.service.handle(event, self.now):
+            is_here = isinstance(action, ToPeer) and action.who.startswith(_HERE)
+            (told if is_here or isinstance(action, DropPeer) else self.actions).append(action)
+        for action in told:
+            if isinstance(action, DropPeer):
+                self.actions.append(action)
+                self._lose(action.who, action.reason)
+            elif isinstance(action.message, PartsGo | PartsDone):
+                self._feed(action.who.removeprefix(_HERE), PlacedSaid(action.message))
+
+    @handles(Tick)
+    def _tick(self, event: Tick) -> None:
+        self._serve(event)
+        for request_id, kept in list(self.requests.items()):
+            due_s = kept.running.deadline()
+            if due_s is not None and self.now >= due_s:
+                self._feed(request_id, event)
+
+    @handles(RequestRead)
+    def _read(self, event: RequestRead) -> None:
+        key = event.who, event.told.request
+        if key in self._by_asker:
+            refused = RequestDone(event.told.request, f"there is a request {event.told.request} already")
+            self.actions.append(ToPeer(event.who, refused))
+            return
+        self._numbers += 1
+        request_id = f"{self.service.name}-{self._numbers}"
+        stages = tuple(given_stages(event.tree, event.told, event.jobs, self._below(), request_id))
+        for stage in stages:
+            self._given[stage.child, stage.told.request] = request_id
+        running = RunningRequest(event.told, event.jobs, event.order, stages)
+        self.requests[request_id] = _Kept(event.who, running, event.told.text[:TEXT_MAX])
+        self._by_asker[key] = request_id
+        self.actions.append(ToPeer(event.who, RequestTaken(event.told.request, request_id)))
+        self._feed(request_id, BeginRequest())
+
+    @handles(RequestStopped)
+    def _stop(self, event: RequestStopped) -> None:
+        self._feed(event.request_id, RequestCancelled())
+
+    @handles(PeerSaid)
+    def _said(self, event: PeerSaid) -> None:
+        message = event.message
+        if isinstance(message, CancelRequest):
+            request_id = self._by_asker.get((event.who, message.request))
+            if request_id is not None:
+                self._feed(request_id, RequestCancelled())
+        elif isinstance(message, JobsEnded | RequestDone):
+            request_id = self._given.get((event.who, message.request))
+            if request_id is not None:
+                self._feed(request_id, StageTold(message))
+        elif not isinstance(message, SubmitRequest | RequestTaken):
+            self._serve(event)
+
+    @handles(ParentLinked, SiteOffered)
+    def _linked(self, event: ParentLinked | SiteOffered) -> None:
+        self._serve(event)
+
+    @handles(PeerGone)
+    def _gone(self, event: PeerGone) -> None:
+        self._serve(event)
+        self._lose(event.who, event.reason)
+
+    def _lose(self, who: str, reason: str) -> None:
+        for request_id in list(self.requests):
+            self._feed(request_id, StageLost(who, reason))
+        for request_id in [one for key, one in self._by_asker.items() if key[0] == who]:
+            self._feed(request_id, RequestCancelled())
+
+    def _feed(self, request_id: str, event: RequestEvent) -> None:
+        kept = self.requests.get(request_id)
+        if kept is None:
+            return
+        here = _HERE + request_id
+        for action in kept.running.handle(event, self.now):
+            if isinstance(action, PlaceJob):
+                self._serve(PeerSaid(here, action.wanted))
+            elif isinstance(action, UnplaceJob):
+                self._serve(PeerSaid(here, CancelParts(action.placed)))
+            elif isinstance(action, TellBelow):
+                self.actions.append(ToPeer(action.child, action.said))
+            elif isinstance(action, TellAsker):
+                self.actions.append(ToPeer(kept.who, action.said))
+        if kept.running.is_over and self.requests.pop(request_id, None) is not None:
+            del self._by_asker[kept.who, kept.running.request]
+            self._given = {key: one for key, one in self._given.items() if one != request_id}
+            self._over.append((request_id, kept))
+            self.actions.append(RequestOver(request_id))
+
+    def _below(self) -> dict[str, list[SiteOffer]]:
+        """Return what each service below has."""
+        return {
+            name: [offer for offer in child.registered.offers if not child.doubled.intersection(offer.path)]
+            for name, child in self.service.children.items()
+        }
+
+
+def _entry(request_id: str, kept: _Kept) -> RequestEntry:
+    running = kept.running
+    states = Counter(str(state) for state in running.flow.states)
+    return RequestEntry(request_id, kept.who, kept.text, len(running.jobs), dict(states), running.is_over)

@@ -1,0 +1,414 @@
+"""A run-time system as a site of a co-allocation service (COA-2).
+
+All parts of a request at one site get their resources by one grant. A process is made ready on each of them;
+when the service says that all parts are ready everywhere, the programs start.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import trio
+from msgspec import Struct
+from msgspec.msgpack import decode
+
+from gspc_trio.components.coallocation.agents.delegation import (
+    EXPIRY_S_MAX,
+    Credential,
+    CredentialUse,
+    UseCredential,
+)
+from gspc_trio.components.coallocation.agents.service import PeerGone as SiteGone
+from gspc_trio.components.coallocation.agents.service import PeerSaid, SiteOffered
+from gspc_trio.components.coallocation.agents.words import (
+    CancelParts,
+    DownMessage,
+    PartOutputs,
+    PartResources,
+    PartsAccepted,
+    PartsDone,
+    PartsGo,
+    PartsReady,
+    PartsRequest,
+    PlacedPart,
+    SiteOffer,
+    UpMessage,
+)
+from gspc_trio.components.coallocation.running import PartProgram
+from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
+from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
+from gspc_trio.components.rts.shell.delegation import minted
+from gspc_trio.components.rts.shell.direct import CallFailed, DirectWorker, open_worker
+from gspc_trio.core.code import Program
+from gspc_trio.core.held import RESOURCES_VARIABLE
+from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.task import Requirement
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+from gspc_trio.nursery.scopes.scope import open_scope
+
+log: logging.Logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often a run-time system is asked what it has."""
+
+AGAIN_S = 1.0
+"""A run-time system that is gone is looked for again after so long."""
+
+MINT_S = EXPIRY_S_MAX / 2
+"""How often the credential is made anew that is lent to whoever asks."""
+
+REFUSED_S = 0.02
+"""A worker that still stops what it ran before is asked again after so long, until the barrier times out."""
+
+PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
+"""Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
+
+
+class NotReady(Exception):
+    """The parts of a request could not be had or made ready; the message says why."""
+
+
+class ProgramFailed(Exception):
+    """A program has failed, or was lost; the message says how."""
+
+
+class _Place(Struct):
+    """One resource of a request: its part, the number within the part, and what its program has printed."""
+
+    part: PlacedPart
+    rank: int
+    resource: ResourceId
+    program: PartProgram
+    output: str = ""
+
+
+class _Run:
+    """A request at a site."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.go = trio.Event()
+        self.resources: PartResources = ()
+        self.places: list[_Place] = []
+        self.ready = 0
+
+    def outputs(self) -> PartOutputs:
+        """Return what the programs of each part have printed."""
+        found: dict[int, str] = {}
+        for place in self.places:
+            found[place.part.part] = found.get(place.part.part, "") + place.output
+        return tuple(sorted(found.items()))
+
+
+class RtsSite:
+    """One run-time system; :meth:`run` serves the service.
+
+    Args:
+        name: of the site.
+        rts: the run-time system, or its connection file.
+        put: takes what the site says to the service.
+        place: returns the names of the services from the top to this one's.
+        lends: it gives resources to whoever asks the service, not only to who brings a credential.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rts: RunTimeSystem | Path,
+        put: Callable[[PeerSaid | SiteOffered | SiteGone], None],
+        place: Callable[[], tuple[str, ...]],
+        lends: bool = True,
+    ) -> None:
+        self.name = name
+        self._rts = rts
+        self._put = put
+        self._place = place
+        self._lends = lends
+        self._runs: dict[str, _Run] = {}
+        self._hosts: dict[str, frozenset[ResourceId]] = {}
+        self._held: dict[str, int] = {}
+        self._credential: Credential | None = None
+        self._minted_s = -math.inf
+        self._system: RunTimeSystem
+        self._resources: Resources
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled, or until a run-time system that was given open is gone.
+
+        Raises:
+            ConnectionFileError, ConnectionProblem: there was no such run-time system at the start.
+        """
+        started = False
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    system = self._rts
+                    if isinstance(system, Path):
+                        system = await stack.enter_async_context(join_rts(system))
+                    resources = await stack.enter_async_context(open_resources(system, "co-allocation"))
+                    self._system, self._resources = system, resources
+                    self._minted_s = -math.inf
+                    await self._look()
+                    if not started:
+                        started = True
+                        task_status.started()
+                    await self._serve_system(system)
+            except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError) as error:
+                if not started:
+                    raise
+                log.warning("site %s: %s", self.name, error)
+            if not isinstance(self._rts, Path):
+                return
+            await trio.sleep(AGAIN_S)
+
+    def tell(self, message: DownMessage) -> None:
+        """Take what the service says."""
+        if isinstance(message, PartsRequest):
+            if self._nursery is None:
+                self._say(PartsDone(message.request, f"{self.name} is gone"))
+                return
+            run = self._runs[message.request] = _Run()
+            self._nursery.start_soon(self._serve, message, run)
+            return
+        asked = self._runs.get(message.request)
+        if asked is not None and isinstance(message, CancelParts):
+            asked.scope.cancel()
+        elif asked is not None and isinstance(message, PartsGo):
+            asked.resources = message.resources
+            asked.go.set()
+
+    def _say(self, message: UpMessage) -> None:
+        self._put(PeerSaid(self.name, message))
+
+    # What it has
+
+    async def _serve_system(self, system: RunTimeSystem) -> None:
+        """Look at what the run-time system has again and again, until it is gone."""
+        reason = "the service ends"
+        try:
+            async with open_scope() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._look_again)
+                await system.peer.lost.wait()
+                reason = system.peer.reason
+                self._nursery = None
+                self._put(SiteGone(self.name, reason))
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+
+    async def _look_again(self) -> None:
+        while True:
+            await trio.sleep(LOOK_S)
+            try:
+                await self._look()
+            except PeerGone:
+                return
+
+    async def _look(self) -> None:
+        """Tell the service what there is."""
+        status = await self._system.status()
+        self._hosts = {host: frozenset(ids) for host, ids in status.hosts.items()}
+        there = {kind: entry.total for kind, entry in status.classes.items()}
+        free = {kind: entry.free + self._held.get(kind, 0) for kind, entry in status.classes.items()}
+        memory_bytes = max((one.total_bytes for one in status.memories.values()), default=0)
+        features = frozenset(one for rif in status.rifs for one in rif.features)
+        if self._lends and trio.current_time() >= self._minted_s + MINT_S:
+            self._credential = await minted(self._system, self.name)
+            self._minted_s = trio.current_time()
+        offer = SiteOffer(
+            (self.name,), there, free, memory_bytes, features, frozenset(self._hosts), self._credential
+        )
+        self._put(SiteOffered(offer))
+
+    # Requests
+
+    async def _serve(self, wanted: PartsRequest, run: _Run) -> None:
+        """Get the parts of a request, run their programs, and say how they have ended."""
+        error = "cancelled"
+        with run.scope:
+            try:
+                await self._verify(wanted.parts)
+                error = await self._hold(wanted, run)
+            except NotReady as not_ready:
+                error = str(not_ready)
+            except PeerGone as gone:
+                error = f"{self.name} is gone: {gone.reason}"
+        del self._runs[wanted.request]
+        self._say(PartsDone(wanted.request, error, run.go.is_set(), run.outputs()))
+
+    async def _verify(self, parts: Sequence[PlacedPart]) -> None:
+        """Have the run-time system look at the credential.
+
+        Raises:
+            NotReady: there is none, or it does not allow this.
+        """
+        credentials = {part.credential for part in parts}
+        if None in credentials:
+            raise NotReady(f"site {self.name} gives resources only to requests with a credential for it")
+        classes = frozenset(part.need.resource_class for part in parts)
+        use = CredentialUse(self.name, classes, sum(part.need.count for part in parts), self._place())
+        for credential in credentials:
+            assert credential is not None
+            try:
+                await self._system.peer.call(UseCredential(credential, use))
+            except RemoteError as error:
+                raise NotReady(f"site {self.name}: {error.message}") from None
+
+    async def _hold(self, wanted: PartsRequest, run: _Run) -> str:
+        """Acquire all parts by one grant, and run on them; return why not all went well.
+
+        Raises:
+            NotReady: they could not be had, or made ready.
+        """
+        # Memory is that of the host of the first resource.
+        parts = sorted(wanted.parts, key=lambda part: not part.need.memory_bytes)
+        needs: list[Requirement] = []
+        for part in parts:
+            needs += [self._requirement(part)] * part.need.count
+        memories = [part.need.memory_bytes for part in parts if part.need.memory_bytes]
+        try:
+            held = await self._resources.acquire(*needs, memories=memories)
+        except AcquireRefused as refused:
+            raise NotReady(f"site {self.name}: {refused}") from None
+        self._count(parts, 1)
+        try:
+            self._say(PartsAccepted(wanted.request))
+            run.places = list(_places(parts, held.resources))
+            return await self._run_on(wanted.request, held, run)
+        finally:
+            self._count(parts, -1)
+            if not held.lapsed.is_set():
+                self._resources.release(held)
+
+    def _count(self, parts: Sequence[PlacedPart], sign: int) -> None:
+        for part in parts:
+            kind = part.need.resource_class
+            self._held[kind] = self._held.get(kind, 0) + sign * part.need.count
+
+    def _requirement(self, part: PlacedPart) -> Requirement:
+        need = part.need
+        hosts = self._hosts.get(need.contact) if need.contact != self.name else None
+        preferred = tuple(sorted(hosts or ()))
+        return Requirement(
+            need.resource_class, preferred, bool(preferred), features=tuple(sorted(need.features))
+        )
+
+    async def _run_on(self, request: str, held: HeldGrant, run: _Run) -> str:
+        """Make a process ready on each resource, and start the programs when the service says so.
+
+        Raises:
+            NotReady: one could not be made ready, or was lost before the start.
+        """
+        failures: list[Exception] = []
+        async with open_scope() as nursery:
+
+            async def run_one(place: _Place) -> None:
+                try:
+                    await self._run_place(request, held, run, place)
+                except (NotReady, ProgramFailed) as error:
+                    failures.append(error)
+                    nursery.cancel_scope.cancel()
+
+            for place in run.places:
+                nursery.start_soon(run_one, place)
+        if not failures:
+            return ""
+        if isinstance(failures[0], NotReady):
+            raise failures[0]
+        return str(failures[0])
+
+    async def _run_place(self, request: str, held: HeldGrant, run: _Run, place: _Place) -> None:
+        """Report that a process is ready, wait for the others, and run its program."""
+        name = place.program.program[0]
+        try:
+            async with open_worker(self._system, self._resources, held, place.resource) as worker:
+                await _made_ready(worker)
+                run.ready += 1
+                if run.ready == len(run.places):
+                    self._say(PartsReady(request, self._told(run.places)))
+                await _wait_or_lose(run.go, worker)
+                variables = {
+                    RESOURCES_VARIABLE: ",".join(one for _, names in run.resources for one in names),
+                    PART_VARIABLE: str(place.program.part),
+                    RANK_VARIABLE: str(place.rank),
+                    **place.program.environment,
+                }
+                program = Program(place.program.program, variables, place.program.directory or os.getcwd())
+                place.output = await _run_in_time(worker, program, place.program.max_time_s)
+        except CallFailed as error:
+            if not run.go.is_set():
+                raise NotReady(f"a process was not ready: {error}") from None
+            place.output = error.outcome.stdout.decode(errors="replace")
+            raise ProgramFailed(f"{name}: {error}") from None
+        except (RemoteError, PeerGone, ConnectionProblem, ValueError) as error:
+            if not run.go.is_set():
+                raise NotReady(f"a process was not ready: {error}") from None
+            raise ProgramFailed(f"{name} was lost: {error}") from None
+
+    def _told(self, places: Sequence[_Place]) -> PartResources:
+        """Return the resources of each part with their hosts, as programs are told of them."""
+        host_of = {one: host for host, ids in self._hosts.items() for one in ids}
+        found: dict[int, tuple[str, ...]] = {}
+        for place in places:
+            name = f"{place.resource}@{host_of.get(place.resource, '')}"
+            found[place.part.part] = (*found.get(place.part.part, ()), name)
+        return tuple(sorted(found.items()))
+
+
+def _places(parts: Sequence[PlacedPart], resources: Sequence[ResourceId]) -> Sequence[_Place]:
+    """Return the resources of a grant, each with its part, in the order of the parts."""
+    left = iter(resources)
+    found = []
+    for part in parts:
+        program = decode(part.need.payload, type=PartProgram)
+        found += [_Place(part, rank, next(left), program) for rank in range(part.need.count)]
+    return sorted(found, key=lambda place: (place.part.part, place.rank))
+
+
+async def _made_ready(worker: DirectWorker) -> None:
+    """Make a process ready; what was stopped there a moment ago may take a little to end."""
+    while True:
+        try:
+            await worker.run(os.getpid)
+        except CallFailed as error:
+            if error.kind != "refused":
+                raise
+            await trio.sleep(REFUSED_S)
+        else:
+            return
+
+
+async def _wait_or_lose(go: trio.Event, worker: DirectWorker) -> None:
+    """Wait for the start.
+
+    Raises:
+        NotReady: the worker was lost before.
+    """
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            await worker.wait_gone()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        await go.wait()
+        nursery.cancel_scope.cancel()
+    if not go.is_set():
+        raise NotReady(f"{worker.resource_id} was lost before all parts were ready")
+
+
+async def _run_in_time(worker: DirectWorker, program: Program, max_time_s: float | None) -> str:
+    """Run a program, at most for so long; return what it has printed."""
+    with trio.move_on_after(math.inf if max_time_s is None else max_time_s):
+        told = await worker.run(program)
+        return str(told["stdout"])
+    raise ProgramFailed(f"{program.arguments[0]} ran longer than max_time, {max_time_s:g} s")

@@ -1,0 +1,113 @@
+"""Which stages of a request services below run: each goes to one that can hold all of its jobs (COA-3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from gspc_trio.components.coallocation.agents.selection import at_steps, choose
+from gspc_trio.components.coallocation.agents.words import PartNeed, SiteOffer, SubmitRequest
+from gspc_trio.components.coallocation.jobs import CoJob
+from gspc_trio.components.coallocation.running import GivenStage, ladders_of, needs_of
+from gspc_trio.components.coallocation.text import print_text
+from gspc_trio.components.coallocation.tree import (
+    Multistage,
+    NamedJob,
+    Option,
+    Request,
+    SingleStage,
+    jobs_of,
+)
+
+
+def given_stages(
+    tree: Request,
+    told: SubmitRequest,
+    jobs: Sequence[CoJob],
+    below: Mapping[str, Sequence[SiteOffer]],
+    request_id: str,
+) -> Iterator[GivenStage]:
+    """Yield the stages that services below run, none of which is within another.
+
+    Args:
+        tree: of the request.
+        told: what its asker has said.
+        jobs: its jobs.
+        below: service below -> what it has.
+        request_id: begins what the services below call their stages.
+    """
+    stated = any(option.name == "wait" for job in jobs_of(tree) for option in job.options)
+    if stated or not below or not isinstance(tree, Multistage):
+        return
+    named: dict[str, object] = decode(told.jobs)
+    choice = _Choice(below)
+    stack: list[tuple[Multistage, dict[str, Option], int]] = [(tree, {}, 1)]
+    while stack:
+        one, above, first = stack.pop()
+        options = above | {option.name: option for option in one.options}
+        for stage in one.stages:
+            count = sum(1 for _ in jobs_of(stage))
+            if isinstance(stage, Multistage):
+                child = choice.find(jobs[first - 1 : first - 1 + count])
+                if child:
+                    own = options | {option.name: option for option in stage.options}
+                    text = print_text(Multistage(stage.stages, tuple(own.values())))
+                    known = {name: named[name] for name in sorted(_names(stage)) if name in named}
+                    name = f"{request_id}.{first}"
+                    said = replace(told, request=name, text=text, jobs=encode(known).decode())
+                    yield GivenStage(child, first, count, said)
+                else:
+                    stack.append((stage, options, first))
+            first += count
+
+
+class _Choice:
+    """Finds the service for a stage: of those that can hold it the one that has got the least for its size.
+
+    Args:
+        below: service below -> what it has.
+    """
+
+    def __init__(self, below: Mapping[str, Sequence[SiteOffer]]) -> None:
+        self._below = below
+        self._sizes = {
+            child: max(1, sum(sum(offer.there.values()) for offer in offers))
+            for child, offers in below.items()
+        }
+        self._given: Counter[str] = Counter()
+        self._known: dict[tuple[str, tuple[PartNeed, ...]], bool] = {}
+
+    def find(self, jobs: Sequence[CoJob]) -> str:
+        """Return the service that gets these jobs, "" if none can hold them."""
+        needed = {_least(job): None for job in jobs}
+        able = [child for child in sorted(self._below) if all(self._holds(child, one) for one in needed)]
+        if not able:
+            return ""
+        child = min(able, key=lambda name: (self._given[name] / self._sizes[name], -self._sizes[name], name))
+        self._given[child] += len(jobs)
+        return child
+
+    def _holds(self, child: str, needs: tuple[PartNeed, ...]) -> bool:
+        key = child, needs
+        if key not in self._known:
+            self._known[key] = not isinstance(choose(needs, self._below[child]), str)
+        return self._known[key]
+
+
+def _least(job: CoJob) -> tuple[PartNeed, ...]:
+    """Return the least that a job is content with."""
+    ladders = ladders_of(job)
+    needs = at_steps(needs_of(job, ""), ladders, [len(one.values) - 1 for one in ladders])
+    return tuple(replace(need, payload=b"") for need in needs)
+
+
+def _names(request: Request) -> set[str]:
+    """Return the names of the jobs that a request names."""
+    found = set()
+    for job in jobs_of(request):
+        parts = job.parts if isinstance(job, SingleStage) else (job,)
+        found |= {part.name for part in parts if isinstance(part, NamedJob)}
+    return found
