@@ -93,12 +93,10 @@ class SiteOffer(Struct, frozen=True):
 
     def is_meant_by(self, contact: str) -> bool:
         """Whether a part with this contact may be here: it names the site, the way to it, or a host."""
-        way = "/".join(self.path)
-        return (
-            contact in ("", self.name, way)
-            or contact in self.hosts
-            or contact.endswith("/" + way)  # as a service further up names it
-        )
+        way, said = "/" + "/".join(self.path), "/" + contact
+        if contact in self.hosts or not contact:
+            return True
+        return way.endswith(said) or said.endswith(way)  # as a service further up names it
 
 
 class PlacedPart(Struct, frozen=True):
