@@ -133,10 +133,13 @@ class RunningCoallocation:
             self._peer.post(CancelRequest(_REQUEST))
         return await self.wait()
 
-    async def run(self, told: SubmitRequest) -> None:
-        """Submit it, and take what its service tells."""
+    def submit(self, told: SubmitRequest) -> None:
+        """Give it to the service; before all else."""
         self._flow.handle(BeginFlow(), trio.current_time())
         self._peer.post(told)
+
+    async def listen(self) -> None:
+        """Take what the service tells, until nothing runs any more."""
         try:
             while not self._over.is_set():
                 for message in await self._peer.receive():
@@ -234,7 +237,8 @@ async def open_coallocation(
         told = SubmitRequest(_REQUEST, print_text(tree), _as_json(named or {}), os.getcwd(), credentials)
         nursery = await stack.enter_async_context(open_scope())
         running = RunningCoallocation(found, RequestFlow(order_of(tree)), peer, on_change)
-        nursery.start_soon(running.run, told)
+        running.submit(told)
+        nursery.start_soon(running.listen)
         try:
             yield running
         finally:
