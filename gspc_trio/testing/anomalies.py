@@ -17,6 +17,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+from gspc_trio.workflow.formats.in_tasks.native import c_library
 
 MIB = 1 << 20
 LEAK_BYTES, LEAK_EACH_S = 160 * MIB, 2.0
@@ -79,6 +82,19 @@ def copy(until_s: float, room_bytes: int) -> None:
             file.seek(0)
             while file.read(MIB):
                 pass
+
+
+def failing_io() -> Path:
+    """Return a library to be loaded first (``LD_PRELOAD``) by processes whose reads and writes are to fail.
+
+    ``GSPC_FAILING`` names a file that says how many percent of the calls fail, and below which directory:
+    ``25 /tmp``. As long as it is not there, or empty, none fails.
+
+    Raises:
+        CompileError: there is no compiler.
+    """
+    text = Path(__file__).with_name("failing_io.c").read_text(encoding="utf-8")
+    return c_library(text, ("-ldl",))
 
 
 KINDS: dict[str, Callable[[float, int], None]] = {

@@ -107,13 +107,22 @@ class Host:
         self._relay.stdin.write(f"{seconds}\n")
         self._relay.stdin.flush()
 
-    def boot(self) -> None:
-        """Start its first process, after which all others are gone with it."""
+    def boot(self, **environment: str) -> None:
+        """Start its first process, after which all others are gone with it.
+
+        Args:
+            environment: of all that comes by ssh.
+        """
         configuration = self._folder / f"{self.name}.sshd"
         configuration.write_text(
             f"ListenAddress {self.address}:22\nHostKey {self._folder}/host_key\n"
             f"AuthorizedKeysFile {self._folder}/id.pub\nPidFile none\nPermitRootLogin prohibit-password\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\n"
+            + (
+                f"SetEnv {' '.join(f'{name}={value}' for name, value in environment.items())}\n"
+                if environment
+                else ""
+            )
         )
         script = (
             f"hostname {self.name} && mount -t tmpfs -o size={SCRATCH_BYTES} none {self.scratch} "

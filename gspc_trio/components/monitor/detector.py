@@ -22,6 +22,9 @@ KINDS = ("leak", "memeater", "dial", "ddot", "cpufreq", "pagefail", "ioerr", "co
 ALIASES = {"linkclog": "linklog"}
 """Other names of classes."""
 
+SURE = ("pagefail", "ioerr")
+"""Classes that nothing but a fault shows: fewer frames are enough. Not every access of a bad device fails."""
+
 HOST, TASKS = "host", "tasks"
 """Who is the cause: something else on the host, or what runs below the RIF."""
 
@@ -32,7 +35,8 @@ class DetectorLimits(Struct, frozen=True):
     Attributes:
         base_frames: clean frames of which the base is the median; ``base_frames_min``: with fewer of them
             there is none yet.
-        on_of, on_frames: an anomaly is on when so many of the last so many frames show it.
+        on_of, on_frames: an anomaly is on when so many of the last so many frames show it; ``sure_frames``:
+            one of :data:`SURE`.
         off_frames: it is off after so many frames that do not show it.
         covered_s: a frame of which less was measured is left out.
         busy_share: a host at work with more of its CPUs is compared with frames in which it was so, too.
@@ -56,6 +60,7 @@ class DetectorLimits(Struct, frozen=True):
     base_frames_min: int = 6
     on_of: int = 4
     on_frames: int = 3
+    sure_frames: int = 2
     off_frames: int = 6
     covered_s: float = 3.0
     busy_share: float = 0.5
@@ -107,10 +112,12 @@ class Switch:
 
     Args:
         limits: how many these are.
+        kind: of what.
     """
 
-    def __init__(self, limits: DetectorLimits) -> None:
+    def __init__(self, limits: DetectorLimits, kind: str = "") -> None:
         self._limits = limits
+        self._on_frames = limits.sure_frames if kind in SURE else limits.on_frames
         self._last: deque[bool] = deque(maxlen=limits.on_of)
         self._clean = 0
         self.is_on: bool = False
@@ -123,7 +130,7 @@ class Switch:
         if self.is_on:
             self.is_on = self._clean < self._limits.off_frames
         else:
-            self.is_on = sum(self._last) >= self._limits.on_frames
+            self.is_on = sum(self._last) >= self._on_frames
         return self.is_on != before
 
 
@@ -406,7 +413,7 @@ class HostDetector:
         shown = {(one.kind, one.subject): one.evidence for rule in RULES for one in rule(view)}
         found = []
         for key in dict.fromkeys((*self._switches, *shown)):
-            switch = self._switches.setdefault(key, Switch(self._limits))
+            switch = self._switches.setdefault(key, Switch(self._limits, key[0]))
             self._evidence[key] = shown.get(key, self._evidence.get(key, ""))
             if switch.take(key in shown):
                 at_s = float(frame.begin_s + FRAME_S)

@@ -14,6 +14,11 @@ IO_ERROR = "[Errno 5]"
 """How the message of an OSError begins if a device has failed (EIO)."""
 
 
+IO_FAILURES_MAX = 8
+"""So many attempts of a task may fail by that and use up nothing. The waits between them add up to 25 s, in
+which monitoring finds out about the host."""
+
+
 def evacuate(state: SchedulerState, event: HostEvacuated) -> None:
     """Bring away what runs on a host, or use it again."""
     names = [resource.resource_id for resource in event.resources]
@@ -52,13 +57,13 @@ def is_fault_of_host(
     """Return whether a task has failed because its host does, and had better run elsewhere.
 
     A device of the host has failed; or it ended with an error when it was asked to end, as its host may fail.
-    Each host can do so to a task once: should it be the task itself, it fails in the end.
+    Should the task itself be the cause, it fails in the end: there is a limit to this.
     """
     error, host = outcome.error, host_name(resource_id)
     has_failed = error is not None and error.kind == "OSError" and error.message.startswith(IO_ERROR)
     if entry.cancelling or state.stopping is not None or not (entry.evacuating or has_failed):
         return False
-    return host not in entry.failed_at and may_leave(state, entry, host)
+    return entry.io_failures < IO_FAILURES_MAX and may_leave(state, entry, host)
 
 
 def may_leave(state: SchedulerState, entry: TaskEntry, host: str = "") -> bool:

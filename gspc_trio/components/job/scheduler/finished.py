@@ -181,7 +181,7 @@ def _ended_otherwise(
     if outcome.stdout or outcome.stderr or (state.tracing and _is_attempt(outcome)):
         tell_of_attempt(state, entry, held, outcome)
     if reason is Reason.FAILED:
-        _failed(state, entry, outcome, resource_id)
+        _failed(state, entry, held, outcome, resource_id)
     elif reason is Reason.LOST:
         note_failure(state, entry)
         if lose(state, entry, outcome, resource_id):
@@ -203,9 +203,14 @@ def _is_attempt(outcome: Outcome) -> bool:
     return outcome.reason is not Reason.RETURNED or had_begun(outcome)
 
 
-def _failed(state: SchedulerState, entry: TaskEntry, outcome: Outcome, resource_id: ResourceId) -> None:
+def _failed(
+    state: SchedulerState, entry: TaskEntry, held: Held, outcome: Outcome, resource_id: ResourceId
+) -> None:
     if is_fault_of_host(state, entry, outcome, resource_id):
-        entry.failed_at |= {host_name(resource_id)}
+        if not entry.evacuating:
+            entry.io_failures += 1
+            entry.doubts += 1
+            _refused(state, held)
         told = "" if outcome.error is None else outcome.error.message
         again_elsewhere(state, entry, resource_id, f"its host has failed: {told}")
         return

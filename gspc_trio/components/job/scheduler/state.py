@@ -148,7 +148,7 @@ class TaskEntry(Struct, eq=False):
         begun: it stages data, and its worker has said that it has begun with it.
         avoid: resources that failed it.
         lost_at: hosts that were charged with a loss of it.
-        failed_at: hosts whose storage has failed it.
+        io_failures: how often its own error was that the storage of its host has failed.
         doubts: losses for which its host is held to be to blame.
         timer: number of its latest timer; older ones are void.
     """
@@ -173,7 +173,7 @@ class TaskEntry(Struct, eq=False):
     begun: bool = False
     avoid: frozenset[ResourceId] = frozenset()
     lost_at: frozenset[str] = frozenset()
-    failed_at: frozenset[str] = frozenset()
+    io_failures: int = 0
     doubts: int = 0
     timer: int = 0
     line: Held | None = None

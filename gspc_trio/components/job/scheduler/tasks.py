@@ -124,6 +124,7 @@ def retry(state: SchedulerState, event: RetryTask) -> None:
     state.sums.failures.pop(event.task_id, None)
     entry.failures = entry.losses = entry.returns = entry.waits = entry.doubts = 0
     entry.cancelling = False
+    entry.io_failures = 0
     entry.avoid = entry.lost_at = frozenset()
     if entry.task.variants is None:
         entry.queue = state.queue_for(entry.queue.shape)

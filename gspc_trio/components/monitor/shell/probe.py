@@ -26,6 +26,9 @@ MEMORY_BYTES = 8 << 20
 WRITE_BYTES = 64 << 10
 """So much is written and synced."""
 
+WRITES = 4
+"""In so many writes: of a bad disk a part of them fails."""
+
 ARITHMETIC_STEPS = 10_000
 """Steps of the arithmetic: less than 1 ms."""
 
@@ -52,7 +55,7 @@ class Probe:
         self._directory = directory
         self._source = ctypes.create_string_buffer(MEMORY_BYTES)
         self._target = ctypes.create_string_buffer(MEMORY_BYTES)
-        self._bytes = bytes(WRITE_BYTES)
+        self._bytes = bytes(WRITE_BYTES // WRITES)
         self._errors = 0
         ctypes.memset(self._source, 1, MEMORY_BYTES)  # its pages are there from now on
         ctypes.memset(self._target, 1, MEMORY_BYTES)
@@ -87,7 +90,8 @@ class Probe:
         begin = time.perf_counter()
         try:
             with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
-                self._write(file.fileno(), self._bytes)
+                for _ in range(WRITES):
+                    self._write(file.fileno(), self._bytes)
                 os.fsync(file.fileno())
         except OSError as error:
             self._errors += error.errno == errno.EIO
