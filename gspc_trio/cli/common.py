@@ -14,12 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TextIO, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import trio
-from cyclopts import App, CycloptsError
 
-from gspc_trio.cli.arguments import describe_usage_error
 from gspc_trio.components.rts.shell.several import LocationError, check_names
 from gspc_trio.core.frames import is_ours, user_frames
 from gspc_trio.iml.errors import ImlError
@@ -36,6 +34,9 @@ from gspc_trio.protocol.json_values import json_text
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.listening import listen_address as checked_address
 from gspc_trio.workflow.runtime import USER_CODE
+
+if TYPE_CHECKING:  # a command without options needs nothing that reads command lines
+    from cyclopts import App
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -143,6 +144,10 @@ def run_command(
         arguments: the command line; None: that of this process.
         given: arguments of the command that are on no command line.
     """
+    from cyclopts import CycloptsError
+
+    from gspc_trio.cli.arguments import describe_usage_error
+
     _open_standard_streams()
     if "--install-completion" not in app:
         app.register_install_completion_command(group=app["--help"].group, help=INSTALL_COMPLETION)
@@ -152,10 +157,21 @@ def run_command(
     except CycloptsError as error:
         print(f"{name}: {describe_usage_error(error)}", file=sys.stderr)
         sys.exit(2)
+    more = {name: value for name, value in (given or {}).items() if name in left}
+    run_and_exit(name, lambda: command(*bound.args, **bound.kwargs, **more))
+
+
+def run_and_exit(name: str, command: Callable[[], object]) -> None:
+    """Run a command, under trio if it is asynchronous, and exit as :func:`run_command` says.
+
+    Args:
+        name: of the program, for what is told of errors.
+        command: whose arguments have been read.
+    """
+    _open_standard_streams()
     status = 0
     try:
-        more = {name: value for name, value in (given or {}).items() if name in left}
-        result = command(*bound.args, **bound.kwargs, **more)
+        result = command()
         if isinstance(result, Awaitable):
             status = trio.run(_with_signals, lambda: result)
             if isinstance(status, DecidedStatus):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from time import monotonic
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.programs import Pipe, Running, Started, left_groups, reap_orphans, signal_name, start
@@ -32,15 +31,27 @@ class Ended(NamedTuple):
     seconds: float
 
 
-CommandLine: TypeAlias = tuple[int, bytes, tuple[bytes, ...] | None, float | None, int]
-"""A number for whoever wants it run; the command for ``sh -c``; its words if they need no shell; seconds that
-it may take, or None; how often it is tried until its exit status is 0."""
+class CommandLine(NamedTuple):
+    """A command of a list.
+
+    Attributes:
+        number: for whoever wants it run.
+        line: for ``sh -c``.
+        words: if they need no shell.
+        timeout_s: seconds that it may take, or None.
+        attempts: how often it is tried until its exit status is 0.
+    """
+
+    number: int
+    line: str
+    words: list[str] | None
+    timeout_s: float | None
+    attempts: int
 
 
-def run_command_plainly(command: CommandLine) -> tuple[int | None, str, bytes, bytes, float]:
-    """Run a command line as :func:`run_command` does; return the fields alone, which need no pickle."""
-    ended = run_command(command)
-    return ended.status, ended.how, ended.stdout, ended.stderr, ended.seconds
+def run_command_plainly(fields: list[Any]) -> list[Any]:
+    """Run a command line as :func:`run_command` does, both ways as lists: these are packed at once."""
+    return list(run_command(CommandLine(*fields)))
 
 
 def run_command(command: CommandLine) -> Ended:
@@ -54,7 +65,7 @@ def run_command(command: CommandLine) -> Ended:
     return ended
 
 
-def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | None) -> Ended:
+def _run_once(line: str, words: list[str] | None, timeout_s: float | None) -> Ended:
     begun_s = monotonic()
     with Pipe() as stdout, Pipe() as stderr:
         program = _start_command(line, words, stdout.writing, stderr.writing)
@@ -72,11 +83,11 @@ def _run_once(line: bytes, words: tuple[bytes, ...] | None, timeout_s: float | N
     return Ended(status, how, bytes(stdout.kept), bytes(stderr.kept), monotonic() - begun_s)
 
 
-def _start_command(line: bytes, words: tuple[bytes, ...] | None, stdout: int, stderr: int) -> Started:
+def _start_command(line: str, words: list[str] | None, stdout: int, stderr: int) -> Started:
     more = held_environment()
-    for arguments in (*((words,) if words else ()), (b"sh", b"-c", line)):
+    for arguments in (*((words,) if words else ()), ["sh", "-c", line]):
         try:
-            return start([os.fsdecode(word) for word in arguments], more, None, stdout, stderr)
+            return start(arguments, more, None, stdout, stderr)
         except TaskFailure:
             if arguments is not words:
                 raise  # else the shell says what is wrong with it, or knows it

@@ -242,17 +242,19 @@ def _spawn(arguments: list[str], more: dict[str, str], stdout: int, stderr: int)
         (os.POSIX_SPAWN_DUP2, stderr, 2),
     )
     if found:
-        with suppress(OSError):  # it is not where it was
-            return _Spawned(
-                os.posix_spawn(
-                    found,
-                    arguments,
-                    variables,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigdef=_IGNORED_HERE,
-                )
+        try:
+            pid = os.posix_spawn(
+                found,
+                arguments,
+                variables,
+                file_actions=actions,
+                setsid=True,
+                setsigdef=_IGNORED_HERE,
             )
+        except OSError:  # it is not where it was
+            pass
+        else:
+            return _Spawned(pid)
     pid = os.posix_spawnp(
         arguments[0],
         arguments,
@@ -328,10 +330,10 @@ class Pipe:
         self.kept: bytearray = bytearray()
         self._echo = echo
         self._echoed = self._echo_begin = 0
+        self._is_blocking = True  # until it is read: most programs write nothing to one of their pipes
         self.reading: int
         self.writing: int
         self.reading, self.writing = os.pipe()
-        os.set_blocking(self.reading, False)
 
     def __enter__(self) -> Pipe:
         return self
@@ -345,6 +347,9 @@ class Pipe:
 
     def read(self) -> bool:
         """Read once; return whether there was anything."""
+        if self._is_blocking:
+            self._is_blocking = False
+            os.set_blocking(self.reading, False)
         try:
             data = os.read(self.reading, 65536)
         except BlockingIOError:
@@ -394,15 +399,15 @@ class Running:
     def collect(self, timeout_s: float | None = None) -> bool:
         """Read until the program itself has ended; return False if that takes longer."""
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
-        poll = select.poll()
-        for descriptor in (self._pidfd, self._stdout.reading, self._stderr.reading):
-            poll.register(descriptor, select.POLLIN)
+        poll = _poll_of((self._pidfd, self._stdout.reading, self._stderr.reading))
         ended = False
         place = current_place()
         results = None if place is None else place.take_results()
         while not ended and (deadline_s is None or monotonic() < deadline_s):
-            ready = {descriptor for descriptor, _ in poll.poll(_wait_ms(deadline_s, results))}
+            ready = [descriptor for descriptor, _ in poll.poll(_wait_ms(deadline_s, results))]
             ended = self._pidfd in ready
+            if ended and len(ready) == 1:
+                return True  # all that it wrote has been read
             if self._stdout.reading in ready:
                 self._read_stdout()
             if self._stderr.reading in ready:
@@ -438,9 +443,29 @@ class Running:
         os.close(self._pidfd)
 
 
+_polled: tuple[tuple[int, ...], select.poll] = ((), select.poll())
+
+
+def _poll_of(descriptors: tuple[int, ...]) -> select.poll:
+    """Return what waits until one of these can be read: the same as last time, if they have the same numbers.
+
+    They have most often, as each program gets the lowest ones that are free. It holds the numbers alone.
+    """
+    global _polled
+    known, poll = _polled
+    if known != descriptors:
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        _polled = descriptors, poll
+    return poll
+
+
 def _wait_ms(deadline_s: float | None, results: Gathered | None) -> float | None:
     """Return for how long to wait for a program; send first what is due."""
     due_s = None if results is None else results.due_s()
+    if due_s is None and deadline_s is None:
+        return None
     if results is not None and due_s == 0:
         results.send()
         due_s = None

@@ -1,9 +1,9 @@
 """The template: a small process without trio that forks compute processes, kills them and reaps them.
 
-Started by exec as ``python -m gspc_trio.compute.template DESCRIPTOR PARENT LIBRARY...`` (its control channel
-to the RIF, the pid of the RIF, what to import while nobody wants anything). Every process below it that loses
-its parent becomes its child; those that it did not fork itself are ended. When the RIF is gone it ends
-everything below it, then itself.
+Started by exec as ``python -m gspc_trio.compute.template DESCRIPTOR PARENT MODULE... "" LIBRARY...`` (its
+control channel to the RIF, the pid of the RIF, what to import at once, and what while nobody wants anything).
+Every process below it that loses its parent becomes its child; those that it did not fork itself are ended.
+When the RIF is gone it ends everything below it, then itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ whoever will want it may still be starting."""
 
 
 _NEEDED = ("cloudpickle", "multiprocessing.process")
-"""What compute processes of nearly every job need, the first one too."""
+"""What compute processes of nearly every job need, the first one too; unless it is said what they need."""
+
+_IN_PEACE = ("gspc_trio.compute.programs",)
+"""What those of some jobs need: no compute process is kept waiting for it."""
 
 
 def _do_nothing(number: int, frame: object) -> None:
@@ -78,7 +81,7 @@ class Template:
     def __init__(self, control: socket.socket, parent_pid: int, libraries: Sequence[str]) -> None:
         self._control = control
         self._parent_pid = parent_pid
-        self._libraries = list(libraries)  # still to be imported
+        self._libraries = [*libraries, *_IN_PEACE]  # still to be imported
         self._pid = os.getpid()
         self._children: dict[int, _Child] = {}  # by number, until reaped and, if asked for, killed
         self._by_pid: dict[int, int] = {}
@@ -174,7 +177,9 @@ class Template:
     def _fork(
         self, number: int, descriptors: array[int], cpus: list[int], gpus: list[int], kind: int
     ) -> None:
-        while self._children and self._libraries:  # the first one is not kept waiting, the others gain
+        while self._children and len(self._libraries) > len(
+            _IN_PEACE
+        ):  # the first one is not kept waiting, the others gain
             self._import_library()
         output: list[int] = []
         try:
@@ -278,8 +283,8 @@ class Template:
 def main() -> None:
     """Run as a program.
 
-    Its arguments are the descriptor of the control channel, the pid of the RIF, and names of libraries that
-    tasks often import.
+    Its arguments are the descriptor of the control channel, the pid of the RIF, names of modules that all
+    tasks import, "", and names of libraries that tasks often import.
     """
     descriptor, parent_pid = map(int, sys.argv[1:3])
     system.set_name("gspc-template")
@@ -287,8 +292,9 @@ def main() -> None:
     system.keep_freed_memory()
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    template = Template(control, parent_pid, sys.argv[3:])
-    for name in _NEEDED:
+    end = sys.argv.index("", 3)
+    template = Template(control, parent_pid, sys.argv[end + 1 :])
+    for name in sys.argv[3:end] or _NEEDED:
         importlib.import_module(name)
     system.set_parent_death_signal(signal.SIGCONT)  # SIGTERM would not wake it if it is stopped
     if os.getppid() != parent_pid:

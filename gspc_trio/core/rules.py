@@ -24,6 +24,8 @@ def placeholders(text: str) -> tuple[str, ...]:
 
 def fill(text: str, values: Mapping[str, object]) -> str:
     """Return ``text`` with ``str(values[name])`` for each ``{name}``; a name without a value stays."""
+    if "{" not in text:
+        return text
     return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)
 
 

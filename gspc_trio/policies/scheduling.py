@@ -232,7 +232,7 @@ class SchedulingPolicy(Struct, frozen=True):
 USUAL = SchedulingPolicy()
 """Back-off, about 2 ms of work ahead, a queue for each shape."""
 
-USUAL_OF_PROGRAMS = SchedulingPolicy(work_ahead=WorkAhead(ahead_s=0.01))
+USUAL_OF_PROGRAMS = SchedulingPolicy(work_ahead=WorkAhead(ahead_s=0.02))
 """That of tasks that are programs. To take in a result costs a tenth of the shortest program: several results
 come together, if a worker has that many tasks.
 """

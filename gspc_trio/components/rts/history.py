@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+from msgspec import json
 from msgspec.structs import replace
 
 from gspc_trio.components.rts.messages import EndedJob, EndState, JobSummary
@@ -76,6 +77,4 @@ class History:
 
 
 def _size_of(job: EndedJob) -> int:
-    from gspc_trio.protocol.plain import to_json  # only here: no start of a run-time system needs it
-
-    return len(to_json(job))
+    return len(json.encode(job))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import json
 
 from gspc_trio.components.rts import history
 from gspc_trio.components.rts.history import NOTHING, History
 from gspc_trio.components.rts.messages import EndedJob, JobSummary
-from gspc_trio.protocol.plain import to_json
 
 
 def ended(number: int, state: str = "finished", report: str | None = None) -> EndedJob:
@@ -59,5 +59,5 @@ def test_limits_hold_and_a_job_that_ends_again_counts_once(jobs: list[tuple[int,
         there = kept.jobs
         assert len(there) <= 4
         assert len({one.job for one in there}) == len(there)
-        assert sum(len(to_json(one)) for one in there) <= 2_000 or len(there) == 1
+        assert sum(len(json.encode(one)) for one in there) <= 2_000 or len(there) == 1
         assert kept.find(job.job) == job

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,6 +28,9 @@ LIBRARIES = (
 """What workflow files and tasks often import: once in the template instead of once in each compute process.
 No code of users, nothing that starts a thread, and no trio.
 """
+
+FOR_COMMANDS = ("gspc_trio.compute.commands",)
+"""What the tasks import that run a list of commands."""
 
 
 class StartedTemplate:
@@ -63,11 +66,13 @@ class StartedTemplate:
         spawned.popen.wait()
 
 
-def start_template(library: Path | None = None) -> StartedTemplate:
+def start_template(library: Path | None = None, at_once: Sequence[str] = ()) -> StartedTemplate:
     """Start a template.
 
     Args:
         library: that it and all below it load first, None for none.
+        at_once: modules that all its tasks need: it imports these before anything is asked of it, and no
+            others.
 
     Raises:
         UnsupportedSystem: not on Linux.
@@ -85,7 +90,8 @@ def start_template(library: Path | None = None) -> StartedTemplate:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with theirs:
-            command = python_command(TEMPLATE, theirs.fileno(), os.getpid(), *LIBRARIES)
+            modules = (*at_once, "") if at_once else ("", *LIBRARIES)
+            command = python_command(TEMPLATE, theirs.fileno(), os.getpid(), *modules)
             spawned = spawn(command, environment=environment, pass_fds=(theirs.fileno(),))
     except BaseException:
         ours.close()
@@ -94,15 +100,19 @@ def start_template(library: Path | None = None) -> StartedTemplate:
 
 
 @contextmanager
-def early_template(wanted: bool = True) -> Iterator[StartedTemplate | None]:
+def early_template(wanted: bool = True, at_once: Sequence[str] = ()) -> Iterator[StartedTemplate | None]:
     """Start the process that forks compute processes, if there are to be any here; end it after an error.
 
     It imports what it needs while this process still imports trio and the run-time system.
+
+    Args:
+        wanted: whether there are to be any.
+        at_once: as for :func:`start_template`.
     """
     template = None
     if wanted:
         with suppress(OSError):  # whoever needs it will meet that again, and say it
-            template = start_template()
+            template = start_template(at_once=at_once)
     try:
         yield template
     except BaseException:

@@ -1,0 +1,306 @@
+"""Runs the commands of a list for ``gspc-jobserver each``; what reads command lines is not loaded for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+import trio
+
+from gspc_trio.cli import common
+from gspc_trio.cli.common import CommandError, UsageError, running_connection, set_up_logging
+from gspc_trio.components.worker.shell.template_process import StartedTemplate
+from gspc_trio.core.imports import collector_paused
+from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Halt, Items, Template, words_of
+from gspc_trio.nursery.scopes.collector import tuned_collector
+from gspc_trio.policies.scheduling import USUAL_OF_PROGRAMS
+
+READ_BYTES = 1 << 16
+"""Most that is read of the list at a time."""
+
+FAILURES_SHOWN_MAX = 20
+COMMAND_CHARACTERS_MAX = 200
+"""Commands that have failed are listed in the end: so many, and of each so much."""
+
+
+class ListOptions(NamedTuple):
+    """What is to be done with a list; the fields are the arguments of ``gspc-jobserver each``."""
+
+    template: str = ""
+    file: Path | None = None
+    rts: Path | None = None
+    arg_file: Path | None = None
+    null: bool = False
+    jobs: int = 0
+    timeout: float | None = None
+    attempts: int = 1
+    keep_order: bool = False
+    halt: str = "never"
+    resume: Path | None = None
+    dry_run: bool = False
+    verbose: bool = False
+    log_json: bool = False
+
+
+async def run_list(options: ListOptions, template_process: StartedTemplate | None) -> int:
+    """Run the commands of a list; return the exit status.
+
+    Args:
+        options: of the command line.
+        template_process: that was started for this run; None: one is started when it is needed.
+    """
+    set_up_logging(options.verbose, options.log_json)
+    template, file = options.template, options.file
+    if options.arg_file is not None and file is not None:
+        raise UsageError("give the list once: as FILE, or with --arg-file")
+    if template == "-" and file is None:
+        template, file = "", Path("-")
+    halting = _halting(options.halt)
+    with ExitStack() as stack:
+        listed = stack.enter_context(_opened(file or options.arg_file))
+        resume = options.resume
+        journal, done = (None, DoneBefore()) if resume is None else stack.enter_context(_journal(resume))
+        commands = _Commands(listed, template, b"\0" if options.null else b"\n", done)
+        run = _Run(commands, journal, halting, (options.timeout, options.attempts))
+        if options.dry_run:
+            async for _, command in commands.read():
+                _write(os.fsencode(command) + b"\n", b"")
+            return 0
+        connection = None if options.rts is None else running_connection(options.rts)
+        with tuned_collector():
+            return await run.all(connection, options.jobs, options.keep_order, template_process)
+
+
+def _halting(text: str) -> Halt:
+    try:
+        return Halt.parse(text)
+    except BadHalt as error:
+        raise UsageError(f"--halt {text}: {error}") from error
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[BinaryIO]:
+    """Open the list."""
+    if file is None or str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    with file.open("rb") as opened:
+        yield opened
+
+
+@contextmanager
+def _journal(path: Path) -> Iterator[tuple[TextIO, DoneBefore]]:
+    """Read what was done before, and open the file to note more."""
+    if path.exists() and not path.is_file():  # a device may be read without end
+        raise CommandError(f"--resume {path}: this is no plain file, which a journal must be")
+    with ExitStack() as stack:
+        try:
+            file = path.open("a+", encoding="utf-8", errors="replace")
+            stack.callback(_close, file)
+            file.seek(0)
+            done = DoneBefore(file)
+            if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+                file.write("\n")  # it was killed while it wrote
+        except OSError as error:
+            raise CommandError(f"--resume {path}: {error.strerror}") from error
+        yield file, done
+
+
+def _close(journal: TextIO) -> None:
+    """Each entry was written when it was made; one that could not be is told of there."""
+    with suppress(OSError):
+        journal.close()
+
+
+class _Commands:
+    """The commands of a list, as they are read.
+
+    Args:
+        file: the list.
+        template: of the commands; "": the items are commands.
+        end: ends an item.
+        done: what was done before.
+
+    Attributes:
+        number: of items so far.
+        skipped: how many of them were done before.
+    """
+
+    def __init__(self, file: BinaryIO, template: str, end: bytes, done: DoneBefore) -> None:
+        self.number = self.skipped = 0
+        self._descriptor = file.fileno()
+        self._template = Template(template) if template else None
+        self._items = Items(end)
+        self._done = done
+
+    async def read(self) -> AsyncGenerator[tuple[int, str], None]:
+        """Yield number and command of each that was not done before."""
+        data = b"\n"
+        while data:
+            data = await trio.to_thread.run_sync(
+                os.read, self._descriptor, READ_BYTES, abandon_on_cancel=True
+            )
+            for item in self._items.read(data):
+                self.number += 1
+                command = item if self._template is None else self._template.fill(item, self.number)
+                if self._done.take(command):
+                    self.skipped += 1
+                else:
+                    yield self.number, command
+
+
+class _Run:
+    """One run of a list.
+
+    Args:
+        commands: to run.
+        journal: in which is noted what was done.
+        halt: when to halt.
+        limits: seconds that a command may take, and how often it is tried.
+    """
+
+    def __init__(
+        self, commands: _Commands, journal: TextIO | None, halt: Halt, limits: tuple[float | None, int]
+    ) -> None:
+        self._commands = commands
+        self._journal = journal
+        self._halt = halt
+        self._limits = limits
+        self._ended = self._failed = 0
+        self._failures: list[str] = []
+
+    async def all(
+        self, rts: Path | None, jobs: int, keep_order: bool, template: StartedTemplate | None
+    ) -> int:
+        """Run all; return the exit status.
+
+        Args:
+            rts: connection file of a running run-time system.
+            jobs: how many to run at a time; 0: as many as can.
+            keep_order: show outputs in the order of the list.
+            template: that was started for this run; None: one is started when it is needed.
+        """
+        with collector_paused():
+            from gspc_trio.components.embed import open_prepared_rts, open_rts
+            from gspc_trio.compute.commands import run_command_plainly
+            from gspc_trio.executor.trio_pool import open_pool
+            from gspc_trio.workflow.failures import ExecutorBroken
+
+        try:
+            if rts is None and template is not None:
+                system = open_prepared_rts(template, cores=jobs, data_bytes=0)
+            else:
+                system = open_rts(cores=0 if rts is not None else jobs, connection_file=rts)
+            async with system as opened, open_pool(opened, output="keep", policy=USUAL_OF_PROGRAMS) as pool:
+                at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
+                limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
+                outcomes = pool.outcomes(
+                    run_command_plainly, self._calls(), ordered=keep_order, in_flight=limit
+                )
+                async with aclosing(outcomes):
+                    async for (number, command, *_), ended in outcomes:
+                        if isinstance(ended, ExecutorBroken):
+                            raise ended
+                        await self._note(number, command, ended)
+                        if self._halt.when == "now" and self._halt.is_due(self._failed):
+                            break
+        except ExecutorBroken as error:
+            raise CommandError(str(error)) from error
+        return self._tell()
+
+    async def _calls(self) -> AsyncGenerator[list[object], None]:
+        """Yield the fields of each command line."""
+        timeout_s, attempts = self._limits
+        async with aclosing(self._commands.read()) as commands:
+            async for number, command in commands:
+                if self._halt.is_due(self._failed):
+                    return
+                yield [number, command, words_of(command), timeout_s, attempts]
+
+    async def _note(self, number: int, command: str, ended: list[Any] | BaseException) -> None:
+        """Show what a command has printed, and note how it has ended.
+
+        Args:
+            number: of the command.
+            command: that was run.
+            ended: the fields of ``Ended``, or why there are none.
+        """
+        status, how, seconds = None, "", 0.0
+        if isinstance(ended, BaseException):
+            how = str(ended)
+        else:
+            status, how, stdout, stderr, seconds = ended
+            if stdout or stderr:
+                await trio.to_thread.run_sync(_write, stdout, stderr)
+        self._ended += 1
+        if self._journal is not None:
+            entry = Entry(number, command, status, round(seconds, 3))
+            try:
+                self._journal.write(entry.text())
+                self._journal.flush()
+            except OSError as error:
+                raise CommandError(f"--resume {self._journal.name}: {error.strerror}") from error
+        if how:
+            self._failed += 1
+            if len(self._failures) < FAILURES_SHOWN_MAX:
+                shown = (
+                    command
+                    if len(command) <= COMMAND_CHARACTERS_MAX
+                    else f"{command[:COMMAND_CHARACTERS_MAX]}..."
+                )
+                self._failures.append(f"  command {number}: {how}: {shown}")
+
+    def _tell(self) -> int:
+        """Say what has failed; return the exit status."""
+        if self._commands.skipped:
+            _say(
+                f"left out what was done before: {self._commands.skipped} of {self._commands.number} commands"
+            )
+        if not self._failed:
+            return 0
+        halted = ", and no more were begun" if self._halt.is_due(self._failed) else ""
+        _say(f"{self._failed} of {self._ended} commands failed{halted}:")
+        more = self._failed - len(self._failures)
+        for line in (*self._failures, *([f"  and {more} more"] if more else [])):
+            print(line, file=sys.stderr)
+        return 1
+
+
+def _say(text: str) -> None:
+    print(f"gspc-jobserver: {text}", file=sys.stderr)
+
+
+def _write(stdout: bytes, stderr: bytes) -> None:
+    for stream, data, name in (
+        (sys.stdout, stdout, "standard output"),
+        (sys.stderr, stderr, "standard error"),
+    ):
+        if data:
+            try:
+                stream.buffer.write(data)
+                stream.flush()
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, name) from error
+
+
+def plain_options(arguments: Sequence[str]) -> ListOptions | None:
+    """Return what a command line without options says; None: it has some, or too much."""
+    if len(arguments) > 2 or any(one.startswith("-") and one != "-" for one in arguments):
+        return None
+    return ListOptions(*arguments[:1], *map(Path, arguments[1:]))
+
+
+def main(options: ListOptions, template: StartedTemplate | None) -> None:
+    """Run ``gspc-jobserver each`` with options that have been read, and end this process.
+
+    Args:
+        options: of the command line.
+        template: started for it; None: it starts one if it needs one.
+    """
+    common.run_and_exit("gspc-jobserver", lambda: run_list(options, template))
