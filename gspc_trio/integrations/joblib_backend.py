@@ -81,6 +81,7 @@ class _GspcBackend(AutoBatchingMixin, ParallelBackendBase):
         self._iml = iml
         self._running: RunningCall | None = None
         self._n_jobs = 1
+        self._nested: Any = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many batches run at a time; -1 stands for all cores of the run-time system."""
@@ -101,6 +102,12 @@ class _GspcBackend(AutoBatchingMixin, ParallelBackendBase):
         self.parallel = parallel
         self._n_jobs = n_jobs
         return n_jobs
+
+    def get_nested_backend(self) -> Any:
+        """Return what joblib puts into each batch: found once, for a batch that is a task finds its own."""
+        if self._nested is None:
+            self._nested = super().get_nested_backend()
+        return self._nested
 
     def start_call(self) -> None:
         """A call begins."""

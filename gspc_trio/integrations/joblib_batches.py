@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeAlias
 
 from gspc_trio.protocol.values import BadValue, pickle_reduced, pickle_with
@@ -20,6 +21,9 @@ RECENT_MAX = 16
 
 JoblibCall: TypeAlias = tuple[Callable[..., object], Sequence[object], Mapping[str, object]]
 """A function, its arguments, its keyword arguments."""
+
+_ATOMS = frozenset({int, float, bool, type(None)})
+"""Types of arguments that are small, and pickled the same by everybody."""
 
 Share: TypeAlias = Callable[[object], object]
 """Puts a large value where tasks can map it, and returns what stands for it as an argument of tasks."""
@@ -54,6 +58,8 @@ class Batches:
         self._arrays: dict[object, tuple[weakref.ref[Any], object]] = {}
         self._recent: OrderedDict[int, tuple[object, object]] = OrderedDict()
         self._lock = threading.Lock()
+        self._function: Callable[..., object] | None = None  # of the last batch
+        self._travels_by_name = False
 
     def encode(self, calls: Sequence[JoblibCall]) -> tuple[bytes, list[object]]:
         """Return a batch as bytes, and what stands for the large values beside it.
@@ -68,6 +74,10 @@ class Batches:
             raise BadValue(f"joblib: calls of {names} cannot be sent: {error.__cause__ or error}") from error
 
     def _encode(self, calls: Sequence[JoblibCall]) -> tuple[bytes, list[object]]:
+        if len(calls) == 1:  # most often small ones, of one function
+            function, args, kwargs = calls[0]
+            if not kwargs and _ATOMS.issuperset(map(type, args)) and self._is_plain(function):
+                return pickle.dumps((self._level, calls), protocol=5), []
         beside = _Beside(self._shared)
         prepared = self._level, [_without_texts(call, beside) for call in calls]
         array = getattr(sys.modules.get("numpy"), "ndarray", None)
@@ -75,6 +85,12 @@ class Batches:
             return pickle_with(prepared), beside.values
         reducers = {array: beside.reduce_array, sys.modules["numpy"].memmap: beside.reduce_array}
         return pickle_reduced(prepared, reducers), beside.values
+
+    def _is_plain(self, function: Callable[..., object]) -> bool:
+        """Whether a function travels by its name alone, in whatever batch: asked once for many calls."""
+        if function is not self._function:
+            self._function, self._travels_by_name = function, _travels_by_name(function)
+        return self._travels_by_name
 
     def clear(self) -> None:
         """Forget all values: the call is over."""
@@ -106,6 +122,15 @@ class Batches:
         else:
             self._recent.move_to_end(id(value))
         return known[1]
+
+
+def _travels_by_name(function: Callable[..., object]) -> bool:
+    if not isinstance(function, FunctionType | BuiltinFunctionType):
+        return False
+    try:
+        return pickle_with(function) == pickle.dumps(function, protocol=5)
+    except Exception:  # a lambda, for instance: it travels by value, or not at all
+        return False
 
 
 class _Beside:
