@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.net import NetStatus
-from gspc_trio.core.task import Task, TaskError
+from gspc_trio.core.task import Shape, Task, TaskError
 from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import FactColumns, TaskFlow
 from gspc_trio.workflow.graph import FailedThrough
@@ -146,7 +146,12 @@ class FlowEngine(EngineWrapper):
         self._extract = engine.extract
         self._flow = knows.flow
         self._job: JobId | None = None
-        self._taken: list[tuple[float, Task, Flow]] = []
+        # In columns, without the tasks: kept longer than they live, they would leave the caches of the CPU.
+        self._times: list[float] = []
+        self._ids: list[TaskId] = []
+        self._names: list[str] = []
+        self._shapes: list[Shape] = []
+        self._flows: list[Flow] = []
 
     def begin(self, job: JobId, clock: Callable[[], float]) -> Callable[[], Sequence[TaskFlow | FactColumns]]:
         """Note what tasks take from now on; return what returns the records of it, those not returned yet.
@@ -156,12 +161,17 @@ class FlowEngine(EngineWrapper):
             clock: returns the time, seconds.
         """
         self._job = job
-        extract, flow, taken = self._extract, self._flow, self._taken
-        note = taken.append
+        extract, flow = self._extract, self._flow
+        note_time, note_id, note_name = self._times.append, self._ids.append, self._names.append
+        note_shape, note_flow = self._shapes.append, self._flows.append
 
         def noting(task_id: TaskId) -> Task:
             task = extract(task_id)
-            note((clock(), task, flow(task_id)))
+            note_time(clock())
+            note_id(task_id)
+            note_name(task.name)
+            note_shape(task.shape)
+            note_flow(flow(task_id))
             return task
 
         self.extract = noting  # each task passes here: without a method and its attributes
@@ -169,17 +179,13 @@ class FlowEngine(EngineWrapper):
 
     def _take(self) -> Sequence[TaskFlow | FactColumns]:
         assert self._job is not None
-        taken = self._taken.copy()
-        self._taken.clear()
-        if len(taken) < COLUMNS_MIN:
-            return [_flow_of(self._job, *one) for one in taken]
-        times, tasks, flows = zip(*taken, strict=True)
-        each: dict[str, Sequence[object]] = {
-            "at_s": times,
-            "task_id": [task.task_id for task in tasks],
-            "name": [task.name for task in tasks],
-        }
-        shapes = [task.shape for task in tasks]
+        noted = self._times, self._ids, self._names, self._shapes, self._flows
+        times, ids, names, shapes, flows = (column.copy() for column in noted)
+        for column in noted:
+            column.clear()
+        if len(ids) < COLUMNS_MIN:
+            return [_flow_of(self._job, *one) for one in zip(times, ids, names, shapes, flows, strict=True)]
+        each: dict[str, Sequence[object]] = {"at_s": times, "task_id": ids, "name": names}
         if shapes.count(shapes[0]) < len(shapes) or len(shapes[0].requirements) != 1:
             each["cores"] = [len(shape.requirements) for shape in shapes]
         first = flows[0]
@@ -190,6 +196,6 @@ class FlowEngine(EngineWrapper):
         return columns_of(TaskFlow, {"job": self._job}, each)
 
 
-def _flow_of(job: JobId, at_s: float, task: Task, flow: Flow) -> TaskFlow:
-    cores = len(task.shape.requirements)
-    return TaskFlow(at_s, job, task.task_id, task.name, flow.parents, cores, flow.inputs, flow.outputs)
+def _flow_of(job: JobId, at_s: float, task_id: TaskId, name: str, shape: Shape, flow: Flow) -> TaskFlow:
+    cores = len(shape.requirements)
+    return TaskFlow(at_s, job, task_id, name, flow.parents, cores, flow.inputs, flow.outputs)
