@@ -66,6 +66,12 @@ def _priority(_: object, priority: int) -> None:
         raise ValueError(f"a priority is a number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
 
 
+def _no_option(_: object, value: object) -> None:
+    text = str(value)
+    if len(text) > 1 and text.startswith("-"):
+        raise ValueError("there is no such option")
+
+
 def _task(_: object, task: int | None) -> None:
     if task is not None and task < 0:
         raise ValueError("tasks are numbered from 0 on")
@@ -144,6 +150,9 @@ Whole = Annotated[int, WHOLE]
 MaybeWhole = Annotated[int | None, WHOLE]
 Directory = Annotated[Path, Parameter(converter=_directory)]
 MaybeDirectory = Annotated[Path | None, Parameter(converter=_directory)]
+OR_INPUT: Parameter = Parameter(allow_leading_hyphen=True, validator=_no_option)
+"""Of an argument that may be ``-``, which stands for standard input."""
+
 Cores = Annotated[Whole, Parameter(validator=_cores)]
 Port = Annotated[Whole, Parameter(validator=_port)]
 MetricsPort = Annotated[

@@ -76,12 +76,12 @@ def _each() -> None:
 
 def _main_of_each() -> Callable[[StartedTemplate | None], None]:
     """Load what runs the list. Without options there is nothing to read: that takes a sixth of the start."""
-    from gspc_trio.cli import list_runner
+    from gspc_trio.cli.each import runner
 
-    options = list_runner.plain_options(sys.argv[2:])
+    options = runner.plain_options(sys.argv[2:])
     if options is not None:
-        return partial(list_runner.main, options)
-    from gspc_trio.cli.each import main
+        return partial(runner.main, options)
+    from gspc_trio.cli.each.command import main
 
     return main
 

@@ -51,7 +51,7 @@ from gspc_trio.cli.common import (
     setting_error,
 )
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
-from gspc_trio.cli.each import each
+from gspc_trio.cli.each.command import each
 from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
 from gspc_trio.cli.job_commands import list_jobs, log, report, status, stop, wait
 from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal

@@ -3,16 +3,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from gspc_trio.cli.common import CommandError, UsageError
 from gspc_trio.cli.common import run_command as run_app
-from gspc_trio.cli.each import app as each_app
-from gspc_trio.cli.each import each
+from gspc_trio.cli.each.command import app as each_app
+from gspc_trio.cli.each.command import each
+from gspc_trio.cli.each.runner import ListOptions, _journal, plain_options
 from gspc_trio.cli.jobserver import app as jobserver
-from gspc_trio.cli.list_runner import _journal
 from gspc_trio.compute.commands import CommandLine, run_command
 from tests.e2e.support import HANG_S, open_world, wait_until
 
@@ -30,6 +31,25 @@ def test_a_command_is_run_with_or_without_a_shell() -> None:
     for writes in ("sleep 1000", "while echo; do :; done >&2"):
         slow = run_command(CommandLine(1, "sleep 1000 & " + writes, None, 0.2, 1))
         assert slow[:2] == (None, "timeout after 0.2 s")
+
+
+@pytest.mark.parametrize("line", [[], ["gzip"], ["-"], ["gzip {}", "-"], ["gzip {}", "list"], ["", ""]])
+def test_a_command_line_without_options_is_read_as_any_other(line: list[str]) -> None:
+    def fields(template: str = "", file: Path | None = None, **others: object) -> dict[str, object]:
+        return {"template": template, "file": file, **others}
+
+    plain = plain_options(line)
+    assert plain is not None
+    _, bound, _ = each_app.parse_args(["each", *line], exit_on_error=False, print_error=False)
+    assert plain._asdict() == ListOptions()._asdict() | fields(*bound.args, **bound.kwargs)
+
+
+def test_defaults_are_those_of_the_command_and_options_are_left_to_it() -> None:
+    defaults = {name: one.default for name, one in signature(each).parameters.items()}
+    assert ListOptions()._asdict() | {"template_process": None} == defaults
+    assert (
+        plain_options(["true", "-j2"]) is plain_options(["--null"]) is plain_options(["a", "b", "c"]) is None
+    )
 
 
 def test_a_command_is_tried_until_it_succeeds(tmp_path: Path) -> None:

@@ -179,9 +179,9 @@ class FlowEngine(EngineWrapper):
 
     def _take(self) -> Sequence[TaskFlow | FactColumns]:
         assert self._job is not None
-        noted = self._times, self._ids, self._names, self._shapes, self._flows
-        times, ids, names, shapes, flows = (column.copy() for column in noted)
-        for column in noted:
+        times, ids, names = self._times.copy(), self._ids.copy(), self._names.copy()
+        shapes, flows = self._shapes.copy(), self._flows.copy()
+        for column in (self._times, self._ids, self._names, self._shapes, self._flows):
             column.clear()
         if len(ids) < COLUMNS_MIN:
             return [_flow_of(self._job, *one) for one in zip(times, ids, names, shapes, flows, strict=True)]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 import trio
 
@@ -18,6 +18,9 @@ from gspc_trio.core.imports import collector_paused
 from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Halt, Items, Template, words_of
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.policies.scheduling import USUAL_OF_PROGRAMS
+
+if TYPE_CHECKING:  # loaded once all else is
+    from gspc_trio.compute.commands import CommandLine
 
 READ_BYTES = 1 << 16
 """Most that is read of the list at a time."""
@@ -186,7 +189,7 @@ class _Run:
         """
         with collector_paused():
             from gspc_trio.components.embed import open_prepared_rts, open_rts
-            from gspc_trio.compute.commands import run_command_plainly
+            from gspc_trio.compute.commands import CommandLine, run_command_plainly
             from gspc_trio.executor.trio_pool import open_pool
             from gspc_trio.workflow.failures import ExecutorBroken
 
@@ -202,17 +205,17 @@ class _Run:
                     run_command_plainly, self._calls(), ordered=keep_order, in_flight=limit
                 )
                 async with aclosing(outcomes):
-                    async for (number, command, *_), ended in outcomes:
+                    async for fields, ended in outcomes:
                         if isinstance(ended, ExecutorBroken):
                             raise ended
-                        await self._note(number, command, ended)
+                        await self._note(CommandLine(*fields), ended)
                         if self._halt.when == "now" and self._halt.is_due(self._failed):
                             break
         except ExecutorBroken as error:
             raise CommandError(str(error)) from error
         return self._tell()
 
-    async def _calls(self) -> AsyncGenerator[list[object], None]:
+    async def _calls(self) -> AsyncGenerator[list[Any], None]:
         """Yield the fields of each command line."""
         timeout_s, attempts = self._limits
         async with aclosing(self._commands.read()) as commands:
@@ -221,14 +224,14 @@ class _Run:
                     return
                 yield [number, command, words_of(command), timeout_s, attempts]
 
-    async def _note(self, number: int, command: str, ended: list[Any] | BaseException) -> None:
+    async def _note(self, done: CommandLine, ended: list[Any] | BaseException) -> None:
         """Show what a command has printed, and note how it has ended.
 
         Args:
-            number: of the command.
-            command: that was run.
+            done: the command.
             ended: the fields of ``Ended``, or why there are none.
         """
+        number, command = done.number, done.line
         status, how, seconds = None, "", 0.0
         if isinstance(ended, BaseException):
             how = str(ended)
@@ -293,7 +296,8 @@ def plain_options(arguments: Sequence[str]) -> ListOptions | None:
     """Return what a command line without options says; None: it has some, or too much."""
     if len(arguments) > 2 or any(one.startswith("-") and one != "-" for one in arguments):
         return None
-    return ListOptions(*arguments[:1], *map(Path, arguments[1:]))
+    template, file = [*arguments, "", ""][:2]
+    return ListOptions(template, Path(file) if len(arguments) > 1 else None)
 
 
 def main(options: ListOptions, template: StartedTemplate | None) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gspc_trio.cli import common
-from gspc_trio.cli.arguments import FILE_NAMES, Cores, Flag, LogJson, MaybeSeconds, Tries, Verbose
-from gspc_trio.cli.list_runner import ListOptions, run_list
+from gspc_trio.cli.arguments import FILE_NAMES, OR_INPUT, Cores, Flag, LogJson, MaybeSeconds, Tries, Verbose
+from gspc_trio.cli.each.runner import ListOptions, run_list
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.version import VERSION
 
@@ -23,8 +23,8 @@ RtsFile = Annotated[
 
 
 async def each(
-    template: str = "",
-    file: Path | None = None,
+    template: Annotated[str, OR_INPUT] = "",
+    file: Annotated[Path | None, OR_INPUT] = None,
     *,
     rts: RtsFile = None,
     arg_file: Annotated[Path | None, Parameter(name=["--arg-file", "-a"])] = None,

@@ -1,0 +1,1 @@
+"""``gspc-jobserver each``: a command for each line of a list."""
