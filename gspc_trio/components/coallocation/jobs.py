@@ -1,8 +1,8 @@
-"""Jobs of a co-allocation request with all that their options say, and the steps down their ladders."""
+"""Jobs of a co-allocation request with all that their options say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias, cast
 
@@ -83,45 +83,8 @@ class CoJob:
     place: Place = (0, 0)
 
 
-@frozen
-class LadderStep:
-    """What one part asks for at a step of the ladders."""
-
-    count: int
-    resource_class: str
-    memory_bytes: int
-    features: tuple[str, ...]
-
-
-_LADDERS = {"count": "count", "class": "resource_class", "memory": "memory_bytes", "features": "features"}
-
-
-def steps(job: CoJob) -> Iterator[tuple[LadderStep, ...]]:
-    """Yield what the parts of a job ask for, best first: each time the last option with a lower value left
-    goes one down."""
-    ladders = [
-        (number, _LADDERS[name], len(getattr(part, _LADDERS[name])))
-        for number, part in enumerate(job.parts)
-        for name in part.order
-    ]
-    at = {(number, name): 0 for number, name, _ in ladders}
-
-    def step(number: int, part: CoPart) -> LadderStep:
-        return LadderStep(
-            part.count[at.get((number, "count"), 0)],
-            part.resource_class[at.get((number, "resource_class"), 0)],
-            part.memory_bytes[at.get((number, "memory_bytes"), 0)],
-            part.features[at.get((number, "features"), 0)],
-        )
-
-    while True:
-        yield tuple(step(number, part) for number, part in enumerate(job.parts))
-        for number, name, length in reversed(ladders):
-            if at[number, name] + 1 < length:
-                at[number, name] += 1
-                break
-        else:
-            return
+LADDERS = ("count", "class", "memory", "features")
+"""Options of which several values are a ladder."""
 
 
 def jobs_with_options(request: Request, named: NamedJobs) -> tuple[CoJob, ...]:
@@ -258,7 +221,7 @@ def _made_part(options: Mapping[str, Option], place: Place) -> CoPart:
     said: dict[str, Any] = {name: read_option(option) for name, option in options.items()}
     if "executable" not in said:
         raise RslError("this job has no executable", place)
-    ladders = [name for name in options if name in _LADDERS]
+    ladders = [name for name in options if name in LADDERS]
     return CoPart(
         (said["executable"], *said.get("arguments", ())),
         said.get("directory", ""),

@@ -4,8 +4,10 @@ import math
 
 import pytest
 
-from gspc_trio.components.coallocation.jobs import CoPart, LadderStep, jobs_with_options, steps
+from gspc_trio.components.coallocation.agents.selection import at_steps, lower
+from gspc_trio.components.coallocation.jobs import CoPart, jobs_with_options
 from gspc_trio.components.coallocation.language import parse_coallocation
+from gspc_trio.components.coallocation.running import ladders_of, needs_of
 from gspc_trio.components.coallocation.tree import RslError
 
 NAMED = {
@@ -31,12 +33,18 @@ def test_options_behind_a_name_come_before_its_own_and_those_before_inherited_on
 def test_the_last_option_with_a_lower_value_goes_one_down() -> None:
     tree = parse_coallocation("&(executable=a)(count=4 2 1)(class=gpu core)(features=(x y) z)")
     (job,) = jobs_with_options(tree, {})
-    assert [step for (step,) in steps(job)] == [
-        LadderStep(4, "gpu", 0, ("x", "y")),
-        LadderStep(4, "gpu", 0, ("z",)),
-        LadderStep(4, "core", 0, ("z",)),
-        LadderStep(2, "core", 0, ("z",)),
-        LadderStep(1, "core", 0, ("z",)),
+    ladders, seen = ladders_of(job), []
+    steps: tuple[int, ...] | None = (0,) * len(ladders)
+    while steps is not None:
+        (need,) = at_steps(needs_of(job, "/"), ladders, steps)
+        seen.append((need.count, need.resource_class, need.features))
+        steps = lower(ladders, steps)
+    assert seen == [
+        (4, "gpu", {"x", "y"}),
+        (4, "gpu", {"z"}),
+        (4, "core", {"z"}),
+        (2, "core", {"z"}),
+        (1, "core", {"z"}),
     ]
 
 
