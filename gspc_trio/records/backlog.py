@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from enum import Enum
 
 from gspc_trio.records.facts import (
+    AnomalyChanged,
     BlockChanged,
     GrantChanged,
     HostLoad,
@@ -137,6 +138,8 @@ def _key(record: Record) -> Hashable:
         return (BlockChanged, record.block_id)
     if isinstance(record, StudyChanged):
         return (StudyChanged, record.study)
+    if isinstance(record, AnomalyChanged):
+        return (AnomalyChanged, record.host, record.kind, record.by_tasks)
     if isinstance(record, StudyJobChanged):
         return (StudyJobChanged, record.study, record.uid)
     if isinstance(record, StudyClientChanged):

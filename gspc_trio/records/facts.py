@@ -339,6 +339,32 @@ class StudyClientChanged(Fact, frozen=True):
     detail: str = ""
 
 
+class AnomalyChanged(Fact, frozen=True):
+    """An anomaly of a host is ``on`` or ``over`` (ASP-9).
+
+    Attributes:
+        kind: its class.
+        by_tasks: tasks cause it, and nothing else on the host.
+        detail: what shows it.
+    """
+
+    at_s: float
+    host: str
+    kind: str
+    state: str
+    by_tasks: bool = False
+    detail: str = ""
+
+
+class LocalityChanged(Fact, frozen=True):
+    """From where tasks have taken data until now, in bytes: their node, its rack, another rack (ASP-10)."""
+
+    at_s: float
+    node_bytes: Count
+    rack_bytes: Count
+    inter_rack_bytes: Count
+
+
 StudyRecord: TypeAlias = StudyChanged | StudyJobChanged | StudyClientChanged
 
 Record: TypeAlias = (
@@ -358,6 +384,8 @@ Record: TypeAlias = (
     | StudyClientChanged
     | TaskFlow
     | QueueChanged
+    | AnomalyChanged
+    | LocalityChanged
 )
 
 RECORD_TYPES: tuple[type[Record], ...] = (
@@ -377,4 +405,6 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     StudyClientChanged,
     TaskFlow,
     QueueChanged,
+    AnomalyChanged,
+    LocalityChanged,
 )

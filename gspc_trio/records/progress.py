@@ -17,10 +17,12 @@ from msgspec import Struct, field
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import (
+    AnomalyChanged,
     BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
+    LocalityChanged,
     QueueChanged,
     Record,
     ResourceChanged,
@@ -276,6 +278,8 @@ class Progress(Struct):
         ended: the jobs that have ended, in that order.
         resources, workers, rifs: the last word on each that is there.
         loads: how busy the host of each RIF is.
+        anomalies: (host, class, whether tasks cause it) -> what is on.
+        locality: from where tasks have taken data, None if nobody has said so.
         sites, blocks: the last word on each that is there.
         studies: by name.
     """
@@ -287,6 +291,8 @@ class Progress(Struct):
     workers: dict[ResourceId, WorkerChanged] = field(default_factory=dict)
     rifs: dict[RifId, RifChanged] = field(default_factory=dict)
     loads: dict[RifId, HostLoad] = field(default_factory=dict)
+    anomalies: dict[tuple[str, str, bool], AnomalyChanged] = field(default_factory=dict)
+    locality: LocalityChanged | None = None
     sites: dict[str, SiteChanged] = field(default_factory=dict)
     blocks: dict[str, BlockChanged] = field(default_factory=dict)
     studies: dict[str, StudyProgress] = field(default_factory=dict)
@@ -334,6 +340,8 @@ class Progress(Struct):
             *self.resources.values(),
             *self.workers.values(),
             *self.loads.values(),
+            *self.anomalies.values(),
+            *(() if self.locality is None else (self.locality,)),
             *self.sites.values(),
             *self.blocks.values(),
         ]
@@ -354,9 +362,10 @@ class Progress(Struct):
 
     def _stream_opened(self, record: StreamOpened) -> None:
         self.opened = record
+        self.locality = None
         for known in (self.jobs, self.ended, self.resources, self.workers, self.rifs, self.loads):
             known.clear()
-        for others in (self.sites, self.blocks, self.studies):
+        for others in (self.sites, self.blocks, self.studies, self.anomalies):
             others.clear()
 
     def _job_changed(self, record: JobChanged) -> None:
@@ -404,6 +413,16 @@ class Progress(Struct):
     def _host_load(self, record: HostLoad) -> None:
         self.loads[record.rif_id] = record
 
+    def _anomaly_changed(self, record: AnomalyChanged) -> None:
+        key = record.host, record.kind, record.by_tasks
+        if record.state == "on":
+            self.anomalies[key] = record
+        else:
+            self.anomalies.pop(key, None)
+
+    def _locality_changed(self, record: LocalityChanged) -> None:
+        self.locality = record
+
     def _site_changed(self, record: SiteChanged) -> None:
         if record.state == "removed":
             self.sites.pop(record.site, None)
@@ -441,4 +460,6 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StudyClientChanged: Progress._study_record,
     TaskFlow: Progress._task_flow,
     QueueChanged: Progress._queue_changed,
+    AnomalyChanged: Progress._anomaly_changed,
+    LocalityChanged: Progress._locality_changed,
 }

@@ -21,12 +21,14 @@ class Lines(Widget):
         super().__init__(id=id)
         self._text = Text()
         self._number = 1
+        self._was_told = False
 
     def show(self, text: Text | str) -> None:
         """Show another text."""
         text = Text(text) if isinstance(text, str) else text
-        if text == self._text and text.spans == self._text.spans:
+        if self._was_told and text == self._text and text.spans == self._text.spans:
             return
+        self._was_told = True
         text.no_wrap, text.overflow = True, "ellipsis"
         self._text = text
         number = text.plain.count("\n") + 1 if text.plain else 0

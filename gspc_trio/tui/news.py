@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import (
+    AnomalyChanged,
     BlockChanged,
     JobChanged,
     Record,
@@ -102,6 +103,8 @@ def line_of(
         told = level, record.site, f"site {record.site} is {record.state}{_because(record.detail)}"
     elif isinstance(record, BlockChanged):
         told = _block(record, before)
+    elif isinstance(record, AnomalyChanged):
+        told = _anomaly(record)
     elif isinstance(record, StudyChanged):
         told = _study(record, before)
     elif isinstance(record, StudyClientChanged) and record.state in ("failed", "not submitted"):
@@ -178,6 +181,17 @@ def _rif(record: RifChanged) -> tuple[Level, str, str]:
     return level, record.host, f"RIF {record.rif_id} is {record.state}{detail}"
 
 
+def _anomaly(record: AnomalyChanged) -> tuple[Level, str, str]:
+    if record.state != "on":
+        return Level.INFO, record.host, f"the anomaly is over: {named(record)}"
+    return Level.WARNING, record.host, f"an anomaly: {named(record)}{_because(record.detail)}"
+
+
+def named(record: AnomalyChanged) -> str:
+    """Return an anomaly as a few words."""
+    return f"{record.kind} by tasks" if record.by_tasks else record.kind
+
+
 def alerts(model: Model) -> list[tuple[Level, str]]:
     """Return what is wrong now, the worst first."""
     found = [
@@ -196,6 +210,8 @@ def _host_alerts(model: Model) -> Iterator[tuple[Level, str]]:
             yield Level.WARNING, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail}"
         if rif.state in ("lost", "failed"):
             yield Level.ERROR, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail or 'no reason given'}"
+    for anomaly in model.rts.anomalies.values():
+        yield Level.WARNING, f"{anomaly.host} has an anomaly: {named(anomaly)}{_because(anomaly.detail)}"
     for site in model.rts.sites.values():
         if site.state in ("waiting", "paused"):
             yield Level.WARNING, f"site {site.site} is {site.state}{_because(site.detail)}"

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records import progress as progress_module
 from gspc_trio.records.facts import (
+    AnomalyChanged,
     BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
+    LocalityChanged,
     Record,
     ResourceChanged,
     RifChanged,
@@ -206,6 +208,8 @@ any_record: st.SearchStrategy[Record] = st.one_of(
         BlockChanged, times, names, st.just("a"), st.sampled_from(["queued", "running", "over"]),
         st.just(1), st.just(4), times,
     ),
+    st.builds(AnomalyChanged, times, rif_ids, names, st.sampled_from(["on", "over"]), st.booleans()),
+    st.builds(LocalityChanged, times, st.just(1), st.just(2), st.just(3)),
     st.builds(StreamOpened, times, times, st.just("1")),
 )  # fmt: skip
 

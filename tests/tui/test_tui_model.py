@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import CancelTasks, ResourcesUp, RetryTask, TasksReady
 from gspc_trio.components.rm.events import Added, JobGone, JobJoined
@@ -30,6 +31,7 @@ from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.backlog import Backlog
 from gspc_trio.records.facts import (
     RECORD_TYPES,
+    AnomalyChanged,
     GrantChanged,
     JobChanged,
     ResourceChanged,
@@ -235,6 +237,19 @@ def test_a_snapshot_is_no_news() -> None:
     for record in (opened(), *host("r1", "alpha", 2), task(1.0, 1, FAILED)):
         model.apply(RTS, record, quiet=True)
     assert not model.log
+
+
+def test_an_anomaly_is_an_alert_until_it_is_over() -> None:
+    model = small_run()
+    begun = AnomalyChanged(8.0, "beta", "leak", "on", detail="memory that no task uses rises by 2.0%/min")
+    model.apply(RTS, begun)
+    model.apply(RTS, replace(begun, by_tasks=True, detail=""))
+    texts = [text for _, text in alerts(model)]
+    assert "beta has an anomaly: leak: memory that no task uses rises by 2.0%/min" in texts
+    assert "beta has an anomaly: leak by tasks" in texts
+    model.apply(RTS, replace(begun, state="over"))
+    assert not any("no task uses" in text for _, text in alerts(model))
+    assert [line.text for line in model.log if line.source == "beta"][-1] == "the anomaly is over: leak"
 
 
 def test_what_is_wrong_is_told() -> None:

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from gspc_trio.components.job.messages import GetNet, GetTask, TaskDetails
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
-from gspc_trio.records.facts import JobChanged, RifChanged
+from gspc_trio.records.facts import AnomalyChanged, JobChanged, LocalityChanged, RifChanged
 from gspc_trio.tui.app import VIEWS, TopApp, help_text
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
@@ -387,3 +387,24 @@ def test_it_leaves_with_the_job_it_was_started_for() -> None:
         await pilot.pause()
 
     assert drive(steps, until_job="j1").return_code == 0
+
+
+def test_anomalies_are_beside_their_host_and_locality_is_in_the_overview() -> None:
+    model = small_run()
+    model.apply(RTS, AnomalyChanged(8.0, "beta", "dial", "on"))
+    model.apply(RTS, LocalityChanged(8.0, 900 << 20, 80 << 20, 20 << 20))
+    shown: list[str] = []
+
+    async def steps(pilot: Pilot[None], app: TopApp) -> None:
+        for key in "12":
+            await pilot.press(key)
+            await pilot.pause()
+            shown.append(screen_text(app))
+
+    drive(steps, size=(120, 30), model=model)
+    (line,) = [line for line in shown[0].splitlines() if "other racks" in line]
+    assert (
+        "node 90.0% (expected 80-90 %) rack 8.0% (expected 5-10 %) other racks 2.0% (expected 2-5 %)" in line
+    )
+    (line,) = [line for line in shown[1].splitlines() if "dial" in line]
+    assert "beta" in line

@@ -19,7 +19,7 @@ from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.news import Level, alerts
 from gspc_trio.tui.palette import LEVEL_SYMBOLS, level_name, state_cell, style
 from gspc_trio.tui.table import Cell, Column, WindowTable
-from gspc_trio.tui.text import bar, count, duration, one_line
+from gspc_trio.tui.text import bar, count, duration, one_line, size
 from gspc_trio.tui.views.base import View
 
 ALERTS_SHOWN = 4
@@ -104,7 +104,8 @@ class Overview(View):
     KEY: ClassVar[str] = "1"
     HELP: ClassVar[str] = (
         "Cores in use, tasks that finish and tasks that wait, for each of the last seconds; the jobs "
-        "with their tasks by state; below, what is wrong now. Enter shows the tasks of a job."
+        "with their tasks by state; below, from where tasks take data, and what is wrong now. "
+        "Enter shows the tasks of a job."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "app.stop_job", "Stop job"),
@@ -140,6 +141,7 @@ class Overview(View):
             empty="no job is registered",
         )
         yield Lines(id="classes")
+        yield Lines(id="locality")
         yield Lines(id="alerts")
 
     def draw(self) -> None:
@@ -161,6 +163,7 @@ class Overview(View):
             lambda at: _job_cells(jobs[at], weights.get(jobs[at].job), width),
         )
         self.query_one("#classes", Lines).show(self._class_line())
+        self.query_one("#locality", Lines).show(self._locality_line())
         self.query_one("#alerts", Lines).show(self._alerts())
 
     def job_under_cursor(self) -> JobId | None:
@@ -190,6 +193,23 @@ class Overview(View):
             used += length
             for part, its_style in parts:
                 text.append(part, style(its_style, dark))
+        return text
+
+    def _locality_line(self) -> Text:
+        """Return from where tasks have taken data, nothing if none has taken any."""
+        dark, told = self.table.is_dark, self.model.rts.locality
+        text = Text()
+        total = 0 if told is None else told.node_bytes + told.rack_bytes + told.inter_rack_bytes
+        if told is None or not total:
+            return text
+        text.append(f" data: {size(total)} ", style("bold", dark))
+        for name, taken, usual in (
+            ("node", told.node_bytes, "80-90"),
+            ("rack", told.rack_bytes, "5-10"),
+            ("other racks", told.inter_rack_bytes, "2-5"),
+        ):
+            text.append(f" {name} {taken / total:.1%}")
+            text.append(f" (expected {usual} %)", style("dim", dark))
         return text
 
     def _alerts(self) -> Text:

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.tui.hierarchy import OPEN_MAX, Hierarchy, Row, Use
+from gspc_trio.tui.news import named
 from gspc_trio.tui.palette import state_cell
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, duration, plural
@@ -21,9 +22,9 @@ class Resources(View):
     NAME: ClassVar[str] = "resources"
     KEY: ClassVar[str] = "2"
     HELP: ClassVar[str] = (
-        "Every host with its load and memory, and below it what it offers: free, held (by which job, "
-        "since when, and how much waits in its queue) or blocked (by which relative). Enter or ← → close "
-        "and open; with many resources hosts are closed at first."
+        "Every host with its anomalies, its load and memory, and below it what it offers: free, held (by "
+        "which job, since when, and how much waits in its queue) or blocked (by which relative). Enter or "
+        "← → close and open; with many resources hosts are closed at first."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "fold(True)", "Close", show=False),
@@ -118,6 +119,9 @@ class Resources(View):
                 (bar(share, 4), "ready" if share < 0.9 else "error"),
                 (f"{share:4.0%}", ""),
             ]
+        odd = [named(one) for one in self.model.rts.anomalies.values() if one.host == host]
+        if odd:
+            told = [(f"{', '.join(odd)}  ", "warning"), *(told if isinstance(told, list) else [(told, "")])]
         ends_in_s = self.model.ends_in_s(rif) if rif is not None else None
         if ends_in_s is not None:
             ends = (f"ends in {duration(ends_in_s)}  ", "warning")

@@ -23,6 +23,7 @@ from gspc_trio.components.monitor.reaction import (
 )
 from gspc_trio.components.monitor.shell.store import StoredEvent
 from gspc_trio.core.machine import Tick
+from gspc_trio.records.facts import AnomalyChanged, Record
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -61,6 +62,9 @@ class HostUse(Protocol):
 ON, OFF, HELD, USED = "anomaly_on", "anomaly_off", "host_held", "host_used"
 """Kinds of events: an anomaly begins or ends, and what is done."""
 
+BY_TASKS = " by tasks"
+"""What follows the class of an anomaly if tasks cause it."""
+
 
 class AnomalyWatch:
     """Watches the hosts of a run-time system.
@@ -70,6 +74,7 @@ class AnomalyWatch:
         add_event: keeps what has happened.
         detectors: of which each sees all frames; by default this project's and those of packages.
         limits: of what is done.
+        record: tells those who watch.
     """
 
     def __init__(
@@ -78,7 +83,10 @@ class AnomalyWatch:
         add_event: Callable[[StoredEvent], None],
         detectors: Sequence[FrameDetector] | None = None,
         limits: ReactionLimits | None = None,
+        record: Callable[[Record], None] = lambda _: None,
     ) -> None:
+        self._record = record
+        self._on: dict[tuple[str, str, bool], None] = {}
         self.hosts: HostUse | None = None
         self._acts = acts
         self._add_event = add_event
@@ -100,12 +108,25 @@ class AnomalyWatch:
                 state = "begins" if found.is_on else "is over"
                 log.warning("%s: an anomaly %s: %s", host, state, told)
                 self._add_event(StoredEvent(found.at_s, ON if found.is_on else OFF, told, host))
+                self._tell(found.host, found.kind, found.is_on, found.subject != HOST, found.evidence)
                 self._react(found)
+
+    def _tell(self, host: str, kind: str, is_on: bool, by_tasks: bool, detail: str = "") -> None:
+        """Tell those who watch that an anomaly is on, or over."""
+        key = host, kind, by_tasks
+        if is_on:
+            self._on[key] = None
+        else:
+            self._on.pop(key, None)
+        state = "on" if is_on else "over"
+        self._record(AnomalyChanged(trio.current_time(), host, kind, state, by_tasks, detail * is_on))
 
     def gone(self, host: str) -> None:
         """A host is not there any more."""
         for detector in self._detectors:
             detector.gone(host)
+        for _, kind, by_tasks in [key for key in self._on if key[0] == host]:
+            self._tell(host, kind, False, by_tasks)
         self._react(HostGone(host))
 
     def _react(self, event: ReactionEvent) -> None:
@@ -140,7 +161,7 @@ class AnomalyWatch:
 
 def described(found: Finding) -> str:
     """Return an anomaly as a line for people: its class, and whether tasks cause it."""
-    whose = "" if found.subject == HOST else " by tasks"
+    whose = "" if found.subject == HOST else BY_TASKS
     return f"{found.kind}{whose}" + (f": {found.evidence}" if found.is_on else "")
 
 

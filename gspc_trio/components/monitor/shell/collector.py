@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting
+from gspc_trio.records.facts import LocalityChanged, Record
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -81,10 +82,12 @@ class Collector:
         self._rows: dict[str, list[Row]] = {}
         self._events: list[StoredEvent] = []
         self._lost = 0
+        self.record: Callable[[Record], None] | None = None
+        self._taken = [0, 0, 0]
         self._one_reader = trio.CapacityLimiter(1)
         self.anomalies: AnomalyWatch | None = None
         if anomalies != "off":
-            self.anomalies = AnomalyWatch(anomalies == "act", self.add_event)
+            self.anomalies = AnomalyWatch(anomalies == "act", self.add_event, record=self._note)
 
     # What RIFs tell -----------------------------------------------------------------------------------------
 
@@ -111,6 +114,10 @@ class Collector:
             drop_offender(rif, "no host has such metrics")
             return
         self.add_rows(LOCALITY.name, taken)
+        if taken:
+            for at, name in enumerate(LOCALITY.counts):
+                self._taken[at] += sum(int(row.values.get(name, 0)) for row in taken)
+            self._note(LocalityChanged(trio.current_time(), *self._taken))
         if told.hardware is not None:
             self._hardware[host] = told.hardware
             if self.anomalies is not None:
@@ -124,6 +131,11 @@ class Collector:
                 self.add_event(StoredEvent(at_s, shortage.kind, shortage.detail, host))
             if self.anomalies is not None:
                 self.anomalies.take(host, frame)
+
+    def _note(self, record: Record) -> None:
+        """Tell those who watch the run-time system."""
+        if self.record is not None:
+            self.record(record)
 
     def heard_io(self, rif: Peer, host: str, told: IoTold) -> None:
         """Take what the tasks of a host have read, written and said."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
 from pathlib import Path
 
 from gspc_trio.components.monitor.frames import frame_of
 from gspc_trio.components.monitor.io_frames import IO
+from gspc_trio.components.monitor.locality import LOCALITY
 from gspc_trio.components.monitor.reports import (
     BY,
     DURATIONS_NS,
@@ -20,9 +22,17 @@ from gspc_trio.components.monitor.reports import (
     sums_sql,
     totals_sql,
 )
+from gspc_trio.components.monitor.shell.anomalies import BY_TASKS, OFF, ON
 from gspc_trio.components.monitor.shell.store import StoreError, query
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.records.facts import HostLoad, Record, RifChanged, StreamOpened
+from gspc_trio.records.facts import (
+    AnomalyChanged,
+    HostLoad,
+    LocalityChanged,
+    Record,
+    RifChanged,
+    StreamOpened,
+)
 
 TOLD_S = 3.0
 """So long after its end a frame is in the store."""
@@ -127,6 +137,11 @@ def records_of(directory: Path) -> Iterator[Record]:
     """
     first_s, last_s = span(directory)
     yield StreamOpened(0.0, first_s, "")
+    told = _loads(directory, first_s, last_s), _anomalies(directory, first_s)
+    yield from merge(*told, key=lambda record: record.at_s)
+
+
+def _loads(directory: Path, first_s: float, last_s: float) -> Iterator[Record]:
     found = query(
         directory,
         "SELECT begin_s + seconds, host, load, cpu_user_ms + cpu_system_ms, cpu_idle_ms, covered_s, "
@@ -146,6 +161,24 @@ def records_of(directory: Path) -> Iterator[Record]:
             yield HostLoad(at_s, name, name, _number(load), cpus, share, used, _whole(memory))
     for name in hosts:
         yield RifChanged(last_s - first_s, name, name, "up")
+
+
+def _anomalies(directory: Path, first_s: float) -> Iterator[Record]:
+    """Yield when anomalies began and ended, and from where tasks had taken data by the end of each frame."""
+    later: list[AnomalyChanged | LocalityChanged] = []
+    found = query(directory, f"SELECT at_s, host, kind, detail FROM events WHERE kind IN ('{ON}', '{OFF}')")
+    for at_s, host, kind, detail in found.rows:
+        name, _, evidence = str(detail).partition(": ")
+        cause, begin_s = name.removesuffix(BY_TASKS), max(0.0, _number(at_s) - first_s)
+        state = "on" if kind == ON else "over"
+        later.append(AnomalyChanged(begin_s, str(host), cause, state, cause != name, evidence))
+    sums = ", ".join(f"sum({name})" for name in LOCALITY.counts)
+    taken = [0, 0, 0]
+    found = query(directory, f"SELECT begin_s + seconds, {sums} FROM locality GROUP BY 1 ORDER BY 1")
+    for end_s, *amounts in found.rows:
+        taken = [before + _whole(amount) for before, amount in zip(taken, amounts, strict=True)]
+        later.append(LocalityChanged(max(0.0, _whole(end_s) - first_s), *taken))
+    yield from sorted(later, key=lambda record: record.at_s)
 
 
 def _texts(row: tuple[object, ...]) -> tuple[str, ...]:

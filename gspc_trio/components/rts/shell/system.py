@@ -352,6 +352,8 @@ class _HostUse:
 def _equip(service: RtsService, monitor: Collector | None, is_attended: bool) -> None:
     """Give a service what looks at its hosts, which says of which it is to make no use."""
     service.monitor, service.sites.is_attended = monitor, is_attended
+    if monitor is not None:
+        monitor.record = service.records.append
     if monitor is not None and monitor.anomalies is not None:
         monitor.anomalies.hosts = _HostUse(service)
 
