@@ -99,6 +99,12 @@ def current_place() -> ComputePlace | None:
     return None if _find is None else _find()
 
 
+def current_address() -> str:
+    """Return the name of the socket at which processes of tasks reach their host; "" if this is no task."""
+    place = current_place()
+    return "" if place is None else place.address
+
+
 def event(text: str) -> None:
     """Note that something has happened in the task whose code runs: a step begins, for example.
 

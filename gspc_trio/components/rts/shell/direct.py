@@ -26,6 +26,7 @@ from gspc_trio.components.worker.messages import (
     ToTask,
 )
 from gspc_trio.compute.code import function_code, program_code
+from gspc_trio.core.barrier import AT_BARRIER, BarrierPlace
 from gspc_trio.core.code import Program
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.nested import NestedBroken, encode
@@ -66,6 +67,8 @@ class DirectWorker:
     Attributes:
         resource_id: of the worker.
         address: of its endpoint.
+        on_barrier: called when a program has called its barrier, with a function that takes the answer; None:
+            there is no barrier.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class DirectWorker:
         self._codes: dict[bytes, int] = {}
         self._calls: dict[TaskId, _Call] = {}
         self._last = 0
+        self.on_barrier: Callable[[Callable[[bytes], None]], None] | None = None
         self._closed = False
 
     async def run(self, function: Callable[..., object] | Program, *arguments: object) -> Any:
@@ -126,6 +130,14 @@ class DirectWorker:
         """Wait until the connection to the worker is over."""
         await self._peer.lost.wait()
 
+    def barrier_place(self, address: str) -> BarrierPlace:
+        """Return where the program of the next call calls its barrier.
+
+        Args:
+            address: of the socket of its host, as ``current_address`` returns it there.
+        """
+        return BarrierPlace(address, self._job, self._last + 1)
+
     async def listen(self) -> None:
         """Take what the worker says, until its endpoint is closed."""
         try:
@@ -135,7 +147,7 @@ class DirectWorker:
                         for outcome in message.outcomes:
                             self._end(outcome.task_id, outcome)
                     elif isinstance(message, FromTask):
-                        self._refuse_nested(message)
+                        self._from_task(message)
                     elif not isinstance(message, Begun):
                         self._peer.drop(f"a worker does not say {type(message).__name__}")
         except PeerGone:
@@ -148,9 +160,13 @@ class DirectWorker:
     def _gone(self) -> PeerGone:
         return PeerGone(self._peer.reason or CLOSED_HERE)
 
-    def _refuse_nested(self, message: FromTask) -> None:
-        """Tell a task that calls current_executor() that nobody here could run others for it."""
-        if message.data:
+    def _from_task(self, message: FromTask) -> None:
+        """Take that a program is at its barrier; tell a task that calls current_executor() that nobody here
+        could run others for it."""
+        if self.on_barrier is not None and message.data:
+            if message.data == AT_BARRIER:  # else it says which program it is
+                self.on_barrier(lambda answer: self._peer.post(ToTask(message.job, message.session, answer)))
+        elif message.data:
             refusal = encode(NestedBroken("it was called by open_worker, at one worker alone"))
             for data in (refusal, b""):
                 self._peer.post(ToTask(message.job, message.session, data))

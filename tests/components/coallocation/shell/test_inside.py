@@ -1,0 +1,87 @@
+"""Programs that call the barrier themselves, at workers of an embedded run-time system."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from gspc_trio import coallocation, open_resources, open_rts
+from gspc_trio.components.coallocation.shell.inside import InsideBarrier, run_inside
+from gspc_trio.components.rts.shell.direct import DirectWorker, open_worker
+from gspc_trio.core.barrier import BARRIER_VARIABLE
+from gspc_trio.core.code import Program
+
+HANG_S = 60.0
+CALLS = """
+import os, sys
+from gspc_trio.coallocation import barrier
+yes = barrier()
+print(yes, os.environ["GSPC_RESOURCES"] if yes else "")
+open(sys.argv[1], "w").write(str(yes))
+sys.exit(not yes)
+"""
+SLEEPS = "import time; time.sleep(3600)"
+
+
+@asynccontextmanager
+async def two_workers() -> AsyncIterator[list[DirectWorker]]:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=2) as rts, open_resources(rts) as resources:
+            held = await resources.acquire("core", "core")
+            async with (
+                open_worker(rts, resources, held, held.resources[0]) as one,
+                open_worker(rts, resources, held, held.resources[1]) as other,
+            ):
+                yield [one, other]
+
+
+def _texts(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.iterdir()]
+
+
+@pytest.mark.parametrize("text", [CALLS, SLEEPS])
+async def test_programs_at_the_barrier_go_on_when_all_are_ready_or_are_told_no(
+    text: str, tmp_path: Path
+) -> None:
+    """If the other one never comes, the one that waits is told no, and both end."""
+    go, ready = trio.Event(), list[int]()
+    results: list[dict[str, object]] = []
+
+    def report() -> None:
+        ready.append(len(ready))
+        if text == SLEEPS:
+            nursery.cancel_scope.cancel()
+        elif len(ready) == 2:
+            go.set()
+
+    async def run(worker: DirectWorker, code: str) -> None:
+        barrier = InsideBarrier(go, lambda: "a@b", report)
+        program = Program((sys.executable, "-c", code, str(tmp_path / worker.resource_id.replace("/", "-"))))
+        results.append(await run_inside(worker, program, barrier))
+
+    async with two_workers() as workers:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, workers[0], CALLS)
+            nursery.start_soon(run, workers[1], text)
+        said = _texts(tmp_path)
+        if text == CALLS:
+            assert [result["stdout"] for result in results] == ["True a@b\n"] * 2
+            assert said == ["True", "True"]
+        else:
+            assert (results, said, ready) == ([], ["False"], [0])
+        assert await workers[1].run(len, "free again") == 10
+
+
+def test_there_is_no_barrier_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="start=inside"):
+        coallocation.barrier()
+    monkeypatch.setenv(BARRIER_VARIABLE, "xyz")
+    with pytest.raises(RuntimeError, match="is no place of a barrier"):
+        coallocation.barrier()
+    monkeypatch.setenv(BARRIER_VARIABLE, "93a16ea16a01")  # a host that is not there
+    assert coallocation.barrier() is False
