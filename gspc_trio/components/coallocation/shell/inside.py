@@ -27,45 +27,43 @@ class InsideBarrier:
 
     Args:
         go: set when all programs of the job are ready.
+        refused: set when they will not be.
         told: returns then what ``GSPC_RESOURCES`` has.
         report: called when this program is ready, once.
 
     Attributes:
-        go: set when all programs of the job are ready.
-        is_called: whether this one is.
-        is_refused: whether it is told no, for not all were.
+        go, refused: see above.
+        is_called: whether this program is ready.
     """
 
-    def __init__(self, go: trio.Event, told: Callable[[], str], report: Callable[[], None]) -> None:
+    def __init__(
+        self, go: trio.Event, refused: trio.Event, told: Callable[[], str], report: Callable[[], None]
+    ) -> None:
         self.go: trio.Event = go
+        self.refused: trio.Event = refused
+        self.is_called: bool = False
         self._told = told
         self._report = report
         self._waiting: list[Callable[[bytes], None]] = []
-        self.is_refused: bool = False
-        self.is_called: bool = False
 
     def call(self, answer: Callable[[bytes], None]) -> None:
         """A process of the program is ready; ``answer`` takes what it is told."""
-        if self.go.is_set() or self.is_refused:
-            answer(self._answer())
-            return
         self._waiting.append(answer)
-        if not self.is_called:
+        if self.go.is_set() or self.refused.is_set():
+            self.tell()
+        elif not self.is_called:
             self.is_called = True
             self._report()
 
-    def end(self) -> None:
-        """Tell whoever waits: yes if all are ready, else no, now and to later ones."""
-        self.is_refused = not self.go.is_set()
+    def tell(self) -> None:
+        """Tell whoever waits: yes if all are ready, else no."""
+        answer = YES + self._told().encode() if self.go.is_set() else NO
         while self._waiting:
-            self._waiting.pop()(self._answer())
-
-    def _answer(self) -> bytes:
-        return YES + self._told().encode() if self.go.is_set() else NO
+            self._waiting.pop()(answer)
 
 
 async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarrier) -> Any:
-    """Run a program that calls the barrier; cancelled, let it end by itself for a moment, then stop it.
+    """Run a program that calls the barrier; once it is refused, it may end by itself, then it is stopped.
 
     Args:
         worker: where it runs.
@@ -73,7 +71,7 @@ async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarr
         barrier: which it calls.
 
     Returns:
-        dict: ``exit_status``, ``stdout`` and ``stderr``.
+        dict: ``exit_status``, ``stdout`` and ``stderr``; None if the barrier was refused.
 
     Raises:
         CallFailed: it failed, or was lost or refused.
@@ -81,38 +79,27 @@ async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarr
     """
     address = await worker.run(current_address)
     worker.on_barrier = barrier.call
+    place = {BARRIER_VARIABLE: worker.barrier_place(address).to_text()}
     result: Any = None
     async with open_scope() as nursery:
-        ended = trio.Event()
-        running = trio.CancelScope(shield=True)
-
-        async def run() -> None:
-            nonlocal result
-            with running:
-                place = {BARRIER_VARIABLE: worker.barrier_place(address).to_text()}
-                try:
-                    result = await worker.run(evolve(program, environment={**program.environment, **place}))
-                except CallFailed:
-                    if not barrier.is_refused:
-                        raise
-                finally:
-                    ended.set()
 
         async def answer() -> None:
             await barrier.go.wait()
-            barrier.end()
+            barrier.tell()
 
-        nursery.start_soon(run)
-        nursery.start_soon(answer)
-        try:
-            await ended.wait()
-        except trio.Cancelled:
-            if not barrier.go.is_set():
-                barrier.end()
-                with trio.move_on_after(REFUSED_END_S, shield=True):
-                    await ended.wait()
-            raise
-        finally:
-            running.cancel()
+        async def refuse() -> None:
+            await barrier.refused.wait()
+            barrier.tell()
+            if barrier.is_called:
+                await trio.sleep(REFUSED_END_S)
             nursery.cancel_scope.cancel()
-    return result
+
+        nursery.start_soon(answer)
+        nursery.start_soon(refuse)
+        try:
+            result = await worker.run(evolve(program, environment={**program.environment, **place}))
+        except CallFailed:
+            if not barrier.refused.is_set():
+                raise
+        nursery.cancel_scope.cancel()
+    return None if barrier.refused.is_set() else result

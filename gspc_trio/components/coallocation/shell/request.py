@@ -221,9 +221,6 @@ async def open_coallocation(
     tree = parse_coallocation(request) if isinstance(request, str | bytes) else request
     named = await trio.to_thread.run_sync(read_jobs, jobs) if isinstance(jobs, str | Path) else jobs
     found = jobs_with_options(tree, named or {})
-    for job in found:
-        if job.start == "inside":
-            raise RslError("start=inside needs a barrier that programs call, and there is none", job.place)
     if service is None and not rts:
         raise ValueError("a request runs on a run-time system at least, or by a service")
     sites = site_names(rts, HERE)

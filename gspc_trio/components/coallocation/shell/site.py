@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 from msgspec import Struct
@@ -40,6 +42,7 @@ from gspc_trio.components.coallocation.agents.words import (
     UpMessage,
 )
 from gspc_trio.components.coallocation.running import PartProgram
+from gspc_trio.components.coallocation.shell.inside import InsideBarrier, run_inside
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.delegation import minted
@@ -95,9 +98,21 @@ class _Run:
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.go = trio.Event()
+        self.refused = trio.Event()
         self.resources: PartResources = ()
         self.places: list[_Place] = []
         self.ready = 0
+
+    def stop(self, scope: trio.CancelScope) -> None:
+        """Stop its programs; those that wait at their own barrier are told so, and end by themselves."""
+        if not self.go.is_set() and any(place.program.start == "inside" for place in self.places):
+            self.refused.set()
+        else:
+            scope.cancel()
+
+    def told(self) -> str:
+        """Return what programs are told of the resources of their job."""
+        return ",".join(one for _, names in self.resources for one in names)
 
     def outputs(self) -> PartOutputs:
         """Return what the programs of each part have printed."""
@@ -180,7 +195,7 @@ class RtsSite:
             return
         asked = self._runs.get(message.request)
         if asked is not None and isinstance(message, CancelParts):
-            asked.scope.cancel()
+            asked.stop(asked.scope)
         elif asked is not None and isinstance(message, PartsGo):
             asked.resources = message.resources
             asked.go.set()
@@ -316,12 +331,12 @@ class RtsSite:
                     await self._run_place(request, held, run, place)
                 except (NotReady, ProgramFailed) as error:
                     failures.append(error)
-                    nursery.cancel_scope.cancel()
+                    run.stop(nursery.cancel_scope)
 
             for place in run.places:
                 nursery.start_soon(run_one, place)
         if not failures:
-            return ""
+            return "cancelled" if run.refused.is_set() else ""
         if isinstance(failures[0], NotReady):
             raise failures[0]
         return str(failures[0])
@@ -332,18 +347,26 @@ class RtsSite:
         try:
             async with open_worker(self._system, self._resources, held, place.resource) as worker:
                 await _made_ready(worker)
-                run.ready += 1
-                if run.ready == len(run.places):
-                    self._say(PartsReady(request, self._told(run.places)))
-                await _wait_or_lose(run.go, worker)
+                report = partial(self._report, request, run)
+                barrier = InsideBarrier(run.go, run.refused, run.told, report)
+                if place.program.start == "together":
+                    report()
+                    await _wait_or_lose(run.go, worker)
                 variables = {
-                    RESOURCES_VARIABLE: ",".join(one for _, names in run.resources for one in names),
+                    RESOURCES_VARIABLE: run.told(),
                     PART_VARIABLE: str(place.program.part),
                     RANK_VARIABLE: str(place.rank),
                     **place.program.environment,
                 }
                 program = Program(place.program.program, variables, place.program.directory or os.getcwd())
-                place.output = await _run_in_time(worker, program, place.program.max_time_s)
+                if place.program.start == "inside":
+                    run_it = partial(run_inside, worker, program, barrier)
+                else:
+                    run_it = partial(worker.run, program)
+                told = await _in_time(name, place.program.max_time_s, run_it)
+                place.output = "" if told is None else str(told["stdout"])
+                if told is not None and not run.go.is_set():
+                    raise NotReady(f"{name} ended before all were ready: it has not called the barrier")
         except CallFailed as error:
             if not run.go.is_set():
                 raise NotReady(f"a process was not ready: {error}") from None
@@ -353,6 +376,12 @@ class RtsSite:
             if not run.go.is_set():
                 raise NotReady(f"a process was not ready: {error}") from None
             raise ProgramFailed(f"{name} was lost: {error}") from None
+
+    def _report(self, request: str, run: _Run) -> None:
+        """One more is ready."""
+        run.ready += 1
+        if run.ready == len(run.places):
+            self._say(PartsReady(request, self._told(run.places)))
 
     def _told(self, places: Sequence[_Place]) -> PartResources:
         """Return the resources of each part with their hosts, as programs are told of them."""
@@ -406,9 +435,8 @@ async def _wait_or_lose(go: trio.Event, worker: DirectWorker) -> None:
         raise NotReady(f"{worker.resource_id} was lost before all parts were ready")
 
 
-async def _run_in_time(worker: DirectWorker, program: Program, max_time_s: float | None) -> str:
-    """Run a program, at most for so long; return what it has printed."""
+async def _in_time(name: str, max_time_s: float | None, run: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a program, at most for so long; return what it returns."""
     with trio.move_on_after(math.inf if max_time_s is None else max_time_s):
-        told = await worker.run(program)
-        return str(told["stdout"])
-    raise ProgramFailed(f"{program.arguments[0]} ran longer than max_time, {max_time_s:g} s")
+        return await run()
+    raise ProgramFailed(f"{name} ran longer than max_time, {max_time_s:g} s")
