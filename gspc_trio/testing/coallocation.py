@@ -9,7 +9,7 @@ ready and before its barrier is over, each request is answered once, and in the 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from random import Random
@@ -31,7 +31,6 @@ from gspc_trio.components.coallocation.agents.service import (
     ParentLinked,
     PeerGone,
     PeerSaid,
-    ServiceEvent,
     ServiceMessage,
     SiteOffered,
     ToPeer,
@@ -47,8 +46,16 @@ from gspc_trio.components.coallocation.agents.words import (
     PartsGo,
     PartsReady,
     PartsRequest,
+    PlacedPart,
     SiteOffer,
     SubmitParts,
+)
+from gspc_trio.components.coallocation.host import (
+    CoallocationHost,
+    HostAction,
+    HostEvent,
+    RequestRead,
+    RequestStopped,
 )
 from gspc_trio.core.machine import Tick
 from gspc_trio.testing.checkers.base import Broken
@@ -87,10 +94,15 @@ class Connection:
 class Host:
     """A service as the world has it: its machine, and what waits while it is suspended."""
 
-    machine: CoallocationService
+    machine: CoallocationService | CoallocationHost
     paused: bool = False
-    waiting: deque[ServiceEvent] = field(factory=deque)
+    waiting: deque[HostEvent] = field(factory=deque)
     peers: dict[str, Connection] = field(factory=dict)
+
+    @property
+    def service(self) -> CoallocationService:
+        """Its place in the tree."""
+        return self.machine if isinstance(self.machine, CoallocationService) else self.machine.service
 
 
 @define(eq=False)
@@ -119,6 +131,7 @@ class CoallocationWorld:
     Args:
         seed: of everything.
         faults: whether anything happens to them.
+        cut_at: number of the message at which its connection ends, -1 for none.
 
     Attributes:
         now: simulated seconds.
@@ -127,8 +140,9 @@ class CoallocationWorld:
         answers: request -> what the client was told in the end.
     """
 
-    def __init__(self, seed: int, faults: bool = True) -> None:
+    def __init__(self, seed: int, faults: bool = True, cut_at: int = -1) -> None:
         self._random = Random(seed)
+        self._cut_at = cut_at
         self.now: float = 0.0
         self.happened: list[str] = []
         self.messages: Counter[str] = Counter()
@@ -184,7 +198,7 @@ class CoallocationWorld:
     def _is_busy(self) -> bool:
         if any(site.held for site in self.sites.values()):
             return True
-        return any(host.machine.allocations for host in self.hosts.values())
+        return any(host.service.allocations for host in self.hosts.values())
 
     # What happens
 
@@ -204,11 +218,14 @@ class CoallocationWorld:
 
     def _start(self, name: str) -> None:
         self._lives[name] += 1
-        self.hosts[name] = Host(CoallocationService(name, f"i{self._lives[name]}"))
+        self.hosts[name] = Host(self._machine(name, f"i{self._lives[name]}"))
         for site, service in SITES.items():
             if service == name:
                 self._attach(site)
         self._link(name)
+
+    def _machine(self, name: str, instance: str) -> CoallocationService | CoallocationHost:
+        return CoallocationService(name, instance)
 
     def _attach(self, name: str) -> None:
         """A site connects to its service."""
@@ -280,39 +297,52 @@ class CoallocationWorld:
 
     # Services
 
-    def _hand(self, name: str, event: ServiceEvent) -> None:
+    def _hand(self, name: str, event: HostEvent) -> None:
         host = self.hosts.get(name)
         if host is not None and host.paused:
             host.waiting.append(event)
         elif host is not None:
             self._feed(name, event)
 
-    def _feed(self, name: str, event: ServiceEvent) -> None:
+    def _feed(self, name: str, event: HostEvent) -> None:
         host = self.hosts[name]
         if isinstance(event, PeerGone):
             host.peers.pop(event.who, None)  # by now another one may have this name
-        if name == "top" and isinstance(event, PeerSaid) and isinstance(event.message, PartsAccepted):
+        if isinstance(event, PeerSaid) and isinstance(event.message, PartsAccepted):
             self._held_s.setdefault(event.message.request, self.now)
-        actions = host.machine.handle(event, self.now)
+        actions: Sequence[HostAction]
+        if isinstance(host.machine, CoallocationHost):
+            actions = host.machine.handle(event, self.now)
+        else:
+            assert not isinstance(event, RequestRead | RequestStopped)
+            actions = host.machine.handle(event, self.now)
         host.machine.check()
         for action in actions:
             if isinstance(action, DropPeer):
                 if action.who in host.peers:
                     self._cut(host.peers[action.who])
-            elif name == "top" and action.who == "client":
-                self._tell_client(action.message)
-            else:
-                if name == "top":
-                    self._check_said(action)
-                self._send(name, action.who, action.message)
+            elif isinstance(action, ToPeer):
+                self._say(name, action)
+
+    def _say(self, name: str, action: ToPeer) -> None:
+        if name == "top" and action.who == "client":
+            self._tell_client(action.message)
+            return
+        if name == "top":
+            self._check_said(name, action)
+        self._send(name, action.who, action.message)
+
+    def _connection(self, name: str, to: str) -> Connection | None:
+        """Return how someone reaches another one."""
+        host = self.hosts.get(name)
+        return self.sites[name].connection if host is None else host.peers.get(to)
 
     def _send(self, name: str, to: str, message: ServiceMessage) -> None:
         self.messages[type(message).__name__] += 1
-        host = self.hosts.get(name)
-        connection = self.sites[name].connection if host is None else host.peers.get(to)
+        connection = self._connection(name, to)
         if connection is None or not connection.open:
             return
-        if connection.cut_after == 0:
+        if connection.cut_after == 0 or self.messages.total() == self._cut_at:
             self._note(f"the connection {connection.ends} ended at {message}")
             self._cut(connection)
             return
@@ -380,13 +410,13 @@ class CoallocationWorld:
             self.answers[message.request] = message
             self._told_s[message.request] = self.now
 
-    def _check_said(self, action: ToPeer) -> None:
+    def _check_said(self, _name: str, action: ToPeer) -> None:
         """All that the top says: go only when all are ready, and in time."""
         message = action.message
         if not isinstance(message, PartsRequest | PartsGo):
             return
         allocation = next(
-            one for one in self.hosts["top"].machine.allocations.values() if one.id_below == message.request
+            one for one in self.hosts["top"].service.allocations.values() if one.id_below == message.request
         )
         name = allocation.wanted.request
         submit = self._submits[name]
@@ -407,7 +437,7 @@ class CoallocationWorld:
         if isinstance(message, PartsRequest):
             count = sum(part.need.count for part in message.parts)
             try:
-                place = self.hosts[SITES[site.name]].machine.place
+                place = self.hosts[SITES[site.name]].service.place
                 for credential in {part.credential for part in message.parts}:
                     assert credential is not None
                     use = CredentialUse(site.name, frozenset(["core"]), count, place)
@@ -425,16 +455,24 @@ class CoallocationWorld:
                 self._check_start(held)
                 held.state = "running"
                 run_s = self._random.choice((0.01, 0.5, 3.0))
-                self._at(self.now + run_s, partial(self._end, site, held, "", True))
+                self._at(self.now + run_s, partial(self._end, site, held, self._failure(), True))
             elif held.state != "stopping":
                 raise Broken(f"{message} comes to {site.name} when it is {held.state}")
 
+    def _key(self, part: PlacedPart) -> str:
+        """Return what is allocated together with a part."""
+        return part.need.payload.decode()
+
     def _check_start(self, held: Held) -> None:
-        name = held.request.parts[0].need.payload.decode()
+        name = self._key(held.request.parts[0])
         if name not in self._go:
             raise Broken(f"parts of {name} start, and nobody has said so")
         if self.now > self._told_s.get(name, END_S) + LATE_S:
             raise Broken(f"parts of {name} start after its end was told")
+
+    def _failure(self) -> str:
+        """Return how a program ends."""
+        return ""
 
     def _serve(self, site: SimulatedSite) -> None:
         free = site.cores - sum(held.count for held in site.held.values() if held.state != "queued")
@@ -459,7 +497,7 @@ class CoallocationWorld:
         if site.held.get(held.request.request) is held and held.state == "held":
             held.state = "ready"
             for part in held.request.parts:
-                self._ready.setdefault(part.need.payload.decode(), set()).add(part.part)
+                self._ready.setdefault(self._key(part), set()).add(part.part)
             self._from_site(site, PartsReady(held.request.request))
 
     def _cancel(self, site: SimulatedSite, request: str) -> None:
@@ -491,8 +529,11 @@ class CoallocationWorld:
 
 def coallocation_broken(seed: int) -> str:
     """Simulate a tree of co-allocation services, and return what did not hold, or ""."""
+    from gspc_trio.testing.coallocation_requests import RequestsWorld  # it builds upon this
+
     try:
         CoallocationWorld(seed).run()
+        RequestsWorld(seed).run()
     except Exception as error:
         return f"{type(error).__name__}: {error} (of co-allocation services)"
     return ""

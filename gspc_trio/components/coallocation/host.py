@@ -201,7 +201,14 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
     # Events
 
     def _serve(self, event: ServiceEvent) -> None:
-        """Give something to the service; what it says to requests that run here stays here."""
+        """Give something to the service; what it says to requests that run here stays here.
+
+        Who was silent for too long is given up first, with the requests that came from there: a service that
+        was suspended starts nothing of these.
+        """
+        due_s = self.service.deadline()
+        if not isinstance(event, Tick) and due_s is not None and self.now >= due_s:
+            self._serve(Tick())
         told: list[ServiceAction] = []
         for action in self.service.handle(event, self.now):
             is_here = isinstance(action, ToPeer) and action.who.startswith(_HERE)

@@ -1,0 +1,309 @@
+"""Co-allocation requests with their order, run by a tree of simulated services (COA-2 to COA-6).
+
+Clients submit whole requests over connections of their own; services give stages to those below. Clients,
+too, are killed, suspended and cut off. The world checks what its programs do, whatever services believe: no
+program starts before all that its job waits for has finished, nor twice, nor after its client was told of the
+end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from functools import partial
+
+from attrs import define, field
+from msgspec.msgpack import decode
+
+from gspc_trio.components.coallocation.agents.delegation import ID_BYTES, CredentialLimit, mint
+from gspc_trio.components.coallocation.agents.service import ServiceMessage, ToPeer
+from gspc_trio.components.coallocation.agents.words import (
+    LEASE_S,
+    CancelRequest,
+    JobReport,
+    JobsEnded,
+    PartsDone,
+    PartsGo,
+    PartsRequest,
+    PlacedPart,
+    RequestDone,
+    SubmitParts,
+    SubmitRequest,
+)
+from gspc_trio.components.coallocation.flow import CoJobState
+from gspc_trio.components.coallocation.host import CoallocationHost, RequestRead
+from gspc_trio.components.coallocation.jobs import CoJob, jobs_with_options
+from gspc_trio.components.coallocation.language import JobOrder, order_of, parse_coallocation
+from gspc_trio.components.coallocation.running import PartProgram
+from gspc_trio.testing.checkers.base import Broken
+from gspc_trio.testing.coallocation import (
+    END_S,
+    FAULTS_UNTIL_S,
+    LATE_S,
+    SECRET,
+    SITES,
+    CoallocationWorld,
+    Connection,
+    Held,
+    SimulatedSite,
+)
+
+CLIENTS = ("client0", "client1", "client2")
+
+
+@define(eq=False)
+class Client:
+    """A client of the top: what it has submitted, and what it hears while it is suspended."""
+
+    connection: Connection | None = None
+    alive: bool = True
+    paused: bool = False
+    waiting: deque[ServiceMessage] = field(factory=deque)
+
+
+@define(eq=False)
+class Submitted:
+    """A request, and what its client was told.
+
+    Attributes:
+        client: whose it is.
+        jobs, order: of it.
+        reports: number of a job -> how it has ended.
+    """
+
+    client: str
+    jobs: tuple[CoJob, ...]
+    order: JobOrder
+    reports: dict[int, JobReport] = field(factory=dict)
+
+
+class RequestsWorld(CoallocationWorld):
+    """The world with whole requests; see :class:`CoallocationWorld`."""
+
+    def __init__(self, seed: int, faults: bool = True, cut_at: int = -1) -> None:
+        self.clients: dict[str, Client] = {name: Client() for name in CLIENTS}
+        self.submitted: dict[str, Submitted] = {}
+        self.starts: Counter[tuple[str, int]] = Counter()
+        self._ran: dict[str, set[int]] = {}
+        super().__init__(seed, faults, cut_at)
+        for name in CLIENTS:
+            self._connect(name)
+
+    def _machine(self, name: str, instance: str) -> CoallocationHost:
+        return CoallocationHost(name, instance)
+
+    def _plan(self) -> None:
+        at_s = self._random.uniform(2.0, FAULTS_UNTIL_S - 15.0)
+        client = self._random.choice(CLIENTS)
+        kind = self._random.choice(("kill", "pause", "other", "other", "other", "other"))
+        if kind == "kill":
+            self._at(at_s, partial(self._kill_client, client))
+        elif kind == "pause":
+            self._at(at_s, partial(self._pause_client, client))
+        else:
+            super()._plan()
+
+    # Clients
+
+    def _connect(self, name: str) -> None:
+        client = self.clients[name]
+        client.connection = Connection((("top", name), (name, "top")))
+        self.hosts["top"].peers[name] = client.connection
+
+    def _kill_client(self, name: str) -> None:
+        client = self.clients[name]
+        if client.alive and client.connection is not None:
+            self._note(f"{name} was killed")
+            self._cut(client.connection)
+            self._lose_client(name)
+
+    def _lose_client(self, name: str) -> None:
+        self.clients[name].alive = False
+        self.clients[name].waiting.clear()
+        for request, submitted in self.submitted.items():
+            if submitted.client == name:
+                self.answers.setdefault(request, PartsDone(request, "its client is gone"))
+
+    def _pause_client(self, name: str) -> None:
+        if not self.clients[name].paused:
+            self._note(f"{name} was suspended for {3 * LEASE_S:g} s")
+            self.clients[name].paused = True
+            self._at(self.now + 3 * LEASE_S, partial(self._resume_client, name))
+
+    def _resume_client(self, name: str) -> None:
+        client = self.clients[name]
+        client.paused = False
+        while client.waiting:
+            self._hear(name, client.waiting.popleft())
+
+    def _submit(self, name: str) -> None:
+        random = self._random
+        client = random.choice(CLIENTS)
+        text = self._text(name)
+        tree = parse_coallocation(text)
+        submitted = self.submitted[name] = Submitted(client, jobs_with_options(tree, {}), order_of(tree))
+        assert len(submitted.jobs) == submitted.order.jobs
+        if not self.clients[client].alive:
+            self.answers[name] = PartsDone(name, "its client is gone")
+            return
+        lives_s = random.choice((5.0, 3600.0, 3600.0)) if self._faults else 3600.0
+        credentials = {
+            site: mint(
+                SECRET,
+                random.randbytes(ID_BYTES),
+                CredentialLimit(site, expires_s=self.now + lives_s),
+                self.now,
+            )
+            for site in SITES
+        }
+        self._send(client, "top", SubmitRequest(name, text, credentials=credentials))
+        if self._faults and random.random() < 0.15:
+            self._at(self.now + random.uniform(0.0, 4.0), partial(self._cancel_request, client, name))
+
+    def _cancel_request(self, client: str, name: str) -> None:
+        if self.clients[client].alive:
+            self._send(client, "top", CancelRequest(name))
+
+    def _text(self, request: str) -> str:
+        """Return a request; each job has its name and number as arguments, to know it by."""
+        random = self._random
+        stated = random.random() < 0.4
+        number = 0
+
+        def job() -> str:
+            nonlocal number
+            number += 1
+            most = min(site.cores for site in self.sites.values())
+            parts = []
+            for _ in range(random.choice((1, 1, 1, 2))):
+                contact = random.choice(("", "", "", f"(contact={random.choice(list(SITES))})"))
+                count = random.choice(("1", "2 1", str(max(1, most // 2))))
+                parts.append(f"&(executable=x)(arguments={request} {number})(count={count}){contact}")
+            more = random.choice(("", "", "(on_error=3)")) + random.choice(("", "(barrier_timeout=2)"))
+            if stated and number > 1:
+                awaited = random.sample(range(1, number), min(number - 1, random.randint(0, 2)))
+                more += f"(wait={','.join(map(str, awaited))})" if awaited else ""
+            if len(parts) == 1:
+                return parts[0] + more
+            return f"+{more}" + "".join(f"({part})" for part in parts)
+
+        def stages(depth: int) -> str:
+            found = []
+            for _ in range(random.randint(1, 3)):
+                deeper = depth < 3 and random.random() < 0.5
+                found.append(stages(depth + 1) if deeper else job())
+            return "*" + "".join(f"({one})" for one in found)
+
+        return stages(1)
+
+    def _hear(self, name: str, message: ServiceMessage) -> None:
+        client = self.clients[name]
+        if client.paused:
+            client.waiting.append(message)
+        elif isinstance(message, JobsEnded):
+            for report in message.ends:
+                self._take_report(message.request, report)
+        elif isinstance(message, RequestDone):
+            submitted = self.submitted[message.request]
+            if message.request in self.answers:
+                raise Broken(f"{message.request} is answered twice")
+            left = set(range(1, len(submitted.jobs) + 1)) - set(submitted.reports)
+            if left:
+                raise Broken(f"{message.request} is over ({message.error}), and {sorted(left)} have no end")
+            self.answers[message.request] = PartsDone(message.request, message.error)
+            self._told_s[message.request] = self.now
+
+    def _take_report(self, request: str, report: JobReport) -> None:
+        submitted = self.submitted[request]
+        if report.number in submitted.reports:
+            raise Broken(f"the end of job {report.number} of {request} is told twice")
+        submitted.reports[report.number] = report
+        is_whole = self._has_finished(request, report.number)
+        if report.state == CoJobState.FINISHED and not is_whole:
+            raise Broken(f"job {report.number} of {request} is said to have finished, and has not")
+        if report.state == CoJobState.NOT_RUN and self.starts[request, report.number]:
+            raise Broken(f"job {report.number} of {request} is said to be not run, and was started")
+
+    def _has_finished(self, request: str, number: int) -> bool:
+        parts = self.submitted[request].jobs[number - 1].parts
+        return len(self._ran.get(f"{request} {number}", ())) == len(parts)
+
+    # Who says what to whom
+
+    def _connection(self, name: str, to: str) -> Connection | None:
+        if name in self.clients:
+            return self.clients[name].connection
+        return super()._connection(name, to)
+
+    def _say(self, name: str, action: ToPeer) -> None:
+        self._check_said(name, action)
+        self._send(name, action.who, action.message)
+
+    def _arrive(self, connection: Connection, who: str, other: str, message: ServiceMessage) -> None:
+        if not connection.open:
+            return
+        if who in self.clients:
+            self._hear(who, message)
+        elif isinstance(message, SubmitRequest):
+            tree = parse_coallocation(message.text)
+            jobs = jobs_with_options(tree, {})
+            self._hand(who, RequestRead(other, message, tree, jobs, order_of(tree)))
+        else:
+            super()._arrive(connection, who, other, message)
+
+    def _lost(self, connection: Connection, who: str, other: str) -> None:
+        if who in self.clients:
+            if self.clients[who].alive:
+                self._lose_client(who)
+        else:
+            super()._lost(connection, who, other)
+
+    # What programs do
+
+    def _key(self, part: PlacedPart) -> str:
+        return " ".join(decode(part.need.payload, type=PartProgram).program[1:])
+
+    def _failure(self) -> str:
+        return self._random.choice(("",) * 12 + ("exit status 1",))
+
+    def _check_said(self, name: str, action: ToPeer) -> None:
+        message = action.message
+        if not isinstance(message, PartsRequest | PartsGo):
+            return
+        allocations = self.hosts[name].service.allocations.values()
+        allocation = next(one for one in allocations if one.id_below == message.request)
+        wanted = allocation.wanted
+        if not isinstance(wanted, SubmitParts):
+            return  # a service above decides
+        key = " ".join(decode(wanted.needs[0].payload, type=PartProgram).program[1:])
+        if isinstance(message, PartsRequest):
+            if next(iter(allocation.doors)) == action.who:
+                self._ready[key] = set()
+            return
+        missing = set(range(len(wanted.needs))) - self._ready[key]
+        if missing:
+            raise Broken(f"{key} starts while its parts {sorted(missing)} are not ready")
+        if self.now >= self._held_s[message.request] + wanted.barrier_timeout_s:
+            raise Broken(f"{key} starts after its barrier was over")
+        self._go.add(key)
+
+    def _check_start(self, held: Held) -> None:
+        parts = held.request.parts
+        request, number = self._key(parts[0]).split(" ")
+        if f"{request} {number}" not in self._go:
+            raise Broken(f"parts of {request} start, and nobody has said so")
+        if self.now > self._told_s.get(request, END_S) + LATE_S:
+            raise Broken(f"parts of {request} start after its end was told")
+        order = self.submitted[request].order
+        for other in order.waits(int(number)):
+            if not self._has_finished(request, other):
+                raise Broken(f"job {number} of {request} starts, and job {other} has not finished")
+        self.starts[request, int(number)] += len(parts)
+        if self.starts[request, int(number)] > len(self.submitted[request].jobs[int(number) - 1].parts):
+            raise Broken(f"job {number} of {request} starts twice")
+
+    def _end(self, site: SimulatedSite, held: Held, error: str, ran: bool) -> None:
+        runs = site.held.get(held.request.request) is held and held.state == "running"
+        if runs and not error:
+            for part in held.request.parts:
+                self._ran.setdefault(self._key(part), set()).add(part.part)
+        super()._end(site, held, error, ran)
