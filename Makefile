@@ -24,7 +24,7 @@ QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix 
 quick: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
 
-# A million texts that were broken at random, and the order of 10,000 random trees against a naive model; minutes.
+# A million texts that were broken at random, the order of 10,000 random trees against a naive model, and services cut off at each message.
 coallocation-long: $(VENV)/.test-installed
 	$(BIN)/python -m tests.components.coallocation.long
 

@@ -6,9 +6,16 @@ import os
 import socket
 
 from gspc_trio.compute.channel import FRAME_HEADER
-from gspc_trio.core.barrier import AT_BARRIER, BARRIER_VARIABLE, YES, BarrierPlace, read_place
 from gspc_trio.core.held import RESOURCES_VARIABLE
-from gspc_trio.core.nested import TaskHello, encode
+from gspc_trio.core.nested import (
+    AT_BARRIER,
+    BARRIER_VARIABLE,
+    YES,
+    BarrierPlace,
+    TaskHello,
+    encode,
+    read_place,
+)
 
 __all__ = ["barrier"]
 

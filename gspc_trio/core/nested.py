@@ -112,3 +112,44 @@ decode_said: Callable[[bytes], FromTaskProcess] = msgspec.msgpack.Decoder(FromTa
 
 decode_heard: Callable[[bytes], ToTaskProcess] = msgspec.msgpack.Decoder(ToTaskProcess).decode
 """Return what the process of a task has heard."""
+
+
+# The barrier that programs of a co-allocation call themselves (COA-2): they say it over the same socket.
+
+BARRIER_VARIABLE = "GSPC_BARRIER"
+"""Environment variable of programs that were started before all are ready: where they say that they are."""
+
+AT_BARRIER = b"barrier"
+"""What a program says when it is ready."""
+
+NO = b"no"
+"""The answer if not all got ready; else it is :data:`YES` and what ``GSPC_RESOURCES`` has."""
+
+YES = b"yes "
+
+
+class BarrierPlace(Struct, frozen=True, array_like=True):
+    """Where a program calls the barrier.
+
+    Attributes:
+        address: name of the socket of its host.
+        job: that runs it.
+        task_id: as which it runs.
+    """
+
+    address: str
+    job: JobId
+    task_id: TaskId
+
+    def to_text(self) -> str:
+        """Return it as an environment variable has it."""
+        return msgspec.msgpack.encode(self).hex()
+
+
+def read_place(text: str) -> BarrierPlace:
+    """Return what an environment variable says.
+
+    Raises:
+        ValueError: it is no such place.
+    """
+    return msgspec.msgpack.decode(bytes.fromhex(text), type=BarrierPlace)

@@ -525,15 +525,3 @@ class CoallocationWorld:
     def _at(self, at_s: float, call: Callable[[], None]) -> None:
         self._count += 1
         heappush(self._heap, (at_s, self._count, call))
-
-
-def coallocation_broken(seed: int) -> str:
-    """Simulate a tree of co-allocation services, and return what did not hold, or ""."""
-    from gspc_trio.testing.coallocation_requests import RequestsWorld  # it builds upon this
-
-    try:
-        CoallocationWorld(seed).run()
-        RequestsWorld(seed).run()
-    except Exception as error:
-        return f"{type(error).__name__}: {error} (of co-allocation services)"
-    return ""

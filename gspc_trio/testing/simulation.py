@@ -22,7 +22,7 @@ from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
-from gspc_trio.testing.coallocation import coallocation_broken
+from gspc_trio.testing.coallocation_requests import coallocation_broken
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.drill import Drill
 from gspc_trio.testing.fault_injection import FaultInjector

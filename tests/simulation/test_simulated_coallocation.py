@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from gspc_trio.testing.coallocation import CoallocationWorld, coallocation_broken
+from gspc_trio.testing.coallocation import CoallocationWorld
+from gspc_trio.testing.coallocation_requests import RequestsWorld, coallocation_broken
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -37,3 +40,28 @@ def test_without_faults_a_request_costs_five_messages_at_each_edge() -> None:
     again = CoallocationWorld(0, faults=False)
     again.run()
     assert (again.messages, again.now, again.answers) == (world.messages, world.now, world.answers)
+
+
+def test_requests_run_in_order_whatever_happens_to_clients_and_services() -> None:
+    worlds = [RequestsWorld(seed) for seed in range(30, 38)]
+    for world in worlds:
+        world.run()
+    happened = " ".join(line for world in worlds for line in world.happened)
+    for name in ("client", "right"):
+        for what in ("was killed", "was suspended for 18 s"):
+            assert any(name in line and what in line for world in worlds for line in world.happened), what
+    assert "ended at SubmitRequest" in happened
+    told = [one.reports.values() for world in worlds for one in world.submitted.values()]
+    states = Counter(str(report.state) for reports in told for report in reports)
+    assert min(states[state] for state in ("failed", "not run", "cancelled")) > 10
+    assert states["finished"] > 100
+
+
+def test_a_connection_that_ends_at_any_message_leaves_nothing_held() -> None:
+    world = RequestsWorld(3, faults=False)
+    world.run()
+    assert all(one.error == "" for one in world.answers.values())
+    for number in range(1, world.messages.total(), 97):
+        cut = RequestsWorld(3, faults=False, cut_at=number)
+        cut.run()
+        assert cut.happened, "one connection was cut"

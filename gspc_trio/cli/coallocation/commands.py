@@ -11,7 +11,6 @@ import trio
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.coallocation import services
-from gspc_trio.cli.coallocation.barrier import barrier
 from gspc_trio.cli.coallocation.services import SiteFiles, sites_given
 from gspc_trio.cli.common import CommandError, DecidedStatus, print_json, run_command
 from gspc_trio.components.coallocation.flow import CoJobState
@@ -40,7 +39,7 @@ app.command(services.serve)
 app.command(services.list_requests, name="list")
 app.command(services.status)
 app.command(services.cancel)
-app.command(barrier)
+app.command(services.barrier)
 
 WIDTH_MAX = 72
 """Of a longer request the beginning is shown."""

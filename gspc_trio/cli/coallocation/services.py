@@ -11,9 +11,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from gspc_trio import coallocation
 from gspc_trio.cli.arguments import LogJson, Port, Verbose
 from gspc_trio.cli.common import (
     CommandError,
+    DecidedStatus,
     UsageError,
     connection_path,
     listen_address,
@@ -36,6 +38,7 @@ from gspc_trio.components.coallocation.shell.request import connect_service, sit
 from gspc_trio.components.coallocation.shell.service import is_name, open_coallocation_service
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.core.held import RESOURCES_VARIABLE
 from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
@@ -264,3 +267,19 @@ def _print_service(told: ServiceDetails) -> None:
             f"{count} {kind} ({max(0, offer.free.get(kind, 0))} free)" for kind, count in offer.there.items()
         )
         print(f"  site {'/'.join(offer.path):<24} {has or 'nothing'}")
+
+
+def barrier() -> int:
+    """Say that this program is ready, and wait for the others of its job: status 0 if all are, else 1.
+
+    It is called within a program of a job with start=inside. If all are ready it prints what GSPC_RESOURCES
+    has in other programs: id@host of all resources of the job, with commas between.
+    """
+    try:
+        all_ready = coallocation.barrier()
+    except RuntimeError as error:
+        raise CommandError(str(error)) from None
+    if not all_ready:
+        return DecidedStatus(1)
+    print(os.environ[RESOURCES_VARIABLE])
+    return DecidedStatus(0)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.coallocation.agents.service import (
+    PARENT,
     CoallocationService,
     DropPeer,
     ParentLinked,
@@ -201,14 +202,7 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
     # Events
 
     def _serve(self, event: ServiceEvent) -> None:
-        """Give something to the service; what it says to requests that run here stays here.
-
-        Who was silent for too long is given up first, with the requests that came from there: a service that
-        was suspended starts nothing of these.
-        """
-        due_s = self.service.deadline()
-        if not isinstance(event, Tick) and due_s is not None and self.now >= due_s:
-            self._serve(Tick())
+        """Give something to the service; what it says to requests that run here stays here."""
         told: list[ServiceAction] = []
         for action in self.service.handle(event, self.now):
             is_here = isinstance(action, ToPeer) and action.who.startswith(_HERE)
@@ -220,6 +214,15 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
             elif isinstance(action.message, PartsGo | PartsDone):
                 self._feed(action.who.removeprefix(_HERE), PlacedSaid(action.message))
 
+    def _look_at_time(self) -> None:
+        """Give up who was silent for too long, with the requests that came from there, before anything else.
+
+        So a service that was suspended starts nothing of these.
+        """
+        due_s = self.service.deadline()
+        if due_s is not None and self.now >= due_s:
+            self._serve(Tick())
+
     @handles(Tick)
     def _tick(self, event: Tick) -> None:
         self._serve(event)
@@ -230,6 +233,9 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
 
     @handles(RequestRead)
     def _read(self, event: RequestRead) -> None:
+        self._look_at_time()
+        if event.who == PARENT and not self.service.is_linked:
+            return
         key = event.who, event.told.request
         if key in self._by_asker:
             refused = RequestDone(event.told.request, f"there is a request {event.told.request} already")
@@ -248,10 +254,12 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
 
     @handles(RequestStopped)
     def _stop(self, event: RequestStopped) -> None:
+        self._look_at_time()
         self._feed(event.request_id, RequestCancelled())
 
     @handles(PeerSaid)
     def _said(self, event: PeerSaid) -> None:
+        self._look_at_time()
         message = event.message
         if isinstance(message, CancelRequest):
             request_id = self._by_asker.get((event.who, message.request))
@@ -266,10 +274,12 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
 
     @handles(ParentLinked, SiteOffered)
     def _linked(self, event: ParentLinked | SiteOffered) -> None:
+        self._look_at_time()
         self._serve(event)
 
     @handles(PeerGone)
     def _gone(self, event: PeerGone) -> None:
+        self._look_at_time()
         self._serve(event)
         self._lose(event.who, event.reason)
 

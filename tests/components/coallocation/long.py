@@ -1,4 +1,4 @@
-"""Long runs of what the tests show in short: texts that were broken at random, and the order of random trees.
+"""Long runs of what the tests show in short: broken texts, order of random trees, cuts at each message.
 
 Run as ``make coallocation-long``, or ``python -m tests.components.coallocation.long --texts N --trees N``.
 """
@@ -22,6 +22,7 @@ from gspc_trio.components.coallocation.language import order_of, parse_coallocat
 from gspc_trio.components.coallocation.text import print_text
 from gspc_trio.components.coallocation.tree import Multistage, NamedJob, Option, Request, RslError, jobs_of
 from gspc_trio.components.coallocation.xml_form import print_xml
+from gspc_trio.testing.coallocation_requests import RequestsWorld
 
 SAMPLES = (
     "*(*(*(*(a))(b)(c))(d))(e)",
@@ -187,11 +188,21 @@ def look_at_tree(request: Request, random: Random) -> int:
     return len(model.waits)
 
 
+def cut_each_message(seed: int) -> int:
+    """Simulate services again and again, and end the connection of each message once; return how often."""
+    world = RequestsWorld(seed, faults=False)
+    world.run()
+    for number in range(1, world.messages.total() + 1):
+        RequestsWorld(seed, faults=False, cut_at=number).run()
+    return world.messages.total()
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=1_000_000)
     parser.add_argument("--trees", type=int, default=10_000)
+    parser.add_argument("--cuts", type=int, default=3, help="worlds each message of which is cut")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     random = Random(chosen.seed)
@@ -200,6 +211,8 @@ def main() -> None:
     print(f"{chosen.texts:,} texts: {read:,} are requests, RslError for all others", flush=True)
     jobs = sum(look_at_tree(random_tree(random), random) for _ in range(chosen.trees))
     print(f"{chosen.trees:,} trees: the model agrees with every start of {jobs:,} jobs")
+    cuts = sum(cut_each_message(seed) for seed in range(chosen.seed, chosen.seed + chosen.cuts))
+    print(f"{cuts:,} worlds of services, each with a connection cut at another message: all holds")
     print(f"{time.monotonic() - begin_s:.0f} s")
 
 

@@ -147,6 +147,11 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._register_s: float | None = None
         self._doubled: frozenset[str] = frozenset()
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether it has a parent, which was heard of."""
+        return self._linked
+
     def deadline(self) -> float | None:
         """Return when to register, to give up a child or parent, or to look at a request."""
         times = [one.deadline() for one in self.allocations.values()]

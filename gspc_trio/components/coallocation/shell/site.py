@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import trio
 from msgspec import Struct
@@ -42,11 +41,19 @@ from gspc_trio.components.coallocation.agents.words import (
     UpMessage,
 )
 from gspc_trio.components.coallocation.running import PartProgram
-from gspc_trio.components.coallocation.shell.inside import InsideBarrier, run_inside
+from gspc_trio.components.coallocation.shell.programs import (
+    InsideBarrier,
+    NotReady,
+    ProgramFailed,
+    in_time,
+    made_ready,
+    run_inside,
+    wait_or_lose,
+)
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.delegation import minted
-from gspc_trio.components.rts.shell.direct import CallFailed, DirectWorker, open_worker
+from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
 from gspc_trio.core.code import Program
 from gspc_trio.core.held import RESOURCES_VARIABLE
 from gspc_trio.core.ids import ResourceId
@@ -67,19 +74,8 @@ AGAIN_S = 1.0
 MINT_S = EXPIRY_S_MAX / 2
 """How often the credential is made anew that is lent to whoever asks."""
 
-REFUSED_S = 0.02
-"""A worker that still stops what it ran before is asked again after so long, until the barrier times out."""
-
 PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
 """Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
-
-
-class NotReady(Exception):
-    """The parts of a request could not be had or made ready; the message says why."""
-
-
-class ProgramFailed(Exception):
-    """A program has failed, or was lost; the message says how."""
 
 
 class _Place(Struct):
@@ -346,12 +342,12 @@ class RtsSite:
         name = place.program.program[0]
         try:
             async with open_worker(self._system, self._resources, held, place.resource) as worker:
-                await _made_ready(worker)
+                await made_ready(worker)
                 report = partial(self._report, request, run)
                 barrier = InsideBarrier(run.go, run.refused, run.told, report)
                 if place.program.start == "together":
                     report()
-                    await _wait_or_lose(run.go, worker)
+                    await wait_or_lose(run.go, worker)
                 variables = {
                     RESOURCES_VARIABLE: run.told(),
                     PART_VARIABLE: str(place.program.part),
@@ -363,7 +359,7 @@ class RtsSite:
                     run_it = partial(run_inside, worker, program, barrier)
                 else:
                     run_it = partial(worker.run, program)
-                told = await _in_time(name, place.program.max_time_s, run_it)
+                told = await in_time(name, place.program.max_time_s, run_it)
                 place.output = "" if told is None else str(told["stdout"])
                 if told is not None and not run.go.is_set():
                     raise NotReady(f"{name} ended before all were ready: it has not called the barrier")
@@ -401,42 +397,3 @@ def _places(parts: Sequence[PlacedPart], resources: Sequence[ResourceId]) -> Seq
         program = decode(part.need.payload, type=PartProgram)
         found += [_Place(part, rank, next(left), program) for rank in range(part.need.count)]
     return sorted(found, key=lambda place: (place.part.part, place.rank))
-
-
-async def _made_ready(worker: DirectWorker) -> None:
-    """Make a process ready; what was stopped there a moment ago may take a little to end."""
-    while True:
-        try:
-            await worker.run(os.getpid)
-        except CallFailed as error:
-            if error.kind != "refused":
-                raise
-            await trio.sleep(REFUSED_S)
-        else:
-            return
-
-
-async def _wait_or_lose(go: trio.Event, worker: DirectWorker) -> None:
-    """Wait for the start.
-
-    Raises:
-        NotReady: the worker was lost before.
-    """
-    async with trio.open_nursery() as nursery:
-
-        async def watch() -> None:
-            await worker.wait_gone()
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(watch)
-        await go.wait()
-        nursery.cancel_scope.cancel()
-    if not go.is_set():
-        raise NotReady(f"{worker.resource_id} was lost before all parts were ready")
-
-
-async def _in_time(name: str, max_time_s: float | None, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a program, at most for so long; return what it returns."""
-    with trio.move_on_after(math.inf if max_time_s is None else max_time_s):
-        return await run()
-    raise ProgramFailed(f"{name} ran longer than max_time, {max_time_s:g} s")

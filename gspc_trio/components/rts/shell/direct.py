@@ -26,10 +26,9 @@ from gspc_trio.components.worker.messages import (
     ToTask,
 )
 from gspc_trio.compute.code import function_code, program_code
-from gspc_trio.core.barrier import AT_BARRIER, BarrierPlace
 from gspc_trio.core.code import Program
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
-from gspc_trio.core.nested import NestedBroken, encode
+from gspc_trio.core.nested import AT_BARRIER, BarrierPlace, NestedBroken, encode
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, Peer, PeerGone

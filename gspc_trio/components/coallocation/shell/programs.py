@@ -1,25 +1,39 @@
-"""Programs that are started before all of their job are ready, and call the barrier themselves (COA-2).
+"""How the programs of a request are made ready, started and stopped at their workers (COA-2).
 
-A program is ready when it calls ``coallocation.barrier()``. It is told yes when all are ready. If they are
-not in time, it is told no, and has a moment to end by itself.
+A program with ``start=inside`` is ready when it calls ``coallocation.barrier()``. It is told yes when all are
+ready. If they are not in time, it is told no, and has a moment to end by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 from attrs import evolve
 
 from gspc_trio.components.rts.shell.direct import CallFailed, DirectWorker
-from gspc_trio.core.barrier import BARRIER_VARIABLE, NO, YES
 from gspc_trio.core.code import Program
 from gspc_trio.core.current import current_address
+from gspc_trio.core.nested import BARRIER_VARIABLE, NO, YES
 from gspc_trio.nursery.scopes.scope import open_scope
 
 REFUSED_END_S = 2.0
 """A program that was told no has so long to end, then it is stopped."""
+
+
+REFUSED_S = 0.02
+"""A worker that still stops what it ran before is asked again after so long, until the barrier times out."""
+
+
+class NotReady(Exception):
+    """The parts of a request could not be had or made ready; the message says why."""
+
+
+class ProgramFailed(Exception):
+    """A program has failed, or was lost; the message says how."""
 
 
 class InsideBarrier:
@@ -103,3 +117,42 @@ async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarr
                 raise
         nursery.cancel_scope.cancel()
     return None if barrier.refused.is_set() else result
+
+
+async def made_ready(worker: DirectWorker) -> None:
+    """Make a process ready; what was stopped there a moment ago may take a little to end."""
+    while True:
+        try:
+            await worker.run(os.getpid)
+        except CallFailed as error:
+            if error.kind != "refused":
+                raise
+            await trio.sleep(REFUSED_S)
+        else:
+            return
+
+
+async def wait_or_lose(go: trio.Event, worker: DirectWorker) -> None:
+    """Wait for the start.
+
+    Raises:
+        NotReady: the worker was lost before.
+    """
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            await worker.wait_gone()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        await go.wait()
+        nursery.cancel_scope.cancel()
+    if not go.is_set():
+        raise NotReady(f"{worker.resource_id} was lost before all parts were ready")
+
+
+async def in_time(name: str, max_time_s: float | None, run: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a program, at most for so long; return what it returns."""
+    with trio.move_on_after(math.inf if max_time_s is None else max_time_s):
+        return await run()
+    raise ProgramFailed(f"{name} ran longer than max_time, {max_time_s:g} s")

@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from gspc_trio import coallocation, open_coallocation, open_resources, open_rts
-from gspc_trio.cli.coallocation.barrier import barrier
+from gspc_trio.cli.coallocation.services import barrier
 from gspc_trio.cli.common import CommandError
-from gspc_trio.components.coallocation.shell.inside import InsideBarrier, run_inside
+from gspc_trio.components.coallocation.shell.programs import InsideBarrier, run_inside
 from gspc_trio.components.rts.shell.direct import DirectWorker, open_worker
-from gspc_trio.core.barrier import BARRIER_VARIABLE
 from gspc_trio.core.code import Program
+from gspc_trio.core.nested import BARRIER_VARIABLE
 
 HANG_S = 60.0
 COMMAND = Path(sys.executable).with_name("gspc-coallocate")
