@@ -10,56 +10,13 @@ from bisect import insort
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from schedule.replay import Hosts, Run, Work, WorkTask
+from schedule.replay import Copies, Hosts, Run, Work, WorkTask
 
 DASK_BYTES_PER_S = 1e8
 """Dask takes all links to be as fast as this until it has measured transfers."""
 
 DASK_UNKNOWN_S = 0.5
 """Dask takes tasks of a kind of which none has ended to run so long."""
-
-
-class Copies:
-    """Which host has which files, from when on."""
-
-    def __init__(self, work: Work, hosts: Hosts) -> None:
-        self._sizes, self._hosts = work.size_bytes, hosts
-        self._there = {name: dict.fromkeys(on, 0.0) for name, on in hosts.first_places(work).items()}
-        self.moved_bytes = 0
-
-    def fetch_s(self, task: WorkTask, host: int, at_s: float) -> float:
-        """Return how long a core of a host fetches that begins then: what is made by then can be had."""
-        return sum(seconds for _, _, seconds in self._missing(task, host, at_s))
-
-    def holders(self, name: str) -> Iterable[int]:
-        """Return the hosts that have a file, or will have it."""
-        return self._there.get(name, ())
-
-    def fetch(self, task: WorkTask, host: int, at_s: float) -> float:
-        """Have a core of a host fetch the files of a task; return how long it takes."""
-        total_s = 0.0
-        for name, size_bytes, seconds in self._missing(task, host, at_s):
-            total_s += seconds
-            self.moved_bytes += size_bytes
-            there = self._there[name]
-            there[host] = min(there.get(host, at_s + total_s), at_s + total_s)
-        return total_s
-
-    def _missing(self, task: WorkTask, host: int, at_s: float) -> list[tuple[str, int, float]]:
-        found = []
-        for name in task.inputs:
-            there = {other: since_s for other, since_s in self._there[name].items() if since_s <= at_s}
-            if host in there:
-                continue
-            size_bytes = self._sizes.get(name, 0)
-            fastest = max(self._hosts.bytes_per_s(other, host) for other in there)
-            found.append((name, size_bytes, size_bytes / fastest))
-        return found
-
-    def made(self, task: WorkTask, host: int, at_s: float) -> None:
-        """A task has ended there: it has made its files."""
-        for name in task.outputs:
-            self._there.setdefault(name, {})[host] = at_s
 
 
 def upward_ranks(work: Work, hosts: Hosts) -> dict[int, float]:
@@ -213,7 +170,7 @@ class DaskLike:
             while waiting and len(self._running[host]) < self.hosts.cores:
                 task = self._tasks[waiting.pop(0)]
                 self._running[host][task.task_id] = self.now
-                fetch_s = self.copies.fetch(task, host, self.now)
+                fetch_s = sum(seconds for *_, seconds in self.copies.fetch(task, host, self.now))
                 end_s = self.now + fetch_s + task.run_s / self.hosts.speeds[host]
                 heappush(self._ends, (end_s, task.task_id, host))
 

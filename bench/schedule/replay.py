@@ -2,12 +2,13 @@
 
 A host has cores of one speed, and a copy of each file that it has made or fetched. A core fetches the files
 of its task that its host does not have, one after the other, each from where that is fastest; then it
-computes. Links are not shared. Nothing is charged for messages.
+computes. What its host is fetching already it waits for. A copy can be fetched once it is whole. Links are
+not shared. Nothing is charged for messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,15 @@ from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refu
 from gspc_trio.components.worker.messages import Finished, Submission, Submit, TakeBack
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import CORE, Outcome, Reason, Shape, Task
+from gspc_trio.core.task import (
+    CORE,
+    DEFAULT_OPTIONS,
+    Outcome,
+    Reason,
+    Shape,
+    Task,
+    TaskOptions,
+)
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.workflow.formats.format import Source
 from gspc_trio.workflow.formats.wfformat.read import read_trace
@@ -136,56 +145,102 @@ class Run(Struct):
     ran_on: Mapping[int, int]
 
 
-class Files:
-    """Which host has which files, and what it takes to fetch others."""
+class Copies:
+    """Which host has which files, from when on, and what it takes to fetch others.
+
+    Attributes:
+        there: file -> hosts that have it, or are fetching it, and since or until when.
+        moved_bytes: fetched by hosts from others.
+    """
 
     def __init__(self, work: Work, hosts: Hosts) -> None:
-        self._work, self._hosts = work, hosts
-        self._inputs = {task.task_id: task.inputs for task in work.tasks}
-        self.places: dict[str, set[int]] = hosts.first_places(work)
+        self._sizes, self._hosts = work.size_bytes, hosts
+        self.there: dict[str, dict[int, float]] = {
+            name: dict.fromkeys(on, 0.0) for name, on in hosts.first_places(work).items()
+        }
         self.moved_bytes = 0
 
-    def fetch(self, task: WorkTask, host: int) -> list[tuple[int, int, float]]:
-        """Have a host fetch the files of a task; return for each one the source, its bytes and seconds."""
-        moved = []
+    def _missing(self, task: WorkTask, host: int, at_s: float) -> Iterator[tuple[str, int, int, float]]:
+        """Yield the files that a core fetches from then on: name, source, bytes, seconds; no bytes if its
+        host is fetching it already.
+        """
         for name in task.inputs:
-            places = self.places[name]
-            if host in places:
+            there = self.there[name]
+            since_s = there.get(host)
+            if since_s is not None and since_s <= at_s:
                 continue
-            source = max(sorted(places), key=lambda other: self._hosts.bytes_per_s(other, host))
-            size_bytes = self._work.size_bytes.get(name, 0)
-            moved.append((source, size_bytes, size_bytes / self._hosts.bytes_per_s(source, host)))
+            whole = [other for other, its_s in there.items() if its_s <= at_s and other != host]
+            source = max(sorted(whole), key=lambda other: self._hosts.bytes_per_s(other, host))
+            size_bytes = self._sizes.get(name, 0)
+            seconds = size_bytes / self._hosts.bytes_per_s(source, host)
+            if since_s is not None and since_s - at_s <= seconds:
+                size_bytes, seconds = 0, since_s - at_s
+            yield name, source, size_bytes, seconds
+            at_s += seconds
+
+    def fetch_s(self, task: WorkTask, host: int, at_s: float) -> float:
+        """Return how long a core of a host fetches that begins then."""
+        return sum(seconds for *_, seconds in self._missing(task, host, at_s))
+
+    def fetch(self, task: WorkTask, host: int, at_s: float) -> list[tuple[int, int, float]]:
+        """Have a core of a host fetch the files of a task; return the source, bytes and seconds of each."""
+        moved = []
+        for name, source, size_bytes, seconds in self._missing(task, host, at_s):
+            at_s += seconds
             self.moved_bytes += size_bytes
-            places.add(host)
+            self.there[name][host] = min(at_s, self.there[name].get(host, at_s))
+            moved.append((source, size_bytes, seconds))
         return moved
+
+    def made(self, task: WorkTask, host: int, at_s: float) -> None:
+        """A task has ended there: it has made its files."""
+        for name in task.outputs:
+            self.there.setdefault(name, {})[host] = at_s
+
+    def holders(self, name: str) -> Iterable[int]:
+        """Return the hosts that have a file, or will have it."""
+        return self.there.get(name, ())
+
+
+class Files(Copies):
+    """What a plan asks of files on simulated hosts.
+
+    Attributes:
+        now: seconds.
+    """
+
+    def __init__(self, work: Work, hosts: Hosts, stated: bool = False) -> None:
+        super().__init__(work, hosts)
+        self._stated = stated
+        self._work = work
+        self._inputs = {task.task_id: task.inputs for task in work.tasks}
+        self.now = 0.0
 
     def host(self, name: str, cores: int) -> PlanHost:
         """Return what a plan knows of a host."""
         number = host_number(name)
-        return PlanHost(name, str(self._hosts.groups[number]), cores=cores, speed=self._hosts.speeds[number])
+        rack, speed = str(self._hosts.groups[number]), self._hosts.speeds[number]
+        uplink_bytes_per_s = self._hosts.beyond_bytes_per_s if self._stated else 0.0
+        return PlanHost(name, rack, cores=cores, speed=speed, uplink_bytes_per_s=uplink_bytes_per_s)
 
     def inputs_of(self, task: Task) -> list[PlanData]:
         """Return the files of a task that are there, with the hosts that have them."""
         found = []
         for name in self._inputs.get(task.task_id, ()):
-            places = tuple(f"r{number}" for number in sorted(self.places.get(name, ())))
+            there = self.there.get(name, {}).items()
+            places = tuple(f"r{number}" for number, since_s in sorted(there) if since_s <= self.now)
             if places:
-                found.append(PlanData(self._work.size_bytes.get(name, 0), places, name))
+                found.append(PlanData(self._sizes.get(name, 0), places, name))
         return found
 
     def output_bytes(self, outcome: Outcome) -> int:
         """Return the size of what a task has made."""
         made = self._work.tasks[outcome.task_id - 1].outputs
-        return sum(self._work.size_bytes.get(name, 0) for name in made)
+        return sum(self._sizes.get(name, 0) for name in made)
 
     def named(self, label: str) -> str:
         """Return the name of a host."""
         return label
-
-    def made(self, task: WorkTask, host: int) -> None:
-        """A task has ended on a host: its files are there."""
-        for name in task.outputs:
-            self.places.setdefault(name, set()).add(host)
 
 
 class Replay:
@@ -197,6 +252,8 @@ class Replay:
         scheduler: of the job; the usual one by default.
         plan: by which its tasks are planned, None: they are not.
         shape_of: what a task asks for when it gets ready.
+        stated: whether tasks state their run times and the sizes of what they make, and hosts what they fetch
+            from beyond their group.
     """
 
     def __init__(
@@ -206,10 +263,12 @@ class Replay:
         scheduler: Scheduler | None = None,
         plan: PlanPolicy | None = None,
         shape_of: Callable[[WorkTask], Shape] = lambda _: CORE,
+        stated: bool = False,
     ) -> None:
         self.work, self.hosts = work, hosts
+        self._stated = stated
         self.rm = ResourceManager(1)
-        self.files = Files(work, hosts)
+        self.files = Files(work, hosts, stated)
         plans = None if plan is None else Plans(plan, self.files)
         self.scheduler = scheduler or USUAL.scheduler(JOB, recording=False, plans=plans)
         self.now = 0.0
@@ -270,12 +329,18 @@ class Replay:
         return TasksReady(tuple(map(self._described, tasks)))
 
     def _described(self, task: WorkTask) -> Task:
-        return Task(task.task_id, f"t{task.task_id}", task.code_id, shape=self._shape_of(task))
+        options = DEFAULT_OPTIONS
+        if self._stated:
+            made = sum(self.work.size_bytes.get(name, 0) for name in task.outputs)
+            options = TaskOptions(estimate_s=task.run_s, output_bytes=made)
+        return Task(
+            task.task_id, f"t{task.task_id}", task.code_id, shape=self._shape_of(task), options=options
+        )
 
     def _end(self, resource_id: str, outcome: Outcome) -> None:
         task = self._tasks[outcome.task_id]
         host = host_number(resource_id)
-        self.files.made(task, host)
+        self.files.made(task, host, self.now)
         self.ran_on[task.task_id] = host
         del self._queues[resource_id][0]
         events: list[object] = [Finished(JOB, resource_id, (outcome,))]
@@ -297,7 +362,7 @@ class Replay:
         submission = queue[0][0]
         queue[0] = submission, True
         task, host = self._tasks[submission.task_id], host_number(resource_id)
-        moved = self.files.fetch(task, host)
+        moved = self.files.fetch(task, host, self.now)
         run_s = task.run_s / self.hosts.speeds[host]
         outcome = Outcome(
             task.task_id,
@@ -305,7 +370,9 @@ class Replay:
             Reason.FINISHED,
             RESULT,
             duration_s=run_s,
-            moved=tuple((f"r{source}", size_bytes, seconds) for source, size_bytes, seconds in moved),
+            moved=tuple(
+                (f"r{source}", size_bytes, seconds) for source, size_bytes, seconds in moved if size_bytes
+            ),
         )
         self._count += 1
         end_s = self.now + sum(seconds for *_, seconds in moved) + run_s
@@ -313,6 +380,7 @@ class Replay:
 
     def feed(self, events: list[Any]) -> None:
         """Carry events from machine to machine until nothing comes of them any more."""
+        self.files.now = self.now
         for event in events:
             if isinstance(event, Tick):
                 events += self._of_rm(event)

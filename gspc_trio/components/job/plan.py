@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from math import floor, isfinite, log2
 from typing import Protocol
 
@@ -29,12 +30,20 @@ WORTH_MIN_S, WORTH_MAX_S = 0.05, 3600.0
 """What is worth less is not waited for longer than usual; nothing is waited for longer than this."""
 
 
+HOLDERS_RATED = 32
+"""Of the hosts that have some data so many are looked at."""
+
+
 RACK = "rack:"
 """A feature that begins so names the rack of a host."""
 
 
 SPEED = "speed:"
 """A feature that begins so states the speed of a host's cores, relative to others."""
+
+
+UPLINK = "uplink:"
+"""A feature that begins so states how many bytes per second a host fetches from beyond its rack."""
 
 
 class PlanError(ValueError):
@@ -91,6 +100,8 @@ class PlanHost(Struct, frozen=True):
         memory_bytes: that it has; 0: nobody knows, so it is enough.
         cores: how many tasks it computes at a time.
         speed: of its cores, relative to others.
+        uplink_bytes_per_s: what it is taken to fetch from beyond its rack until that is measured; 0: what is
+            usual.
     """
 
     name: str
@@ -99,6 +110,7 @@ class PlanHost(Struct, frozen=True):
     memory_bytes: int = 0
     cores: int = 1
     speed: float = 1.0
+    uplink_bytes_per_s: float = 0.0
 
     def can_run(self, task: PlanTask) -> bool:
         """Return whether it has the features and the room that a task needs."""
@@ -127,6 +139,61 @@ class PlannedPlace(Struct, frozen=True):
     others: tuple[str, ...] = ()
     output_bytes: int = 0
     end_s: float = 0.0
+
+
+class ReadyTask(Struct, frozen=True):
+    """A task that can run.
+
+    Attributes:
+        task: as it is planned; ``run_s`` is long if nobody knows it.
+        after_s: how long the longest chain of tasks takes that waits for it.
+    """
+
+    task: PlanTask
+    after_s: float = 0.0
+
+
+class Following(Struct, frozen=True):
+    """What is known of tasks that are not ready, besides which will follow.
+
+    Attributes:
+        late_s: so long the tasks take that run or wait, with what follows from them.
+        work_s: so long all tasks keep all cores busy.
+        ends_s: in how many seconds each task has ended that runs or waits.
+        users: task -> those that take its result.
+        run_s: task that is not ready -> how long it runs on a host of speed 1.
+    """
+
+    late_s: float
+    work_s: float
+    ends_s: Mapping[TaskId, float]
+    users: Mapping[TaskId, Collection[TaskId]]
+    run_s: Mapping[TaskId, float]
+
+
+class ReadyPlace(Struct):
+    """Where a task that can run is to run; times count from now.
+
+    Attributes:
+        host: its name.
+        begin_s: when a core of it has done what it has to do.
+        transfer_s: how long it takes to bring the data of the task there.
+        end_s: when the task will have ended.
+        worth_s: how much longer it takes at the next best host that is worse.
+        spared_s: how much longer its data is brought elsewhere, at worst.
+        until_s: when it is to have ended at the latest, if it is there to have less brought; 0: it is there
+            to end soon.
+        moved_bytes: how much is brought there.
+    """
+
+    host: str
+    begin_s: float
+    transfer_s: float
+    end_s: float
+    worth_s: float = 0.0
+    spared_s: float = 0.0
+    until_s: float = 0.0
+    moved_bytes: int = 0
 
 
 class Links:
@@ -162,7 +229,11 @@ class Links:
         found = self.measured.get(target.name, {}).get(source.name)
         if found is not None:
             return found
-        return self.rack_bytes_per_s if source.rack == target.rack else self.beyond_bytes_per_s
+        return self.rack_bytes_per_s if source.rack == target.rack else self.from_beyond(target)
+
+    def from_beyond(self, target: PlanHost) -> float:
+        """Return what a host fetches from beyond its rack until that is measured."""
+        return target.uplink_bytes_per_s or self.beyond_bytes_per_s
 
 
 class Planner(Protocol):
@@ -198,6 +269,27 @@ class PlanPolicy(Protocol):
         """Return what plans for these hosts, which are there and in this order."""
         ...
 
+    def place_ready(
+        self,
+        tasks: Sequence[ReadyTask],
+        hosts: Mapping[str, PlanHost],
+        free_s: Mapping[str, Sequence[float]],
+        links: Links,
+        brought: Mapping[str, Collection[str]],
+        ahead: Following | None,
+    ) -> Sequence[ReadyPlace | None]:
+        """Return where tasks that can run go by now, None for those for which no host will do.
+
+        Args:
+            tasks: in the order in which equal ones are served.
+            hosts: in their order.
+            free_s: host -> for each core, in how many seconds it has done what it has to do.
+            links: between hosts.
+            brought: data -> hosts to which it is on its way.
+            ahead: what follows; None: nobody knows.
+        """
+        ...
+
 
 class PlanKnowledge(Protocol):
     """What a plan asks whoever knows the job's data and hosts."""
@@ -219,15 +311,6 @@ class PlanKnowledge(Protocol):
         ...
 
 
-class MeasuredTime(Protocol):
-    """What the tasks of a code take."""
-
-    @property
-    def average_s(self) -> float:
-        """Seconds."""
-        ...
-
-
 class InHand(Protocol):
     """A grant in hand."""
 
@@ -238,7 +321,12 @@ class InHand(Protocol):
 
     @property
     def sent(self) -> Mapping[TaskId, object]:
-        """What was submitted and has not ended."""
+        """What was submitted and has not ended; the first one runs."""
+        ...
+
+    @property
+    def since_s(self) -> float:
+        """Since when that runs."""
         ...
 
 
@@ -269,10 +357,21 @@ class View(Protocol):
         """The grant of each resource that is held."""
         ...
 
-    @property
-    def times(self) -> Mapping[tuple[str, int], MeasuredTime]:
-        """What the tasks of a code take on resources of a class."""
-        ...
+
+def fetch_s(data: PlanData, host: PlanHost, hosts: Mapping[str, PlanHost], links: Links) -> float:
+    """Return how long it takes to bring data to a host from the nearest one that has it.
+
+    Args:
+        data: which.
+        host: that is to get it.
+        hosts: all of them.
+        links: between them.
+    """
+    if not data.size_bytes or host.name in data.hosts:
+        return 0.0
+    there = (hosts[name] for name in islice(data.hosts, HOLDERS_RATED) if name in hosts)
+    fastest = max((links.bytes_per_s(source, host) for source in there), default=0.0)
+    return data.size_bytes / fastest if fastest else 0.0
 
 
 def in_order(tasks: Sequence[PlanTask], placed: Mapping[TaskId, PlannedPlace]) -> list[PlanTask]:
@@ -385,19 +484,28 @@ def rack_of(features: Iterable[str], otherwise: str = "") -> str:
 
 
 def speed_of(features: Iterable[str], otherwise: float = 1.0) -> float:
-    """Return the speed of a host's cores that a feature states, or what is said otherwise.
+    """Return the speed of a host's cores that a feature states, or what is said otherwise."""
+    return _stated(features, SPEED, otherwise)
 
-    A feature that states none above 0, or several that differ, count for nothing.
+
+def uplink_of(features: Iterable[str], otherwise: float = 0.0) -> float:
+    """Return what a feature states of what a host fetches from beyond its rack, or what is said otherwise."""
+    return _stated(features, UPLINK, otherwise)
+
+
+def _stated(features: Iterable[str], prefix: str, otherwise: float) -> float:
+    """Return the number that a feature states; one that states none above 0, or several that differ, count
+    for nothing.
     """
     stated = set[float]()
     for feature in features:
-        if feature.startswith(SPEED):
+        if feature.startswith(prefix):
             try:
-                stated.add(float(feature.removeprefix(SPEED)))
+                stated.add(float(feature.removeprefix(prefix)))
             except ValueError:
                 return otherwise
-    speed = stated.pop() if len(stated) == 1 else otherwise
-    return speed if isfinite(speed) and speed > 0 else otherwise
+    found = stated.pop() if len(stated) == 1 else otherwise
+    return found if isfinite(found) and found > 0 else otherwise
 
 
 def why(policy: str, placed: PlannedPlace) -> str:

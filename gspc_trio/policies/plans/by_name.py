@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 
 from msgspec import Struct
 
-from gspc_trio.components.job.plan import Links, PlanError, PlanHost, Planner, PlanPolicy
+from gspc_trio.components.job.plan import (
+    Following,
+    Links,
+    PlanError,
+    PlanHost,
+    Planner,
+    PlanPolicy,
+    ReadyPlace,
+    ReadyTask,
+)
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.policies.plans.heft import HeftPlanner
 from gspc_trio.policies.plans.move import MovePlanner
+from gspc_trio.policies.plans.ready import Board, place_by_bytes, place_by_end
 
 PLANS = ("move", "heft")
 """Names of plans."""
@@ -30,6 +40,18 @@ class MovePlan(Struct, frozen=True):
         """Return what plans for these hosts."""
         return MovePlanner(hosts, links, self.tightness)
 
+    def place_ready(
+        self,
+        tasks: Sequence[ReadyTask],
+        hosts: Mapping[str, PlanHost],
+        free_s: Mapping[str, Sequence[float]],
+        links: Links,
+        brought: Mapping[str, Collection[str]],
+        ahead: Following | None,
+    ) -> Sequence[ReadyPlace | None]:
+        """Return where tasks that can run go by now: where least is brought, if all end in time."""
+        return place_by_bytes(tasks, lambda: Board(hosts, free_s, links, brought), ahead)
+
 
 class HeftPlan(Struct, frozen=True):
     """End as soon as possible: HEFT with insertion."""
@@ -39,6 +61,19 @@ class HeftPlan(Struct, frozen=True):
     def planner(self, hosts: Sequence[PlanHost], links: Links) -> Planner:
         """Return what plans for these hosts."""
         return HeftPlanner(hosts, links)
+
+    def place_ready(
+        self,
+        tasks: Sequence[ReadyTask],
+        hosts: Mapping[str, PlanHost],
+        free_s: Mapping[str, Sequence[float]],
+        links: Links,
+        brought: Mapping[str, Collection[str]],
+        ahead: Following | None,
+    ) -> Sequence[ReadyPlace | None]:
+        """Return where tasks that can run go by now: where they end first."""
+        del ahead
+        return place_by_end(tasks, Board(hosts, free_s, links, brought))
 
 
 def find_plan(name: str, tightness: float = 0.0) -> PlanPolicy:

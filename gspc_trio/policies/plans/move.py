@@ -246,7 +246,7 @@ class MovePlanner:
                 else:
                     far -= size_bytes
         links = self.links
-        return close / links.rack_bytes_per_s + far / links.beyond_bytes_per_s + measured_s
+        return close / links.rack_bytes_per_s + far / links.from_beyond(host) + measured_s
 
     def distance_s(self, data: PlanData, host: PlanHost) -> float:
         """Return how long it takes to bring data to a host from the nearest one that has it."""

@@ -274,7 +274,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     @handles(TasksKnown)
     def _known(self, event: TasksKnown) -> None:
         if self._state.plans is not None:
-            self._state.plans.tasks_known(self._state, event.tasks)
+            self._state.plans.tasks_known(event.tasks)
 
     @handles(RetryTask)
     def _retry(self, event: RetryTask) -> None:

@@ -8,14 +8,13 @@ make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice, zip_longest
-from math import inf
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import (
+    Following,
     Links,
     PlanData,
     PlanError,
@@ -25,13 +24,18 @@ from gspc_trio.components.job.plan import (
     Planner,
     PlanPolicy,
     PlanTask,
+    ReadyPlace,
+    ReadyTask,
     View,
+    fetch_s,
     patience_for,
     rack_of,
     speed_of,
+    uplink_of,
     why,
 )
 from gspc_trio.components.job.scheduler.interface import KnownTask
+from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.resources import Resource
@@ -49,8 +53,8 @@ UNKNOWN_S = 0.5
 WORTH_SHARE, WORTH_LEAST_S = 0.01, 0.001
 """What is worth less, of the run time or if that is not known, is no reason to wish for a host."""
 
-LOOKED_AT_MAX = 64
-"""So many tasks that wait are looked at for an idle grant on a host for which none of them waits."""
+AHEAD_MAX = 2_000
+"""Of at most so many known tasks it is looked at how much time each of them has."""
 
 ANEW_PAUSE_S = 1e-3
 """So many seconds for each task lie at least between two plans of all of them."""
@@ -63,18 +67,18 @@ class Known:
         task: as the planner has it; one that can run has no dependencies, but the data that it takes.
         code_id: of its code.
         output_bytes: the size of its result that it states, or None.
+        estimate_s: the run time on a host of speed 1 that it states, or None.
         shape: what it asked for when it got ready, None before.
-        is_measured: its run time was measured or stated.
     """
 
-    __slots__ = ("code_id", "is_measured", "output_bytes", "shape", "task")
+    __slots__ = ("code_id", "estimate_s", "output_bytes", "shape", "task")
 
-    def __init__(self, task: PlanTask, code_id: int, output_bytes: int | None) -> None:
+    def __init__(self, task: PlanTask, of: Task) -> None:
         self.task: PlanTask = task
-        self.code_id: int = code_id
-        self.output_bytes: int | None = output_bytes
+        self.code_id: int = of.code_id
+        self.output_bytes: int | None = of.options.output_bytes
+        self.estimate_s: float | None = of.options.estimate_s
         self.shape: Shape | None = None
-        self.is_measured: bool = False
 
 
 @define(eq=False)
@@ -90,8 +94,10 @@ class Plans:
         hosts: their names -> ids of their resources with the class of each.
         tops: host -> its resources that are below no others.
         features: host -> its features; one of the form ``rack:NAME`` says which hosts are near each other.
-        sizes: code -> what its tasks have made on average, and how many were measured.
+        sizes: code -> how many of its tasks were measured, and what they have made on average.
+        seconds: code -> the same of how long they would run on a host of speed 1.
         problem: why nothing could be planned last, or "".
+        wishes: for which hosts tasks wait.
     """
 
     policy: PlanPolicy
@@ -103,23 +109,26 @@ class Plans:
     tops: dict[str, list[ResourceId]] = field(factory=dict)
     features: dict[str, frozenset[str]] = field(factory=dict)
     sizes: dict[int, tuple[int, float]] = field(factory=dict)
+    seconds: dict[int, tuple[int, float]] = field(factory=dict)
     problem: str = ""
-    wishes: dict[TaskId, str] = field(factory=dict)
-    """Task that waits -> the host that it asks for; ``at`` has the same by host."""
-    at: dict[str, dict[TaskId, None]] = field(factory=dict)
-    brought: dict[str, set[str]] = field(factory=dict)
-    """Data -> hosts without it where tasks are to run that take it."""
+    wishes: Wishes = field(init=False)
     _planner: Planner | None = None
+    _plan_host: dict[str, PlanHost] = field(factory=dict)
+    """The hosts of the planner."""
     _run: dict[TaskId, PlannedPlace] = field(factory=dict)
     """Where tasks have run on whose results others wait."""
     _new: dict[TaskId, None] = field(factory=dict)
     """Known tasks that were never placed, or are to be placed anew."""
     _anew_s: float = 0.0
-    _next: int = 0
-    _is_full: bool = False
-    """No host had room since a task has ended, or hosts have come or gone."""
-    _fresh: list[TaskId] = field(factory=list)
     _off: bool = False
+    _mattered: bool = False
+    """Tasks have had wishes. From then on all have: what has none could not use a grant that idles, and that
+    was asked for by one that has."""
+    _knows_graph: bool = False
+    """It was told which tasks will be ready later."""
+
+    def __attrs_post_init__(self) -> None:
+        self.wishes = Wishes(self._run_s)
 
     @property
     def placed(self) -> dict[TaskId, PlannedPlace]:
@@ -160,10 +169,11 @@ class Plans:
                 self.tops.pop(host, None)
             self._hosts_changed()
 
-    def tasks_known(self, state: View, tasks: Sequence[KnownTask]) -> None:
+    def tasks_known(self, tasks: Sequence[KnownTask]) -> None:
         """These tasks were added to the workflow."""
+        self._knows_graph = True
         for one in tasks:
-            self._know(state, one.task, one.dependencies)
+            self._know(one.task, one.dependencies)
             for dependency in one.dependencies:
                 self.users.setdefault(dependency, set()).add(one.task.task_id)
 
@@ -172,7 +182,7 @@ class Plans:
         for task_id in task_ids:
             known = self.known.pop(task_id, None)
             self._new.pop(task_id, None)
-            self._unwish(task_id)
+            self.wishes.drop(task_id)
             if known is not None:
                 self._release(known.task)
             if task_id not in self.users:
@@ -188,15 +198,14 @@ class Plans:
     def finished(self, outcome: Outcome, resource_id: ResourceId, now: float) -> None:
         """A task has run there; learn from it, and keep what it has made in mind for those that take it."""
         task_id, host = outcome.task_id, host_name(resource_id)
-        self._is_full = False
         code_id = self.known[task_id].code_id
         for label, size_bytes, seconds in outcome.moved:
             self.links.note(self.knowledge.named(label), host, size_bytes, seconds)
         size_bytes = self.knowledge.output_bytes(outcome)
         assumed = self._placed(task_id)
-        count, mean = self.sizes.get(code_id, (0, 0.0))
-        count = min(count + 1, 8)
-        self.sizes[code_id] = count, mean + (size_bytes - mean) / count
+        _learn(self.sizes, code_id, size_bytes)
+        speed = self._plan_host[host].speed if host in self._plan_host else 1.0
+        _learn(self.seconds, code_id, outcome.duration_s * speed)
         if task_id in self.users:
             self._run[task_id] = PlannedPlace(host, output_bytes=size_bytes, end_s=now)
             if self._planner is not None and host in self.hosts:
@@ -208,30 +217,24 @@ class Plans:
         self.drop((task_id,))
 
     def _hosts_changed(self) -> None:
-        for host in self.at.keys() - self.hosts.keys():
-            for task_id in list(self.at[host]):
-                self._unwish(task_id)
-        self._planner, self._is_full = None, False
+        for host in self.wishes.at.keys() - self.hosts.keys():
+            self.wishes.drop_host(host)
+        self._planner = None
         self._new = dict.fromkeys(self.known)
 
-    def _know(self, state: View, task: Task, dependencies: tuple[TaskId, ...] = ()) -> Known:
-        options = task.options
+    def _know(self, task: Task, dependencies: tuple[TaskId, ...] = ()) -> Known:
         known = Known(
             PlanTask(
                 task.task_id,
                 tuple(dict.fromkeys(dependencies)),
                 self._inputs_of(task),
-                self._size_of(task.code_id, options.output_bytes),
+                self._size_of(task.code_id, task.options.output_bytes),
                 _needed(task),
                 memory_bytes=task.shape.memory_bytes,
-                run_s=self._run_s(state, task),
                 name=task.name,
             ),
-            task.code_id,
-            options.output_bytes,
+            task,
         )
-        measured = (task.shape.requirements[0].resource_class, task.code_id) in state.times
-        known.is_measured = measured or options.estimate_s is not None
         self.known[task.task_id] = known
         self._new[task.task_id] = None
         return known
@@ -244,13 +247,15 @@ class Plans:
     def _size_of(self, code_id: int, stated: int | None) -> int:
         return round(self.sizes.get(code_id, (0, 0.0))[1]) if stated is None else stated
 
-    def _run_s(self, state: View, task: Task) -> float:
-        """Return how long a task runs: measured, else stated, else what is usual."""
-        time = state.times.get((task.shape.requirements[0].resource_class, task.code_id))
-        if time is not None:
-            return time.average_s
-        stated = task.options.estimate_s
-        return UNKNOWN_S if stated is None else stated
+    def _run_s(self, task_id: TaskId) -> float | None:
+        """Return how long a task runs on a host of speed 1: stated, else measured, else None."""
+        known = self.known.get(task_id)
+        if known is None:
+            return None
+        if known.estimate_s is not None:
+            return known.estimate_s
+        found = self.seconds.get(known.code_id)
+        return None if found is None else found[1]
 
     def _release(self, task: PlanTask) -> None:
         """A task takes nothing from others any more."""
@@ -274,10 +279,9 @@ class Plans:
         wanted = list(tasks)
         if self.hosts:
             for task in wanted:
-                self._know_ready(state, task, frozenset())
+                self._know_ready(task, frozenset())
             self._bring_up_to_date(state)
-        wishing = {it.task_id: self._wishing(state, it) for it in self._by_turns(wanted)}
-        return [wishing[task.task_id] for task in wanted]
+        return self._wishing_all(state, wanted)
 
     def again(self, state: View, task: Task, avoid: frozenset[ResourceId]) -> Task:
         """Return a task that gets another attempt, planned anew without the hosts of what has failed it."""
@@ -285,154 +289,164 @@ class Plans:
         if not self.hosts:
             return task
         hosts = frozenset(map(host_name, avoid))
-        self._know_ready(state, task, hosts if self.hosts.keys() - hosts else frozenset())
+        self._know_ready(task, hosts if self.hosts.keys() - hosts else frozenset())
         self._bring_up_to_date(state)
-        return self._wishing(state, task)
+        return self._wishing_all(state, [task])[0]
 
     def without_wish(self, task: Task) -> Task:
         """Return a task as it was before it was planned."""
         known = self.known.get(task.task_id)
         return task if known is None or known.shape is None else replace(task, shape=known.shape)
 
-    def _know_ready(self, state: View, task: Task, avoid: frozenset[str]) -> None:
+    def _know_ready(self, task: Task, avoid: frozenset[str]) -> None:
         """Take in a task with the data that it takes, which says more than its dependencies."""
         if task.variants is not None:
             return
         if (before := self.known.get(task.task_id)) is not None:
             self._release(before.task)
-        known = self._know(state, task)
+        known = self._know(task)
         known.shape = task.shape
         known.task = replace(known.task, avoid=avoid)
 
-    def _wishing(self, state: View, task: Task) -> Task:
-        """Return a task that asks for a resource of the host where it is planned, or has room instead."""
-        first, task_id = task.shape.requirements[0], task.task_id
-        self._unwish(task_id)
-        placed = self._placed(task_id)
-        if first.preferences or placed is None or task.variants is not None:
-            return task
-        known = self.known[task_id]
-        if placed.worth_s <= (WORTH_SHARE * known.task.run_s if known.is_measured else WORTH_LEAST_S):
-            return task
-        wait_s = self._wait_s(state, placed.host, known)
-        host, patience_s = placed.host, patience_for(placed.worth_s)
-        if wait_s > placed.worth_s:
-            host, patience_s = self._with_room(state, known.task, placed.host), None
-        for data in known.task.inputs:
-            if host not in data.hosts:
-                self.brought.setdefault(data.data_id, set()).add(host)
-        self.wishes[task_id] = host
-        self.at.setdefault(host, {})[task_id] = None
-        self._fresh.append(task_id)
-        wish = evolve(first, preferences=tuple(self.tops[host]), patience_s=patience_s)
-        return replace(task, shape=replace(task.shape, requirements=(wish, *task.shape.requirements[1:])))
+    # Wishes
 
-    def _unwish(self, task_id: TaskId) -> None:
-        host = self.wishes.pop(task_id, None)
-        if host is not None:
-            there = self.at[host]
-            del there[task_id]
-            if not there:
-                del self.at[host]
+    def _wishing_all(self, state: View, tasks: Sequence[Task]) -> list[Task]:
+        """Return tasks, those that are planned with a wish for where they are to run by now."""
+        by_class: dict[str, list[Task]] = {}
+        for task in tasks:
+            self.wishes.drop(task.task_id)
+            first = task.shape.requirements[0]
+            if task.variants is None and not first.preferences and self._placed(task.task_id) is not None:
+                by_class.setdefault(first.resource_class, []).append(task)
+        wishing: dict[TaskId, Task] = {}
+        after_s: dict[TaskId, float] = {}
+        for resource_class, alike in by_class.items():
+            ready = [self._ready_task(it.task_id, after_s) for it in alike]
+            if not (self._mattered or self._matters(ready)):
+                continue
+            self._mattered = True
+            free_s, ahead = self._ahead(state, resource_class, after_s, {it.task_id for it in alike})
+            places = self.policy.place_ready(
+                ready, self._plan_host, free_s, self.links, self.wishes.brought, ahead
+            )
+            by_id = {it.task.task_id: place for it, place in zip(ready, places, strict=True)}
+            for task in alike:
+                if (place := by_id[task.task_id]) is not None:
+                    wishing[task.task_id] = self._wishing(task, place, state.now)
+        return [wishing.get(task.task_id, task) for task in tasks]
 
-    def _wait_s(self, state: View, host: str, known: Known) -> float:
-        """Return how long a task waits for a core of a host: nothing was measured, then for ever."""
-        cores = self._cores(host)
-        more = self._load(state, host) + 1 - cores
-        if more <= 0:
-            return 0.0
-        return more / cores * known.task.run_s if known.is_measured else inf
+    def _matters(self, ready: Sequence[ReadyTask]) -> bool:
+        """Return whether it matters at all where tasks run, and in which order."""
+        if len({host.speed for host in self._plan_host.values()}) > 1:
+            return True
+        ranks = {it.task.run_s + it.after_s for it in ready}
+        if max(ranks) - min(ranks) > WORTH_SHARE * max(ranks):
+            return True
+        least_s = WORTH_LEAST_S * self.links.rack_bytes_per_s
+        return any(data.size_bytes >= least_s for it in ready for data in it.task.inputs)
 
-    def _cores(self, host: str) -> int:
-        return max(1, sum(it == "core" for it in self.hosts[host].values()))
+    def _wishing(self, task: Task, place: ReadyPlace, now: float) -> Task:
+        """Return a task that asks for a resource of the host where it is to run."""
+        self.wishes.add(self.known[task.task_id].task, place, now)
+        is_known = self._run_s(task.task_id) is not None
+        patience_s = patience_for(2 * place.begin_s + place.worth_s if place.begin_s else place.worth_s)
+        if not is_known:  # nor is known what is ahead of it
+            patience_s = patience_for(place.spared_s)
+        first, *rest = task.shape.requirements
+        wish = evolve(first, preferences=tuple(self.tops[place.host]), patience_s=patience_s)
+        return replace(task, shape=replace(task.shape, requirements=(wish, *rest)))
 
-    def _load(self, state: View, host: str) -> int:
-        """Return how many tasks run on a host, or wait for it."""
-        busy = 0
-        for resource_id in self.hosts[host]:
-            held = state.by_resource.get(resource_id)
-            busy += held is not None and bool(held.sent)
-        return busy + len(self._waiting_at(state, host))
+    def _ready_task(self, task_id: TaskId, after_s: dict[TaskId, float]) -> ReadyTask:
+        run_s, task = self._run_s(task_id), self.known[task_id].task
+        run_s = LONG_S if run_s is None else run_s
+        return ReadyTask(replace(task, run_s=run_s), self._after_s(task_id, after_s))
 
-    def _waiting_at(self, state: View, host: str) -> list[TaskId]:
-        """Return the tasks that wait for a host, and forget those that wait no more."""
-        found = []
-        for task_id in list(self.at.get(host, ())):
-            entry = state.tasks.get(task_id)
-            if entry is not None and entry.held is not None:
-                self._unwish(task_id)
-            else:
-                found.append(task_id)
-        return found
+    def _after_s(self, task_id: TaskId, found: dict[TaskId, float]) -> float:
+        """Return how long the longest chain of tasks takes that waits for a task.
 
-    def _with_room(self, state: View, task: PlanTask, busy: str) -> str:
-        """Return another host with a free core: one to which the most of the data is brought already, or the
-        next one; the first choice if there is none.
+        Args:
+            task_id: of the task.
+            found: the same of other tasks; gets those that are looked at.
         """
-        there: dict[str, int] = {}
-        for data in task.inputs:
-            for host in (*data.hosts, *self.brought.get(data.data_id, ())):
-                if host in self.hosts and host not in task.avoid:
-                    there[host] = there.get(host, 0) + data.size_bytes
-        for host in sorted(there, key=lambda it: -there[it]):
-            if self._load(state, host) < self._cores(host):
-                return host
-        if self._is_full:
-            return busy
-        some: str | None = None
-        names = list(self.hosts)
-        for number in range(len(names)):
-            host = names[(self._next + number) % len(names)]
-            load = self._load(state, host) if host not in task.avoid else self._cores(host)
-            if not load:
-                self._next = (self._next + number) % len(names)
-                return host
-            if some is None and load < self._cores(host):
-                some = host
-        self._is_full = some is None and not task.avoid
-        return some or busy
+        if len(self.known) > AHEAD_MAX:
+            return 0.0
+        waiting = [task_id]
+        while waiting:
+            last = waiting[-1]
+            users = [it for it in self.users.get(last, ()) if it in self.known]
+            missing = [it for it in users if it not in found]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            runs = ((self._run_s(it) or 0.0) / self._mean_speed + found[it] for it in users)
+            found[last] = max(runs, default=0.0)
+        return found[task_id]
+
+    @property
+    def _mean_speed(self) -> float:
+        return sum(it.speed for it in self._plan_host.values()) / len(self._plan_host)
+
+    def _ahead(
+        self, state: View, resource_class: str, after_s: dict[TaskId, float], ready: Collection[TaskId]
+    ) -> tuple[dict[str, list[float]], Following | None]:
+        """Return when the resources of each host are free, and what follows from these tasks, None if that is
+        not known.
+        """
+        free_s, ends_s = {}, dict[TaskId, float]()
+        for name, host in self._plan_host.items():
+            free_s[name] = self.wishes.free_s(state, host, self._of_class(name, resource_class), ends_s)
+        if not self._knows_graph or len(self.known) > AHEAD_MAX:
+            return free_s, None
+        run_s = {task_id: self._run_s(task_id) for task_id in self.known}
+        known_s = {task_id: its_s for task_id, its_s in run_s.items() if its_s is not None}
+        if len(known_s) < len(run_s):
+            return free_s, None
+        speeds = sum(len(it) * self._plan_host[name].speed for name, it in free_s.items())
+        late_s = max((end_s + self._after_s(it, after_s) for it, end_s in ends_s.items()), default=0.0)
+        rest_s = {it: its_s for it, its_s in known_s.items() if it not in ends_s and it not in ready}
+        return free_s, Following(
+            late_s, sum(known_s.values()) / max(1e-9, speeds), ends_s, self.users, rest_s
+        )
+
+    def _of_class(self, host: str, resource_class: str) -> list[ResourceId]:
+        return [it for it, its_class in self.hosts[host].items() if its_class == resource_class]
 
     def take_fresh(self) -> list[TaskId]:
         """Return the tasks that have got a wish since this was asked last."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self.wishes.fresh = self.wishes.fresh, []
         return fresh
 
     def resources_wished(self, task_id: TaskId) -> Iterable[ResourceId]:
         """Return the resources of the host that a task wishes for."""
-        return self.hosts.get(self.wishes.get(task_id, ""), {})
-
-    def _by_turns(self, tasks: Sequence[Task]) -> Iterable[Task]:
-        """Return tasks in an order in which those that read most of the same take turns with others.
-
-        If there is no room for all of them, each data then goes to some hosts, and not the first to all.
-        """
-        groups: dict[str, list[Task]] = {}
-        for task in tasks:
-            known = self.known.get(task.task_id)
-            inputs = () if known is None else known.task.inputs
-            most = max(inputs, key=lambda it: it.size_bytes, default=None)
-            groups.setdefault("" if most is None else most.data_id, []).append(task)
-        if len(groups) == 1:
-            return tasks
-        return (task for turn in zip_longest(*groups.values()) for task in turn if task is not None)
+        wish = self.wishes.waiting.get(task_id)
+        return () if wish is None else self.hosts.get(wish.host, {})
 
     def for_host(self, state: View, resource_id: ResourceId) -> list[TaskId]:
-        """Return the tasks that wait for the host of a resource; else others, of those that wait longest,
-        most of whose data is there.
+        """Return the tasks that wait for the host of a resource; else the one that waits for another host
+        and ends sooner here.
         """
-        host = host_name(resource_id)
-        found = self._waiting_at(state, host)
-        if found:
+        name = host_name(resource_id)
+        found = self.wishes.waiting_at(state, name)
+        host = self._plan_host.get(name)
+        if found or host is None or not self.wishes.waiting:
             return found
-        rated = []
-        for task_id in islice(self.wishes, LOOKED_AT_MAX):
-            inputs = self.known[task_id].task.inputs
-            here = (it for it in inputs if host in it.hosts or host in self.brought.get(it.data_id, ()))
-            own, total = sum(it.size_bytes for it in here), sum(it.size_bytes for it in inputs)
-            entry = state.tasks.get(task_id)
-            if 2 * own > total and entry is not None and entry.held is None:
-                rated.append((own - total, task_id))
-        return [max(rated, key=lambda it: it[0])[1]] if rated else []
+        resource_class = self.hosts.get(name, {}).get(resource_id, "")
+
+        def ends_s(other: str) -> Mapping[TaskId, float]:
+            ends: dict[TaskId, float] = {}
+            if other in self._plan_host:
+                of_class = self._of_class(other, resource_class)
+                self.wishes.free_s(state, self._plan_host[other], of_class, ends)
+            return ends
+
+        def transfer_s(task_id: TaskId) -> float:
+            inputs, brought = self.known[task_id].task.inputs, self.wishes.brought
+            missing = (it for it in inputs if name not in brought.get(it.data_id, ()))
+            return sum(fetch_s(it, host, self._plan_host, self.links) for it in missing)
+
+        better = self.wishes.better_here(state, host, ends_s, transfer_s)
+        return [] if better is None else [better]
 
     def may_use(self, task: Task, shape: Shape) -> bool:
         """Return whether a planned task may use a grant that was asked for by others of this shape."""
@@ -440,9 +454,10 @@ class Plans:
         if known is None or known.shape is None or shape.requirements[0].hard:
             return False
         first = known.shape.requirements[0]
-        return replace(shape, requirements=(first, *shape.requirements[1:])) == known.shape and (
-            shape.requirements[0].resource_class == first.resource_class
+        alike = replace(
+            shape, requirements=(first, *shape.requirements[1:]), estimate_s=known.shape.estimate_s
         )
+        return alike == known.shape and shape.requirements[0].resource_class == first.resource_class
 
     def _bring_up_to_date(self, state: View) -> None:
         """Plan what is new, and all that has not begun if sizes were off."""
@@ -452,22 +467,25 @@ class Plans:
             self._new = dict.fromkeys(self.known)
         planner = self._planner
         if planner is None:
-            planner = self._planner = self.policy.planner(self._plan_hosts(), self.links)
+            hosts = self._plan_hosts()
+            self._plan_host = {host.name: host for host in hosts}
+            planner = self._planner = self.policy.planner(hosts, self.links)
             for task_id, placed in self._run.items():
                 planner.settle(task_id, placed, state.now)
         tasks = []
         for task_id in self._new:
             known, entry = self.known[task_id], state.tasks.get(task_id)
             if entry is not None and entry.held is not None:
-                end_s = state.now + known.task.run_s
+                end_s = state.now + (self._run_s(task_id) or UNKNOWN_S)
                 runs = PlannedPlace(
                     host_name(entry.held.resource_id), 0.0, 0, 0.0, (), known.task.output_bytes, end_s
                 )
                 planner.settle(task_id, runs, state.now)
                 continue
-            size_bytes = self._size_of(known.code_id, known.output_bytes)
-            if size_bytes != known.task.output_bytes:
-                known.task = replace(known.task, output_bytes=size_bytes)
+            size_bytes, run_s = self._size_of(known.code_id, known.output_bytes), self._run_s(task_id)
+            run_s = UNKNOWN_S if run_s is None else run_s
+            if (size_bytes, run_s) != (known.task.output_bytes, known.task.run_s):
+                known.task = replace(known.task, output_bytes=size_bytes, run_s=run_s)
             tasks.append(known.task)
         self._plan(planner, tasks, state.now)
         self._new.clear()
@@ -507,6 +525,7 @@ class Plans:
                     rack=rack,
                     features=features.union(map(_class_feature, classes.values())),
                     speed=speed_of(features, host.speed),
+                    uplink_bytes_per_s=uplink_of(features, host.uplink_bytes_per_s),
                 )
             )
         return hosts
@@ -519,7 +538,12 @@ class Plans:
         placed = self._placed(task_id)
         if placed is None or task_id not in self.known:
             return f"; nothing is planned: {self.problem}" if self.problem else ""
-        return f"; planned on {placed.host} ({why(self.policy.name, placed)})"
+        text = f"; planned on {placed.host} ({why(self.policy.name, placed)})"
+        wish = self.wishes.waiting.get(task_id)
+        if wish is not None and wish.host != placed.host:
+            text += f"; since {placed.host} has much to do it is to run on {wish.host}"
+            text += f" ({wish.transfer_s:.3g} s to bring data)"
+        return text
 
     def check(self) -> None:
         """Assert that it knows those tasks alone that have not ended, and what they wait for."""
@@ -534,6 +558,13 @@ class Plans:
         for task_id, placed in self.placed.items():
             gone = placed.host not in self.hosts and task_id not in self._new
             assert not gone, f"task {task_id} is planned on {placed.host}, which is gone"
+
+
+def _learn(means: dict[int, tuple[int, float]], code_id: int, newest: float) -> None:
+    """Take a sample into a mean in which the newest one weighs an eighth at least."""
+    count, mean = means.get(code_id, (0, 0.0))
+    count = min(count + 1, 8)
+    means[code_id] = count, mean + (newest - mean) / count
 
 
 def _class_feature(resource_class: str) -> str:

@@ -65,10 +65,12 @@ def test_tasks_ask_for_the_hosts_with_their_data_and_others_when_these_are_taken
     scheduler.check()
     assert told == [
         Demand("j1", wish("r2", 8.0), 1, (0, 0)),
-        Demand("j1", wish("r1", None), 1, (0, 0)),
-        Demand("j1", CORE, 1, (0, 0)),
+        Demand("j1", wish("r1", 8.0), 1, (0, 0)),
+        Demand("j1", wish("r3", None), 1, (0, 0)),
     ]
-    assert scheduler.explain(2).endswith("planned on r2 (0 s to bring 0 bytes)")
+    assert scheduler.explain(1).endswith("planned on r2 (0 s to bring 0 bytes)")
+    told_of = "(0 s to bring 0 bytes); since r2 has much to do it is to run on r1 (1.05 s to bring data)"
+    assert scheduler.explain(2).endswith(f"planned on r2 {told_of}")
 
 
 def test_a_grant_on_the_planned_host_is_used_whatever_it_was_asked_for() -> None:
@@ -85,7 +87,7 @@ def test_a_grant_on_the_planned_host_is_used_whatever_it_was_asked_for() -> None
 
 def test_tasks_are_planned_before_they_can_run_and_anew_when_a_host_is_lost_or_a_size_was_off() -> None:
     knowledge = Knowledge()
-    knowledge.inputs = {1: [PlanData(10 * MIB, ("r3", "r2"), "in")]}
+    knowledge.inputs = {1: [PlanData(10 * MIB, ("r3", "r2"), "in")], 3: [PlanData(MIB, ("r3",), "more")]}
     scheduler = planned(knowledge)
     options = TaskOptions(output_bytes=MIB)
     first, second = Task(1, "a", 1, options=options), Task(2, "b", 2)
@@ -97,9 +99,8 @@ def test_tasks_are_planned_before_they_can_run_and_anew_when_a_host_is_lost_or_a
     scheduler.handle(ResourcesLost(("r2.node", "r2.core0"), "it was switched off"), 0.0)
     scheduler.handle(TasksReady((Task(3, "c", 3),)), 0.0)
     scheduler.check()
-    assert {task_id: it.host for task_id, it in state.plans.placed.items()} == {1: "r3", 2: "r3", 3: "r1"}
-    for grant_id, shape, resource_id in ((1, wish("r2", None), "r1.core0"),):
-        scheduler.handle(Grant("j1", shape, (1, grant_id), (resource_id,)), 0.0)
+    assert {task_id: it.host for task_id, it in state.plans.placed.items()} == {1: "r3", 2: "r3", 3: "r3"}
+    scheduler.handle(Grant("j1", state.tasks[1].task.shape, (1, 1), ("r1.core0",)), 0.0)
     knowledge.made_bytes = 64 * MIB
     scheduler.handle(Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FINISHED, ((b"",),)),)), 1.0)
     scheduler.handle(TasksReady((Task(4, "d", 3),)), 1.0)
@@ -117,13 +118,15 @@ def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when
     scheduler.check()
     state = scheduler._state
     assert state.plans is not None
-    assert state.tasks[1].task.shape == CORE  # nobody has the data now: any host will do
-    scheduler.handle(Grant("j1", CORE, (1, 2), ("r3.core0",)), 60.0)
+    assert state.tasks[1].task.shape == wish("r1", None)  # nobody has the data now: any host will do
+    scheduler.handle(Grant("j1", wish("r1", None), (1, 2), ("r3.core0",)), 60.0)
     attempt = state.tasks[1].attempt
     scheduler.handle(Finished("j1", "r3.core0", (Outcome(1, attempt, Reason.FINISHED, ((b"",),)),)), 61.0)
     scheduler.check()
     plans = state.plans
-    assert (plans.known, plans.placed, plans.users, plans.wishes, plans.at) == ({}, {}, {}, {}, {})
+    wishes = plans.wishes
+    assert (plans.known, plans.placed, plans.users) == ({}, {}, {})
+    assert (wishes.waiting, wishes.at, wishes.sent) == ({}, {}, {})
 
 
 def test_a_plan_by_time_takes_hosts_that_state_to_be_faster() -> None:

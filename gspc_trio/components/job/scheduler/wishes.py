@@ -1,0 +1,191 @@
+"""For which hosts tasks wait, what these have to do, and who gets an idle resource next (ASP-5).
+
+A wish is what the plan says when a task gets ready. It takes into account what runs, for how long that is
+taken to run, and what waits where. A task whose run time nobody knows is taken to run long: so nothing is put
+behind it as long as there are idle cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heapreplace
+from itertools import islice
+
+from attrs import define, field
+from msgspec import Struct
+
+from gspc_trio.components.job.plan import PlanHost, PlanTask, ReadyPlace, View
+from gspc_trio.core.ids import ResourceId, TaskId
+
+LONG_S = 3600.0
+"""A task is taken to run so long as long as nothing was measured."""
+
+LOOKED_AT_MAX = 64
+"""So many tasks that wait are looked at for an idle grant on a host for which none of them waits."""
+
+SOONER_SHARE, SOONER_S = 0.02, 0.05
+"""A task goes to another host than it waits for if it ends there sooner by this share of what it takes, and
+by so many seconds."""
+
+
+class Wish(Struct, frozen=True):
+    """Where a task is to run.
+
+    Attributes:
+        host: its name.
+        transfer_s: how long its data is taken to be brought there.
+        begin_s: when it was taken to begin.
+        until_s: when it is to have ended at the latest, if it is there to have less brought.
+    """
+
+    host: str
+    transfer_s: float
+    begin_s: float
+    until_s: float
+
+
+@define(eq=False)
+class Wishes:
+    """The wishes of the tasks of one job.
+
+    Attributes:
+        run_s: returns how long a task runs on a host of speed 1, None if nobody knows.
+        waiting: task that waits -> its wish.
+        at: the same by host.
+        sent: task that was sent -> its last wish.
+        brought: data -> hosts without it where tasks are to run that take it.
+        fresh: tasks that have got a wish, and were not looked at since.
+    """
+
+    run_s: Callable[[TaskId], float | None]
+    waiting: dict[TaskId, Wish] = field(factory=dict)
+    at: dict[str, dict[TaskId, None]] = field(factory=dict)
+    sent: dict[TaskId, Wish] = field(factory=dict)
+    brought: dict[str, set[str]] = field(factory=dict)
+    fresh: list[TaskId] = field(factory=list)
+
+    def add(self, task: PlanTask, place: ReadyPlace, now: float) -> None:
+        """A task is to run there."""
+        until_s = now + place.until_s if place.until_s else 0.0
+        wish = Wish(place.host, place.transfer_s, now + place.begin_s, until_s)
+        self.waiting[task.task_id] = wish
+        self.at.setdefault(place.host, {})[task.task_id] = None
+        self.fresh.append(task.task_id)
+        for data in task.inputs:
+            if place.host not in data.hosts:
+                self.brought.setdefault(data.data_id, set()).add(place.host)
+
+    def drop(self, task_id: TaskId) -> None:
+        """A task has no wish any more."""
+        self.sent.pop(task_id, None)
+        self._leave(task_id)
+
+    def drop_host(self, host: str) -> None:
+        """A host is gone."""
+        for task_id in list(self.at.get(host, ())):
+            self._leave(task_id)
+
+    def _leave(self, task_id: TaskId) -> Wish | None:
+        wish = self.waiting.pop(task_id, None)
+        if wish is not None:
+            there = self.at[wish.host]
+            del there[task_id]
+            if not there:
+                del self.at[wish.host]
+        return wish
+
+    def waiting_at(self, state: View, host: str) -> list[TaskId]:
+        """Return the tasks that wait for a host, as they were taken to begin."""
+        found = []
+        for task_id in list(self.at.get(host, ())):
+            entry = state.tasks.get(task_id)
+            if entry is not None and entry.held is not None:
+                wish = self._leave(task_id)
+                assert wish is not None, "a task that waits for a host has a wish"
+                self.sent[task_id] = wish
+            else:
+                found.append(task_id)
+        return sorted(found, key=lambda it: self.waiting[it].begin_s)
+
+    # What hosts have to do
+
+    def free_s(
+        self,
+        state: View,
+        host: PlanHost,
+        resource_ids: Iterable[ResourceId],
+        ends: dict[TaskId, float] | None = None,
+    ) -> list[float]:
+        """Return in how many seconds each of some resources of a host has done what it has to do.
+
+        Args:
+            state: of the scheduler.
+            host: which.
+            resource_ids: of the host, for tasks of one kind.
+            ends: gets in how many seconds each task that runs or waits there has ended.
+        """
+        waiting = self.waiting_at(state, host.name)
+        free_s = []
+        for resource_id in resource_ids:
+            held, left_s = state.by_resource.get(resource_id), 0.0
+            for task_id in () if held is None else held.sent:
+                takes_s = self._takes_s(task_id, self.sent.get(task_id), host)
+                if held is not None and not left_s:  # it runs; what is late is taken to run as long again
+                    ran_s = state.now - held.since_s
+                    takes_s = takes_s - ran_s if ran_s < takes_s else ran_s
+                left_s += takes_s
+                if ends is not None:
+                    ends[task_id] = left_s
+            free_s.append(left_s)
+        if not free_s:
+            return free_s
+        heapify(free_s)
+        for task_id in waiting:
+            end_s = free_s[0] + self._takes_s(task_id, self.waiting[task_id], host)
+            heapreplace(free_s, end_s)
+            if ends is not None:
+                ends[task_id] = end_s
+        return free_s
+
+    def _takes_s(self, task_id: TaskId, wish: Wish | None, host: PlanHost) -> float:
+        """Return how long a core of a host is taken to be busy with a task, with what is brought."""
+        run_s = self.run_s(task_id)
+        takes_s = (LONG_S if run_s is None else run_s) / host.speed
+        return takes_s + (wish.transfer_s if wish is not None and wish.host == host.name else 0.0)
+
+    def better_here(
+        self,
+        state: View,
+        host: PlanHost,
+        ends_s: Callable[[str], Mapping[TaskId, float]],
+        transfer_s: Callable[[TaskId], float],
+    ) -> TaskId | None:
+        """Return the task that gains most if an idle host takes it from the one for which it waits.
+
+        Args:
+            state: of the scheduler.
+            host: the idle one.
+            ends_s: returns in how many seconds the tasks of a host have ended.
+            transfer_s: returns how long the data of a task is brought to the idle host.
+        """
+        by_host: dict[str, Mapping[TaskId, float]] = {}
+        best: TaskId | None = None
+        best_s = 0.0
+        for task_id in list(islice(self.waiting, LOOKED_AT_MAX)):
+            wish = self.waiting.get(task_id)
+            if wish is None:
+                continue
+            if wish.host not in by_host:
+                by_host[wish.host] = ends_s(wish.host)
+            end_s = by_host[wish.host].get(task_id)
+            entry = state.tasks.get(task_id)
+            if end_s is None or entry is None or entry.held is not None:
+                continue
+            brought_s, run_s = transfer_s(task_id), self.run_s(task_id)
+            if brought_s > wish.transfer_s and state.now + end_s <= wish.until_s:
+                continue
+            takes_s = brought_s + (LONG_S if run_s is None else run_s) / host.speed
+            gained_s = end_s - takes_s
+            if gained_s > max(best_s, SOONER_S, SOONER_SHARE * takes_s):
+                best, best_s = task_id, gained_s
+        return best
