@@ -40,6 +40,7 @@ app.command(services.list_requests, name="list")
 app.command(services.status)
 app.command(services.cancel)
 app.command(services.barrier)
+app.command(services.stop)
 
 WIDTH_MAX = 72
 """Of a longer request the beginning is shown."""

@@ -36,6 +36,7 @@ from gspc_trio.components.coallocation.agents.words import (
 )
 from gspc_trio.components.coallocation.shell.request import connect_service, site_names
 from gspc_trio.components.coallocation.shell.service import is_name, open_coallocation_service
+from gspc_trio.components.rts.messages import StopRts
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.held import RESOURCES_VARIABLE
@@ -109,7 +110,8 @@ async def serve(
 ) -> None:
     """Run a co-allocation service in the foreground; with --parent it is below another one.
 
-    It ends with Ctrl-C. What runs for its clients, or for the service above, is stopped then.
+    It ends with Ctrl-C or gspc-coallocate stop. What runs for its clients, or for the service above, is
+    stopped then.
 
     Parameters
     ----------
@@ -230,6 +232,12 @@ async def cancel(request: str, *, service: ServiceFile = None, json: Json = Fals
         print_json(to_plain(told.entry))
     else:
         print(_line(told.entry))
+
+
+async def stop(*, service: ServiceFile = None) -> None:
+    """Stop a running service; what runs for its clients is stopped first."""
+    async with _connected(service) as peer:
+        await peer.call(StopRts())
 
 
 async def _asked(peer: Peer, question: Question[AnswerT]) -> AnswerT:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.msgpack import encode
+from msgspec.structs import replace
 
 from gspc_trio.components.coallocation.agents.words import (
     CancelRequest,
@@ -42,6 +43,9 @@ from gspc_trio.core.machine import MachineBase, Tick, handles
 
 TELL_S, TELL_S_MAX = 0.05, 1.0
 """Ends of jobs are told together: so long after the first one, each time twice as long."""
+
+OUTPUT_CHARACTERS_MAX = 1 << 20
+"""Ends whose programs have printed more are told at once: a message has a limit."""
 
 FIELDS = {"count": "count", "class": "resource_class", "memory": "memory_bytes", "features": "features"}
 """Option that may be a ladder -> attribute of a part."""
@@ -223,6 +227,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._stages: dict[str, GivenStage] = {stage.told.request: stage for stage in stages}
         self._attempts: dict[int, int] = {}
         self._untold: list[JobReport] = []
+        self._untold_characters = 0
         self._tell_s: float | None = None
         self._pause_s = TELL_S
         self._cancelled = False
@@ -372,8 +377,13 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._flow(CoJobEnded(number, failure))
 
     def _report(self, report: JobReport) -> None:
-        self.reports[report.number] = report
+        # What programs have printed is told once, and not kept.
+        self.reports[report.number] = replace(report, output="") if report.output else report
         self._untold.append(report)
+        self._untold_characters += len(report.output)
+        if self._untold_characters > OUTPUT_CHARACTERS_MAX:
+            self._tell()
+            return
         if self._tell_s is None:
             self._tell_s = self.now + self._pause_s
             self._pause_s = min(2 * self._pause_s, TELL_S_MAX)
@@ -382,4 +392,4 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._tell_s = None
         if self._untold:
             self.actions.append(TellAsker(JobsEnded(self.request, tuple(self._untold))))
-            self._untold = []
+            self._untold, self._untold_characters = [], 0

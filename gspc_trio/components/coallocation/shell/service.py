@@ -193,7 +193,7 @@ class CoallocationShell(Performer[HostAction]):
             self._lose(name, peer)
 
     def _take_from_child(self, name: str, peer: Peer, message: object) -> None:
-        if isinstance(message, FROM_CHILDREN):
+        if isinstance(message, FROM_CHILDREN) and _is_sound(message):
             self._inbox.put(PeerSaid(name, message), peer)
         else:
             drop_offender(peer, f"no service below says {type(message).__name__}")
@@ -204,7 +204,11 @@ class CoallocationShell(Performer[HostAction]):
         try:
             while True:
                 for message in await peer.receive():
-                    if isinstance(message, IncomingCall):
+                    if isinstance(message, IncomingCall) and isinstance(message.body, StopRts):
+                        message.reply(Done())
+                        await peer.aclose()  # what is said arrives before all ends
+                        self.stopped.set()
+                    elif isinstance(message, IncomingCall):
                         self._answer(message)
                     elif isinstance(message, FROM_CLIENTS):
                         await self._take_request(name, peer, message)
@@ -224,7 +228,7 @@ class CoallocationShell(Performer[HostAction]):
             return
         try:
             read = await trio.to_thread.run_sync(read_request, who, message)
-        except (RslError, msgspec.DecodeError) as error:
+        except (RslError, msgspec.DecodeError, RecursionError) as error:
             peer.post(RequestDone(message.request, str(error) or "it cannot be read"))
         else:
             if not peer.reason:
@@ -251,9 +255,6 @@ class CoallocationShell(Performer[HostAction]):
             else:
                 self._waiting.setdefault(asked.request_id, []).append(call)
                 self._inbox.put(RequestStopped(asked.request_id))
-        elif isinstance(asked, StopRts):
-            call.reply(Done())
-            self.stopped.set()
         else:
             call.fail(TypeError(f"a co-allocation service does not answer {type(asked).__name__}"))
 
@@ -292,7 +293,7 @@ class CoallocationShell(Performer[HostAction]):
     async def _listen_to_parent(self, peer: Peer) -> None:
         while True:
             for message in await peer.receive():
-                if not isinstance(message, FROM_PARENT):
+                if not isinstance(message, FROM_PARENT) or not _is_sound(message):
                     drop_offender(peer, f"no service above says {type(message).__name__}")
                 elif isinstance(message, SubmitRequest):
                     await self._take_request(PARENT, peer, message)
@@ -324,6 +325,16 @@ class CoallocationShell(Performer[HostAction]):
         for call in self._waiting.pop(action.request_id, ()):
             if not call.peer.reason:
                 call.reply(Done())
+
+
+def _is_sound(message: object) -> bool:
+    """Whether a message says what its kind can say."""
+    if isinstance(message, PartsRequest):
+        return bool(message.parts) and all(part.path and part.need.count > 0 for part in message.parts)
+    if isinstance(message, RegisterService):
+        counts = (count for offer in message.offers for count in offer.there.values())
+        return all(offer.path for offer in message.offers) and all(count >= 0 for count in counts)
+    return True
 
 
 def read_request(who: str, told: SubmitRequest) -> RequestRead:

@@ -65,11 +65,17 @@ from gspc_trio.nursery.scopes.scope import open_scope
 
 log: logging.Logger = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+LOOK_S = 2.0
 """How often a run-time system is asked what it has."""
 
 AGAIN_S = 1.0
 """A run-time system that is gone is looked for again after so long."""
+
+OUTPUT_CHARACTERS_MAX = 4 << 20
+"""Of what the programs of a request print here so much is told, of each the last."""
+
+COUNT_MAX = 100_000
+"""So many resources a request may want at a site."""
 
 MINT_S = EXPIRY_S_MAX / 2
 """How often the credential is made anew that is lent to whoever asks."""
@@ -113,8 +119,9 @@ class _Run:
     def outputs(self) -> PartOutputs:
         """Return what the programs of each part have printed."""
         found: dict[int, str] = {}
+        most = OUTPUT_CHARACTERS_MAX // max(1, len(self.places))
         for place in self.places:
-            found[place.part.part] = found.get(place.part.part, "") + place.output
+            found[place.part.part] = found.get(place.part.part, "") + place.output[-most:]
         return tuple(sorted(found.items()))
 
 
@@ -282,18 +289,21 @@ class RtsSite:
         """
         # Memory is that of the host of the first resource.
         parts = sorted(wanted.parts, key=lambda part: not part.need.memory_bytes)
+        if not 0 < sum(part.need.count for part in parts) <= COUNT_MAX:
+            raise NotReady(f"site {self.name}: a request has 1 to {COUNT_MAX} resources at a site")
         needs: list[Requirement] = []
         for part in parts:
             needs += [self._requirement(part)] * part.need.count
         memories = [part.need.memory_bytes for part in parts if part.need.memory_bytes]
         try:
+            programs = [decode(part.need.payload, type=PartProgram) for part in parts]
             held = await self._resources.acquire(*needs, memories=memories)
-        except AcquireRefused as refused:
+        except (AcquireRefused, ValueError) as refused:
             raise NotReady(f"site {self.name}: {refused}") from None
         self._count(parts, 1)
         try:
             self._say(PartsAccepted(wanted.request))
-            run.places = list(_places(parts, held.resources))
+            run.places = _places(parts, programs, held.resources)
             return await self._run_on(wanted.request, held, run)
         finally:
             self._count(parts, -1)
@@ -389,11 +399,12 @@ class RtsSite:
         return tuple(sorted(found.items()))
 
 
-def _places(parts: Sequence[PlacedPart], resources: Sequence[ResourceId]) -> Sequence[_Place]:
+def _places(
+    parts: Sequence[PlacedPart], programs: Sequence[PartProgram], resources: Sequence[ResourceId]
+) -> list[_Place]:
     """Return the resources of a grant, each with its part, in the order of the parts."""
     left = iter(resources)
     found = []
-    for part in parts:
-        program = decode(part.need.payload, type=PartProgram)
+    for part, program in zip(parts, programs, strict=True):
         found += [_Place(part, rank, next(left), program) for rank in range(part.need.count)]
     return sorted(found, key=lambda place: (place.part.part, place.rank))
