@@ -82,11 +82,9 @@ def sites_given(given: list[str] | None, service: str) -> dict[str, RunTimeSyste
         CommandError: there is no such connection file.
     """
     files = rts_given(given)
+    given_files = files if isinstance(files, dict) else [running_connection(files)]
     try:
-        if isinstance(files, dict):
-            found = site_names(files, service)
-        else:
-            found = site_names([running_connection(files)], service)
+        found = site_names(given_files, service)
     except ValueError as error:
         raise UsageError(f"--rts: {error}") from error
     for file in found.values():

@@ -1,0 +1,55 @@
+"""``gspc-coallocate``: what is wrong is one line, and nothing runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from gspc_trio import open_coallocation, open_rts
+from tests.commands import ROOT, run_command
+
+JOBS = '[a]\nexecutable = "true"\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("run", "r.rsl"), 1, "r.rsl: line 1, column 3: there is no job 'b'"),
+        (("run", "bad.rsl"), 1, "bad.rsl: line 1, column 4: "),
+        (("run", "good.rsl", "--rts", "x=r.json", "--rts", "x=q.json"), 2, "there are two of the name x"),
+        (("run", "good.rsl", "--rts", "nope.json"), 1, "there is no connection file nope.json"),
+        (("run", "good.rsl", "--service", "nope.json"), 1, "there is no connection file nope.json"),
+        (("serve", "--name", "a b", "--rts", "nope.json"), 2, "--name a b: letters, digits and . _ - make"),
+        (("serve", "--name", "top", "--rts", "nope.json"), 1, "there is no connection file nope.json"),
+        (("list", "--service", "nope.json"), 1, "start a service with gspc-coallocate serve"),
+        (("status", "x", "--service", "nope.json"), 1, "start a service with gspc-coallocate serve"),
+        (("cancel", "x", "--service", "nope.json"), 1, "start a service with gspc-coallocate serve"),
+        (("stop", "--service", "nope.json"), 1, "start a service with gspc-coallocate serve"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, words: tuple[str, ...], status: int, said: str) -> None:
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    (tmp_path / "r.rsl").write_text("*(b)")
+    (tmp_path / "bad.rsl").write_text("*(a")
+    (tmp_path / "good.rsl").write_text("*(a)")
+    jobs = ("--jobs", "jobs.toml") if words[0] == "run" else ()
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = run_command("coallocation.commands", *words, *jobs, cwd=tmp_path, env=environment, timeout_s=60)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert said in done.stderr
+
+
+async def test_two_programs_of_two_run_time_systems_exchange_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    request = (ROOT / "examples" / "climate.xml").read_text()
+    with trio.fail_after(60):
+        async with open_rts(cores=1) as ocean, open_rts(cores=1) as air:
+            async with open_coallocation(request, rts={"ocean": ocean, "air": air}) as running:
+                ends = await running.wait()
+    assert [(str(end.state), end.output.splitlines()) for end in ends] == [
+        ("finished", ["ocean: 15 degrees after 5 steps", "air: 15 degrees after 5 steps"]),
+        ("finished", ["the climate is known"]),
+    ]
