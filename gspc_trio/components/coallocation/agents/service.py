@@ -9,6 +9,7 @@ parent is gone, and all that a client has asked for when the client is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -141,6 +142,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._by_id: dict[str, tuple[str, str]] = {}
         self._placed: dict[tuple[str, ...], dict[str, int]] = {}
         self._placed_here: dict[tuple[str, ...], dict[str, int]] = {}
+        self._dues: list[tuple[float, tuple[str, str]]] = []
         self._numbers = 0
         self._linked = False
         self._parent_heard_s = 0.0
@@ -154,7 +156,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
 
     def deadline(self) -> float | None:
         """Return when to register, to give up a child or parent, or to look at a request."""
-        times = [one.deadline() for one in self.allocations.values()]
+        times: list[float | None] = [self._next_due()]
         times += [child.heard_s + LEASE_S for child in self.children.values()]
         times += [self._register_s]
         if self._linked:
@@ -171,6 +173,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         for key, allocation in self.allocations.items():
             allocation.check()
             assert allocation.phase is not RequestPhase.ENDED, f"{key} has ended, and is kept"
+            due_s = allocation.deadline()
+            assert due_s is None or (due_s, key) in self._dues, f"{key} is never looked at"
             stops = allocation.phase is RequestPhase.STOPPING
             assert key[0] != PARENT or self._linked or stops, f"{key} is of a parent that is gone"
 
@@ -243,13 +247,18 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             self._drop(name, f"it was silent for {LEASE_S:g} s")
         if self._register_s is not None and self.now >= self._register_s:
             self._register()
-        due = [
-            key
-            for key, one in self.allocations.items()
-            if (until_s := one.deadline()) is not None and self.now >= until_s
-        ]
-        for key in due:
-            self._feed(key, Tick())
+        while (due_s := self._next_due()) is not None and self.now >= due_s:
+            self._feed(heappop(self._dues)[1], Tick())
+
+    def _next_due(self) -> float | None:
+        """Return when the next request is to be looked at; what was noted of others by now is forgotten."""
+        while self._dues:
+            due_s, key = self._dues[0]
+            allocation = self.allocations.get(key)
+            if allocation is not None and allocation.deadline() == due_s:
+                return due_s
+            heappop(self._dues)
+        return None
 
     def _register(self) -> None:
         names = {self.name, *self.sites}
@@ -358,7 +367,11 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             return
         missing = []
         placed = allocation.placed
+        due_s = allocation.deadline()
         actions = allocation.handle(event, self.now)
+        later_s = allocation.deadline()
+        if later_s is not None and later_s != due_s:
+            heappush(self._dues, (later_s, key))
         if placed is not allocation.placed:
             self._note_placed(key[0], placed, -1)
             self._note_placed(key[0], allocation.placed, 1)
