@@ -16,18 +16,22 @@ from attrs import define, field
 from msgspec import structs
 
 from gspc_trio.components.managers.claims import OptimisticManagers
+from gspc_trio.components.managers.member import MemberManager, Outgoing
 from gspc_trio.components.managers.members import Managers
 from gspc_trio.components.managers.messages import (
+    JobWord,
+    JobWords,
     ManagerDown,
+    ManagerEvent,
     ManagersAction,
     ManagerSaid,
     ManagersEvent,
     ManagerUp,
+    TellJob,
     TellManager,
-    Word,
 )
 from gspc_trio.components.managers.partitions import Partitions
-from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed, RmEvent
+from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import (
     Demand,
@@ -40,7 +44,6 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     Revoked,
 )
-from gspc_trio.components.rm.shell.server import ClaimingManager
 from gspc_trio.components.rm.shell.service import AnsweringManager
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
@@ -95,11 +98,13 @@ class Work:
 
 @define(eq=False)
 class _Manager:
-    """The process of a manager: its machine, and when it is free to do something."""
+    """The process of a manager: its machine, what it has not taken yet, and when it is free to do so."""
 
     number: int
     life: int
-    machine: AnsweringManager | ClaimingManager | None = None
+    machine: MemberManager | None = None
+    outgoing: Outgoing | None = None
+    inbox: list[ManagerEvent] = field(factory=list)
     free_at: float = 0.0
     tick_at: float | None = None
 
@@ -114,6 +119,7 @@ class ManagersWorld:
         clock: an event keeps whoever handles it as long as this says; by default for no time.
         checks: the machines check themselves after each event.
         placement: which host a resource comes from.
+        checkpoint_words: see :class:`Outgoing`.
 
     Attributes:
         now: the time.
@@ -130,6 +136,7 @@ class ManagersWorld:
         clock: Callable[[], float] = lambda: 0.0,
         checks: bool = True,
         placement: str = FIFO,
+        checkpoint_words: int = 0,
     ) -> None:
         self.managers = managers
         self.now: float = 0.0
@@ -140,6 +147,7 @@ class ManagersWorld:
         self._random, self._latency_s = random, latency_s
         self._clock, self._checks = clock, checks
         self._placement = placement
+        self._checkpoint_words = checkpoint_words
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._arrivals: dict[tuple[int, int], float] = {}
@@ -147,6 +155,8 @@ class ManagersWorld:
         self._live: dict[ResourceId, GrantId] = {}
         self._newest: dict[ResourceId, GrantId] = {}
         self._there: set[ResourceId] = set()
+        self._rts_inbox: list[ManagersEvent] = []
+        self._unheard: dict[JobId, int] = {}
         self._rts_free_at = 0.0
         self._rts_tick: float | None = None
         self._processes = [_Manager(member.number, 0) for member in managers.members]
@@ -193,7 +203,7 @@ class ManagersWorld:
         self.kills += 1
         process.machine = None
         process.life += 1
-        self._later(self._latency_s, lambda: self._handle(ManagerDown(number, "killed")))
+        self._later(self._latency_s, lambda: self.tell(ManagerDown(number, "killed")))
         self._later(self._latency_s + RESTART_S, lambda: self._start(process))
 
     # Time ---------------------------------------------------------------------------------------------------
@@ -219,7 +229,8 @@ class ManagersWorld:
 
     def _send(self, source: int, target: int, act: Callable[[], None]) -> None:
         """Deliver in order: nothing overtakes what the same one has said to the same one."""
-        arrives = self.now + self._random.uniform(0.2, 1.0) * self._latency_s
+        busy = self._rts_free_at if source < 0 else self._processes[source].free_at
+        arrives = max(self.now, busy) + self._random.uniform(0.2, 1.0) * self._latency_s
         arrives = max(arrives, self._arrivals.get((source, target), 0.0))
         self._arrivals[source, target] = arrives
         self._at(arrives, act)
@@ -228,16 +239,32 @@ class ManagersWorld:
 
     def tell(self, event: ManagersEvent) -> None:
         """Have the run-time system take an event, when it is free to."""
-        start_s = max(self.now, self._rts_free_at)
-        if start_s > self.now:
-            self._at(start_s, lambda: self.tell(event))
+        if not self._rts_inbox:
+            self._at(self._rts_free_at, self._rts_turn)
+        self._rts_inbox.append(event)
+
+    def _say(self, work: Work, *words: JobWord) -> None:
+        """Have a job say something; what it has said while nobody had time is taken together."""
+        place = self._unheard.get(work.job, -1)
+        if place >= 0:
+            before = self._rts_inbox[place]
+            assert isinstance(before, JobWords)
+            self._rts_inbox[place] = JobWords(work.job, before.words + words)
         else:
+            self._unheard[work.job] = len(self._rts_inbox)
+            self.tell(JobWords(work.job, words))
+
+    def _rts_turn(self) -> None:
+        """Take all that has come."""
+        events, self._rts_inbox = self._rts_inbox, []
+        self._unheard.clear()
+        for event in events:
             self._handle(event)
 
     def _handle(self, event: ManagersEvent) -> None:
         managers = self.managers
         began_s = self._clock()
-        actions = managers.handle(event, self.now)
+        actions = managers.handle(event, max(self.now, self._rts_free_at))
         self._spend(-1, self._clock() - began_s)
         if self._checks:
             managers.check()
@@ -252,7 +279,7 @@ class ManagersWorld:
         due_s, self._rts_tick = self.managers.deadline(), None
         if due_s is not None:
             if due_s <= self.now:
-                self._handle(Tick())
+                self.tell(Tick())
             elif due_s != self._rts_tick:
                 self._rts_tick = due_s
                 self._at(due_s, self._rts_ticks)
@@ -262,6 +289,9 @@ class ManagersWorld:
             process = self._processes[action.number]
             life, event = process.life, action.event
             self._send(-1, action.number, lambda: self._arrive(process, life, event))
+        elif isinstance(action, TellJob):
+            for word in action.words:
+                self._perform(word)
         elif isinstance(action, Grant):
             self._given(action)
         elif isinstance(action, Recall):
@@ -288,10 +318,10 @@ class ManagersWorld:
 
     # Jobs ---------------------------------------------------------------------------------------------------
 
-    def _demand(self, work: Work) -> None:
+    def _demand(self, work: Work, *before: Release) -> None:
         if not work.is_gone:
             credit = max(0, min(work.left, work.at_once - len(work.held)))
-            self.tell(Demand(work.job, work.shape, credit, work.seen))
+            self._say(work, *before, Demand(work.job, work.shape, credit, work.seen))
 
     def _given(self, grant: Grant) -> None:
         """A grant is on its way to a job.
@@ -325,7 +355,7 @@ class ManagersWorld:
             return  # its host is gone meanwhile
         work.held[grant.grant_id] = grant
         if work.left <= 0:
-            self._give_back(work, grant.grant_id)
+            self._say(work, self._give_back(work, grant.grant_id))
             return
         work.left -= 1
         self._later(work.task_s, lambda: self._ended(work, grant.grant_id))
@@ -333,13 +363,12 @@ class ManagersWorld:
     def _ended(self, work: Work, grant_id: GrantId) -> None:
         if grant_id in work.held and not work.is_gone:
             work.done += 1
-            self._give_back(work, grant_id)
-            self._demand(work)
+            self._demand(work, self._give_back(work, grant_id))
 
-    def _give_back(self, work: Work, grant_id: GrantId) -> None:
+    def _give_back(self, work: Work, grant_id: GrantId) -> Release:
         grant = work.held.pop(grant_id)
         self._free(grant_id, grant.resources)
-        self.tell(Release(work.job, grant_id))
+        return Release(work.job, grant_id)
 
     def _recalled(self, work: Work, grant_ids: Sequence[GrantId]) -> None:
         """Tasks are as short as one grant: each comes back by itself."""
@@ -358,33 +387,39 @@ class ManagersWorld:
         rm = ResourceManager(
             self.managers.epoch, None, self._placement, structs.replace(numbers, own_first=claims)
         )
-        answering = AnsweringManager(rm)
-        process.machine = ClaimingManager(answering) if claims else answering
+        machine = process.machine = MemberManager(rm, AnsweringManager(rm), claims=claims)
+        process.outgoing = Outgoing(machine, self._checkpoint_words)
+        process.inbox = []
         process.free_at, process.tick_at = self.now, None
-        self._handle(ManagerUp(number))
+        self.tell(ManagerUp(number))
 
-    def _arrive(self, process: _Manager, life: int, event: RmEvent) -> None:
-        machine = process.machine
-        if machine is None or process.life != life:
+    def _arrive(self, process: _Manager, life: int, event: ManagerEvent) -> None:
+        if process.machine is None or process.life != life:
             return
-        if process.free_at > self.now:
-            self._at(process.free_at, lambda: self._arrive(process, life, event))
+        if not process.inbox:
+            self._at(process.free_at, lambda: self._turn(process, life))
+        process.inbox.append(event)
+
+    def _turn(self, process: _Manager, life: int) -> None:
+        """Have a manager take all that has come, and then say what it has decided."""
+        machine, outgoing = process.machine, process.outgoing
+        if machine is None or outgoing is None or process.life != life:
             return
+        events, process.inbox = process.inbox, []
         began_s = self._clock()
-        try:
-            said: Sequence[object] = machine.handle(event, self.now)
-        except IllegalEvent as error:
-            said = [RmAnswered(event, str(error))] if isinstance(event, Added | Removed) else []
-            if isinstance(event, Demand | Release):
-                raise Broken(f"manager {process.number} refuses {event}: {error}") from error
+        for event in events:
+            try:
+                outgoing.add(machine.handle(event, self.now))
+            except IllegalEvent as error:
+                if isinstance(event, Added | Removed):
+                    outgoing.add([RmAnswered(event, str(error))])
+            if self._checks:
+                machine.check()
+        words = outgoing.take()
         self._spend(process.number, self._clock() - began_s)
-        if self._checks:
-            machine.check()
-        for word in said:
-            assert isinstance(word, Word)
-            self._send(
-                process.number, -1, partial(self._hear, process, life, ManagerSaid(process.number, word))
-            )
+        for word in words:
+            heard = ManagerSaid(process.number, word)
+            self._send(process.number, -1, partial(self._hear, process, life, heard))
         due_s = machine.deadline()
         if due_s is not None and due_s != process.tick_at:
             process.tick_at = due_s
@@ -426,7 +461,12 @@ def live(seed: int, managers: Managers) -> ManagersWorld:
     """
     random = Random(f"managers of {seed}")
     latency_s = random.choice((0.001, 0.01, 0.05))
-    world = ManagersWorld(managers, random=Random(f"delays of {seed}"), latency_s=latency_s)
+    world = ManagersWorld(
+        managers,
+        random=Random(f"delays of {seed}"),
+        latency_s=latency_s,
+        checkpoint_words=random.choice((1, 7, 40, 0)),
+    )
     world.run(0.1)
     names = [f"r{number + 1}" for number in range(random.randint(3, 6))]
     for name in names:

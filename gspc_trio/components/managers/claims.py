@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from gspc_trio.components.managers.members import Managers, Member
 from gspc_trio.components.managers.messages import (
+    JobWords,
     ManagerClaim,
     ManagerDown,
     ManagerSaid,
     ManagerUp,
+    ManagerWords,
     TellManager,
 )
 from gspc_trio.components.rm.claims import TAKEN
@@ -180,7 +182,7 @@ class OptimisticManagers(Managers):
         self._random = random
         self._log = ReplayLog(epoch)
         for member in self._members:
-            member.log = self._log
+            member.noted = self._log
         self._views = [_View() for _ in self._members]
         self._versions = _Versions()
         self._live: dict[GrantId, Grant] = {}
@@ -239,6 +241,12 @@ class OptimisticManagers(Managers):
             return
         self._log.said(event)
         self._tell(number, event)
+
+    @handles(JobWords)
+    def _job_said(self, event: JobWords) -> None:
+        self._serving(event.job)
+        for word in event.words:
+            self._method_of[type(word)](self, word)
 
     @handles(Release)
     def _release(self, event: Release) -> None:
@@ -317,7 +325,11 @@ class OptimisticManagers(Managers):
     @handles(ManagerSaid)
     def _heard(self, event: ManagerSaid) -> None:
         number, word = event.number, event.word
-        if isinstance(word, ManagerClaim):
+        if isinstance(word, ManagerWords):
+            for _, words in word.by_job:
+                for one in words:
+                    self._heard(ManagerSaid(number, one))
+        elif isinstance(word, ManagerClaim):
             self._claim(number, word)
         elif isinstance(word, Refuse | Offence):
             if self.job_of.get(word.job) == number:

@@ -6,31 +6,111 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gspc_trio.components.managers.messages import ManagersAction, ManagersEvent, TellManager
-from gspc_trio.components.rm.events import Numbering, RmEvent
-from gspc_trio.components.rm.messages import GrantsAhead
+from gspc_trio.components.managers.messages import (
+    JobWord,
+    ManagersAction,
+    ManagersEvent,
+    TellManager,
+    WordToJob,
+)
+from gspc_trio.components.rm.events import (
+    Added,
+    Advanced,
+    Awaited,
+    Coming,
+    Numbering,
+    Removed,
+    Rested,
+    Resumed,
+    RmEvent,
+    Settled,
+)
+from gspc_trio.components.rm.messages import Checkpoint, Grant, GrantsAhead, Recall
 from gspc_trio.components.rm.replay_log import ReplayLog
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.machine import IllegalEvent, MachineBase
 from gspc_trio.core.resources import Resource
 
+UNREAD_MANY = 50
+"""So much that is unread is not read at each look, unless nothing has come since the last one."""
+
+
+OF_HOSTS = (Added, Removed, Rested, Resumed, Coming, Settled, Advanced, Awaited)
+"""What is said of these can be noted before what jobs have said is read."""
+
 
 class Member(Struct, eq=False):
     """A resource manager.
 
+    What is said of grants is passed on without a look at it, and kept in ``unread`` until somebody asks what
+    is held, or until a checkpoint of the manager says it: then nobody has to read it.
+
     Attributes:
         number: from 0.
-        log: what it has been told and has said.
+        noted: what it has been told and has said, but for what is unread; see :attr:`log`.
         is_up: it can be told something.
         quiet: what it was told, and whose answer is nobody else's business.
         losses: how often it was lost.
+        told: number of events that it was told since it is up.
+        read: of these, how many ``noted`` has for certain.
+        unread: words, and with how many events it was told of them; 0: it has said them itself.
+        newest: the newest grant of it that was seen.
+        glanced: how much was unread at the last look.
     """
 
     number: int
-    log: ReplayLog
+    noted: ReplayLog
     is_up: bool = False
     quiet: list[RmEvent] = []
     losses: int = 0
+    told: int = 0
+    read: int = 0
+    unread: list[tuple[int, Sequence[JobWord | WordToJob]]] = []
+    newest: GrantId = NO_GRANT
+    glanced: int = 0
+
+    @property
+    def log(self) -> ReplayLog:
+        """What it has been told and has said."""
+        if self.unread:
+            self._read()
+        return self.noted
+
+    def _read(self) -> None:
+        said, heard = self.noted.said, self.noted.heard
+        for _, words in self.unread:
+            for word in words:
+                if isinstance(word, JobWord):
+                    said(word)
+                elif not isinstance(word, Recall):
+                    heard(word)
+                    if type(word) is Grant:
+                        self.newest = max(self.newest, word.grant_id)
+        self.unread.clear()
+        self.read = self.told
+
+    def roughly(self) -> ReplayLog:
+        """Return the log as it was a short time ago, while so much is said that reading it would take long.
+
+        The next checkpoint then comes soon. When nothing new has been said since this was last asked, it
+        is as it is now.
+        """
+        before, self.glanced = self.glanced, len(self.unread)
+        is_busy = self.glanced > UNREAD_MANY and self.glanced != before
+        return self.noted if is_busy else self.log
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take what it says that jobs hold and wait for, unless it had not heard by then what was read."""
+        self.newest = max(self.newest, checkpoint.newest)
+        if checkpoint.told >= self.read:
+            self.noted.restore(checkpoint)
+            self.read = checkpoint.told
+            self.unread = [one for one in self.unread if one[0] > checkpoint.told]
+
+    def is_anew(self) -> None:
+        """It is up, and has been told nothing."""
+        self.is_up = True
+        self.told = self.read = 0
 
 
 class Managers(MachineBase[ManagersEvent, ManagersAction]):
@@ -67,6 +147,7 @@ class Managers(MachineBase[ManagersEvent, ManagersAction]):
     def numbering(self, number: int) -> Numbering:
         """Return which numbers the grants of a manager have that begins now."""
         step = len(self._members)
+        self.see_newest()
         return Numbering(self.newest[1] + (number - self.newest[1]) % step, step)
 
     def hosts_of(self, number: int) -> list[str]:
@@ -85,6 +166,12 @@ class Managers(MachineBase[ManagersEvent, ManagersAction]):
         """A manager has given this grant."""
         self.newest = max(self.newest, grant_id)
 
+    def see_newest(self) -> None:
+        """Bring ``newest`` up to date with what is unread."""
+        for member in self._members:
+            if member.log is member.noted:  # which reads it
+                self.newest = max(self.newest, member.newest)
+
     def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
         """Return the newest grant of a resource that was given, or ``grant_id`` if that cannot be known."""
         raise NotImplementedError
@@ -92,9 +179,13 @@ class Managers(MachineBase[ManagersEvent, ManagersAction]):
     def _tell(self, number: int, event: RmEvent) -> None:
         """Tell a manager, now or when it is there."""
         member = self._members[number]
-        member.log.said(event)
+        of_hosts = isinstance(event, OF_HOSTS)
+        (member.noted if of_hosts else member.log).said(event)
         if member.is_up:
+            member.told += 1
             self.actions.append(TellManager(number, event))
+        if not of_hosts:
+            member.read = member.told
 
     def _serving(self, job: JobId) -> int:
         """Return which manager serves a job.

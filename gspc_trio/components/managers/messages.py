@@ -9,12 +9,24 @@ from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.components.rm.events import RmEvent
-from gspc_trio.components.rm.messages import Grant, GrantsAhead, Lapsed, Offence, Recall, Refuse, Revoke
+from gspc_trio.components.rm.messages import (
+    Checkpoint,
+    Demand,
+    Grant,
+    GrantsAhead,
+    Interrupt,
+    Lapsed,
+    Offence,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+)
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
-from gspc_trio.core.ids import Count
+from gspc_trio.core.ids import Count, JobId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.messages import Question
-from gspc_trio.records.facts import GrantChanged, ResourceChanged
+from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
 
 SHARINGS = ("pessimistic", "optimistic")
 """How several resource managers share the hosts, see ``docs/scheduling.md``."""
@@ -35,8 +47,36 @@ class ManagerClaim(Struct, frozen=True):
     grant: Grant
 
 
+JobWord: TypeAlias = Demand | Release | Interrupt
+"""What a job says to the manager that serves it."""
+
+WordToJob: TypeAlias = Grant | Recall | Refuse | Lapsed
+"""What that says to it."""
+
+
+class JobWords(Struct, frozen=True):
+    """What a job has said at one time: it is passed on as it is."""
+
+    job: JobId
+    words: tuple[JobWord, ...]
+
+
+class ManagerWords(Struct, frozen=True):
+    """What a manager says of jobs at one time.
+
+    Attributes:
+        by_job: what each is to hear.
+        records: of what happened, on the clock of the manager.
+    """
+
+    by_job: tuple[tuple[JobId, tuple[WordToJob, ...]], ...]
+    records: tuple[Record, ...] = ()
+
+
 Word: TypeAlias = (
-    Grant
+    ManagerWords
+    | Checkpoint
+    | Grant
     | ManagerClaim
     | Recall
     | Refuse
@@ -95,6 +135,10 @@ class BeginManaging(Question[ManagerHere], frozen=True):
     """RTS to resource manager: begin, you are mine."""
 
 
+ManagerEvent: TypeAlias = RmEvent | JobWords
+"""What a manager of several is told."""
+
+
 # Into the machine -------------------------------------------------------------------------------------------
 
 
@@ -118,7 +162,7 @@ class ManagerSaid(Struct, frozen=True):
     word: Word
 
 
-ManagersEvent: TypeAlias = RmEvent | ManagerUp | ManagerDown | ManagerSaid | Tick
+ManagersEvent: TypeAlias = RmEvent | JobWords | ManagerUp | ManagerDown | ManagerSaid | Tick
 
 
 # Out of it --------------------------------------------------------------------------------------------------
@@ -128,7 +172,20 @@ class TellManager(Struct, frozen=True):
     """Tell a resource manager that is there."""
 
     number: Count
-    event: RmEvent
+    event: ManagerEvent
 
 
-ManagersAction: TypeAlias = TellManager | Word
+class TellJob(Struct, frozen=True):
+    """Tell a job what its manager says."""
+
+    job: JobId
+    words: tuple[WordToJob, ...]
+
+
+class ManagerRecords(Struct, frozen=True):
+    """Note what has happened at a manager."""
+
+    records: tuple[Record, ...]
+
+
+ManagersAction: TypeAlias = TellManager | TellJob | ManagerRecords | Word

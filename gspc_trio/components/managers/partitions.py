@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from gspc_trio.components.managers.members import Managers, Member, room_of, tops
-from gspc_trio.components.managers.messages import ManagerDown, ManagerSaid, ManagerUp, TellManager
+from gspc_trio.components.managers.messages import (
+    JobWords,
+    ManagerDown,
+    ManagerRecords,
+    ManagerSaid,
+    ManagerUp,
+    ManagerWords,
+    TellJob,
+    TellManager,
+)
+from gspc_trio.components.managers.moves import MovingHost, WaitingRequest, host_of, want_view
 from gspc_trio.components.rm.events import (
     Added,
     Advanced,
@@ -24,6 +32,7 @@ from gspc_trio.components.rm.events import (
     Settled,
 )
 from gspc_trio.components.rm.messages import (
+    Checkpoint,
     Demand,
     Grant,
     GrantsAhead,
@@ -36,7 +45,7 @@ from gspc_trio.components.rm.messages import (
     Revoke,
     Revoked,
 )
-from gspc_trio.components.rm.replay_log import ENDING, ReplayLog
+from gspc_trio.components.rm.replay_log import ReplayLog
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, host_name
 from gspc_trio.core.machine import IllegalEvent, Tick, handles
@@ -51,40 +60,13 @@ from gspc_trio.policies.partitions import (
     roomiest,
     smallest,
 )
-from gspc_trio.records.facts import GrantChanged, ResourceChanged
+from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
 
 LOOK_S = 0.1
 """How soon after a demand hosts are looked for elsewhere."""
 
-AGAIN_S = 2.0
-"""How long a host that has moved for a request, in vain, does not do so again."""
-
 LOOK_MAX_S = 1.0
 """How often that is done while requests wait and nothing changes."""
-
-
-class _Move(Struct, eq=False):
-    """A host that is to go to another manager.
-
-    Attributes:
-        source, target: from which, to which.
-        rested: its resources that are kept free meanwhile; () if it was idle.
-        asked: what the source was asked, None as long as the host is emptied.
-        pending: what was said of it meanwhile.
-    """
-
-    source: int
-    target: int
-    rested: tuple[ResourceId, ...] = ()
-    asked: Removed | None = None
-    pending: list[RmEvent] = []
-
-
-class _Waiting(Struct, eq=False):
-    """A request that was not met at the last look: since when, and which hosts have moved for it when."""
-
-    since_s: float
-    had: dict[str, float]
 
 
 class Partitions(Managers):
@@ -97,11 +79,12 @@ class Partitions(Managers):
     def __init__(self, count: int, epoch: int) -> None:
         super().__init__(count, epoch)
         self._host_of: dict[str, int] = {}
-        self._moves: dict[str, _Move] = {}
+        self._moves: dict[str, MovingHost] = {}
         self._arriving: set[str] = set()
         self._coming: dict[str, Coming] = {}
         self._ending: dict[GrantId, int] = {}
-        self._waiting: dict[tuple[JobId, Shape], _Waiting] = {}
+        self._waiting: dict[tuple[JobId, Shape], WaitingRequest] = {}
+        self._idle: set[str] = set()
         self._look_at: float | None = None
         self._pause_s = LOOK_S
         self._retold: set[tuple[GrantId, ResourceId]] = set()
@@ -119,9 +102,9 @@ class Partitions(Managers):
         """Assert that each host and each job is with one manager, and nothing is held at two."""
         held: dict[ResourceId, int] = {}
         for member in self._members:
-            for host in member.log.hosts:
+            for host in member.noted.hosts:
                 assert self._host_of.get(host) == member.number, f"{host} is with {member.number}, too"
-            for name in member.log.held():
+            for name in member.noted.held():
                 assert held.setdefault(name, member.number) == member.number, f"{name} is held at two"
         assert self.why.keys() == self.job_of.keys()
         for host, move in self._moves.items():
@@ -147,6 +130,19 @@ class Partitions(Managers):
             number = self._serving(event.job)  # which says what is wrong
         self._tell(number, event)
         if self._look_at is None and type(event) is Demand and event.credit:
+            self._look_at = self.now + LOOK_S
+
+    @handles(JobWords)
+    def _job_said(self, event: JobWords) -> None:
+        number = self.job_of.get(event.job)
+        if number is None:
+            number = self._serving(event.job)
+        member = self._members[number]
+        if member.is_up:
+            member.told += 1
+            self.actions.append(TellManager(number, event))
+        member.unread.append((member.told, event.words))
+        if self._look_at is None and any(type(word) is Demand and word.credit for word in event.words):
             self._look_at = self.now + LOOK_S
 
     @handles(JobGone)
@@ -181,7 +177,7 @@ class Partitions(Managers):
 
     @handles(Added)
     def _added(self, event: Added) -> None:
-        host = _host(event)
+        host = host_of(event)
         if self._is_moving(host, event):
             return
         if host not in self._host_of:
@@ -192,6 +188,7 @@ class Partitions(Managers):
                 if number in counts:
                     counts[number] += 1
             number = self._host_of[host] = smallest(counts)
+            self.see_newest()
             self._tell(number, Advanced(self.newest))
         self._tell(self._host_of[host], event)
 
@@ -250,11 +247,11 @@ class Partitions(Managers):
         owner = self._host_of.get(host)
         if owner is None:
             return None
-        log = self._members[owner].log
+        log = self._members[owner].noted
         if host in log.hosts:
             label, there = log.hosts[host]
             return Coming(host, tuple(there.values()), label)
-        asked = [one for one in log.asked if isinstance(one, Added) and _host(one) == host]
+        asked = [one for one in log.asked if isinstance(one, Added) and host_of(one) == host]
         return Coming(host, asked[0].resources, asked[0].host) if asked else None
 
     # What managers say --------------------------------------------------------------------------------------
@@ -263,13 +260,23 @@ class Partitions(Managers):
     def _heard(self, event: ManagerSaid) -> None:
         number, word = event.number, event.word
         member = self._members[number]
-        if type(word) is Grant:
+        if type(word) is ManagerWords:
+            for job, words in word.by_job:
+                if self.job_of.get(job) == number:
+                    member.unread.append((0, words))
+                    self.actions.append(TellJob(job, words))
+            if self._retold or self._arriving or self._moves:
+                for record in word.records:
+                    self._note(record)
+            elif word.records:
+                self.actions.append(ManagerRecords(word.records))
+        elif type(word) is Checkpoint:
+            member.restore(word)
+        elif type(word) is Grant:
             if self.job_of.get(word.job) == number:
                 member.log.heard(word)
                 self.note_newest(word.grant_id)
                 self.actions.append(word)
-        elif type(word) is GrantChanged or type(word) is ResourceChanged:
-            self._note(word)
         elif isinstance(word, Refuse | Lapsed | Recall | Offence):
             if self.job_of.get(word.job) == number:
                 if isinstance(word, Refuse | Lapsed):
@@ -287,18 +294,19 @@ class Partitions(Managers):
             assert isinstance(word, GrantsAhead)
             self._grants_ahead(word)
 
-    def _note(self, record: GrantChanged | ResourceChanged) -> None:
+    def _note(self, record: Record) -> None:
         """A host that goes from one manager to another is there all the time."""
+        is_hidden = False
         if isinstance(record, GrantChanged):
             parts = {(record.grant_id, name) for name in record.resources}
-            is_hidden = record.job == ENDING or (record.held and parts <= self._retold)
+            is_hidden = record.held and parts <= self._retold
             self._retold -= parts
-        else:
+        elif isinstance(record, ResourceChanged):
             host = host_name(record.resource_id)
             move = self._moves.get(host)
             is_hidden = host in self._arriving or (move is not None and move.asked is not None)
         if not is_hidden:
-            self.actions.append(record)
+            self.actions.append(ManagerRecords((record,)))
 
     def _left(self, member: Member, word: ResourcesLeft) -> None:
         host = host_name(word.resource_ids[0])
@@ -313,19 +321,19 @@ class Partitions(Managers):
 
     def _answered(self, member: Member, word: RmAnswered) -> None:
         event = word.event
-        host = _host(event)
+        host = host_of(event)
         move = self._moves.get(host)
         if move is not None and move.asked == event and move.source == member.number:
             self._leaves(host, move, word)
             return
-        was_asked = member.log.answered(event, word.refusal)
+        was_asked = member.noted.answered(event, word.refusal)
         if event in member.quiet:
             member.quiet.remove(event)
         elif was_asked:
             self.actions.append(word)
         self._arriving.discard(host)
         if isinstance(event, Added):
-            if host not in member.log.hosts:
+            if host not in member.noted.hosts:
                 self._host_of.pop(host, None)
             self._announce(host)
 
@@ -350,18 +358,20 @@ class Partitions(Managers):
         self._pause_s = LOOK_S if is_new else min(2 * self._pause_s, LOOK_MAX_S)
         self._look_at = self.now + self._pause_s if self._waiting or self._moves else None
 
-    def _views(self) -> tuple[list[PartitionView], dict[tuple[int, int], _Waiting]]:
+    def _views(self) -> tuple[list[PartitionView], dict[tuple[int, int], WaitingRequest]]:
         """Return what is where, and (manager, place of a request) -> what is known of it."""
         parts: list[PartitionView] = []
-        entries: dict[tuple[int, int], _Waiting] = {}
-        waiting: dict[tuple[JobId, Shape], _Waiting] = {}
+        entries: dict[tuple[int, int], WaitingRequest] = {}
+        waiting: dict[tuple[JobId, Shape], WaitingRequest] = {}
+        idle: set[str] = set()
         for member in self._members:
-            log = member.log
+            log = member.roughly()
+            is_rough = bool(member.unread)
             held: dict[str, int] = {}
             for name in log.held():
                 held[host_name(name)] = held.get(host_name(name), 0) + 1
             bound = {host_name(name) for name in log.resting} | self._moves.keys()
-            bound |= {_host(one) for one in log.asked}
+            bound |= {host_of(one) for one in log.asked}
             hosts = []
             for name, (_, there) in log.hosts.items():
                 classes: dict[str, int] = {}
@@ -369,19 +379,22 @@ class Partitions(Managers):
                     classes[resource.resource_class] = classes.get(resource.resource_class, 0) + 1
                 features = frozenset(one for resource in there.values() for one in resource.features)
                 is_bound = name in bound or not member.is_up
+                if name not in held:  # where so much is said, perhaps for this moment alone
+                    idle.add(name)
+                    is_bound = is_bound or (is_rough and name not in self._idle)
                 hosts.append(HostView(name, classes, held.get(name, 0), features, is_bound))
-            found: list[tuple[float, int, _Waiting, WantView]] = []
+            found: list[tuple[float, int, WaitingRequest, WantView]] = []
             for job, demand, left in log.unmet():
                 key = (job, demand.shape)
-                entry = waiting[key] = self._waiting.get(key) or _Waiting(self.now, {})
-                found.append((entry.since_s, len(found), entry, _want(demand, left, entry, self.now)))
+                entry = waiting[key] = self._waiting.get(key) or WaitingRequest(self.now, {})
+                found.append((entry.since_s, len(found), entry, want_view(demand, left, entry, self.now)))
             found.sort(key=lambda one: one[:2])
             wants = [one[3] for one in found] if member.is_up else []
             entries.update(((member.number, place), one[2]) for place, one in enumerate(found))
             weight = sum(log.weight(job) for job, number in self.job_of.items() if number == member.number)
             expects = sum(move.target == member.number for move in self._moves.values())
             parts.append(PartitionView(member.number, weight, hosts, wants, expects))
-        self._waiting = waiting
+        self._waiting, self._idle = waiting, idle
         return parts, entries
 
     def _is_wanted(self, number: int) -> bool:
@@ -393,22 +406,22 @@ class Partitions(Managers):
 
     def _begin(self, planned: HostMove) -> None:
         host = planned.host
-        move = self._moves[host] = _Move(planned.source, planned.target)
+        move = self._moves[host] = MovingHost(planned.source, planned.target)
         if planned.drains:
-            there = self._members[planned.source].log.hosts[host][1]
+            there = self._members[planned.source].noted.hosts[host][1]
             move.rested = tops(tuple(there.values()))
             self._tell(planned.source, Rested(move.rested))
         else:
             self._ask_to_leave(host, move)
 
-    def _ask_to_leave(self, host: str, move: _Move) -> None:
-        label, there = self._members[move.source].log.hosts[host]
+    def _ask_to_leave(self, host: str, move: MovingHost) -> None:
+        label, there = self._members[move.source].noted.hosts[host]
         # First, or it would refuse who waits for what goes elsewhere and may come back.
         self._tell(move.source, Coming(host, tuple(there.values()), label))
         move.asked = Removed(tuple(there), "refuse")
         self._tell(move.source, move.asked)
 
-    def _leaves(self, host: str, move: _Move, word: RmAnswered) -> None:
+    def _leaves(self, host: str, move: MovingHost, word: RmAnswered) -> None:
         """The source has let the host go, or has given something of it to somebody."""
         assert isinstance(word.event, Removed)
         log = self._members[move.source].log
@@ -435,7 +448,7 @@ class Partitions(Managers):
         self._arriving.add(host)
         if newest:
             self._tell(number, Advanced(max(newest.values())))
-            member.log.note_newest(newest)
+            member.noted.note_newest(newest)
         member.quiet.append(event)
         self._tell(number, event)
 
@@ -452,9 +465,10 @@ class Partitions(Managers):
         if member.is_up:
             raise IllegalEvent(f"resource manager {event.number} is there already")
         told, asked = member.log.replay(), [*member.log.asked]
-        member.is_up = True
+        member.is_anew()
         self._retell(member, told, asked)
         self.actions.extend(TellManager(member.number, one) for one in told)
+        member.told = member.read = len(told)
         self._look_at = self.now + LOOK_S if self.job_of else None
         for other in self._members:  # nobody could take over what they had
             if other is not member and not other.is_up:
@@ -490,7 +504,7 @@ class Partitions(Managers):
             if isinstance(event, Added | Removed) and event not in asked and event not in member.quiet:
                 member.quiet.append(event)
             if isinstance(event, Added):
-                self._arriving.add(_host(event))
+                self._arriving.add(host_of(event))
             elif isinstance(event, Claimed):
                 self._retold.update((one.grant_id, name) for one in event.grants for name in one.resources)
 
@@ -502,13 +516,14 @@ class Partitions(Managers):
         newest = {name: grant_id for host in hosts for name, grant_id in lost.log.newest_of(host).items()}
         asked = [*lost.log.asked]
         told = [event for event in lost.log.replay() if not isinstance(event, Coming)]
+        self.see_newest()
         self._tell(heir.number, Advanced(self.newest))
         heir.log.note_newest(newest)
         quiet = [event for event in asked if event in lost.quiet]
         self._retell(heir, told, [event for event in asked if event not in quiet])
         for event in told:
             if isinstance(event, Added | Removed):
-                self._host_of[_host(event)] = heir.number
+                self._host_of[host_of(event)] = heir.number
             self._tell(heir.number, event)
         self._look_at = self.now + LOOK_S
         for grant_id in lost.log.ending:
@@ -522,23 +537,3 @@ class Partitions(Managers):
             said = self._brings(host) or self._coming.get(host)
             if said is not None:
                 self._tell(lost.number, said)
-
-
-def _host(event: Added | Removed) -> str:
-    """Return whose resources these are."""
-    return host_name(event.resources[0].resource_id if isinstance(event, Added) else event.resource_ids[0])
-
-
-def _want(demand: Demand, left: int, entry: _Waiting, now: float) -> WantView:
-    """Return a request as the policy sees it."""
-    least: dict[str, int] = {}
-    hosts: set[str] = set()
-    features: list[tuple[str, frozenset[str]]] = []
-    for need in demand.shape.requirements:
-        features.append((need.resource_class, frozenset(need.features)))
-        least[need.resource_class] = least.get(need.resource_class, 0) + 1
-        if need.hard:
-            hosts.update(map(host_name, need.preferences))
-    missing = {name: count * left for name, count in least.items()}
-    had = frozenset(host for host, moved_s in entry.had.items() if now - moved_s < AGAIN_S)
-    return WantView(entry.since_s, missing, least, features, frozenset(hosts), had)

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gspc_trio.components.rm import claims, explain, lapse, recall, reserve
 from gspc_trio.components.rm.check import check_state
+from gspc_trio.components.rm.checkpoint import checkpoint_of
 from gspc_trio.components.rm.errors import (
     BadDemand,
     BadPlacement,
@@ -35,7 +36,7 @@ from gspc_trio.components.rm.events import (
     RmEvent,
     Settled,
 )
-from gspc_trio.components.rm.messages import Demand, Interrupt, Refuse, Release, Revoked
+from gspc_trio.components.rm.messages import Checkpoint, Demand, Interrupt, Refuse, Release, Revoked
 from gspc_trio.components.rm.parts import Form, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.search import impossible
 from gspc_trio.components.rm.serve import (
@@ -149,6 +150,15 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     def check(self) -> None:
         """Assert every invariant: the figures kept up to date equal those counted anew."""
         check_state(self._state)
+
+    def checkpoint(self, told: int) -> Checkpoint:
+        """Return what all jobs hold and wait for, after so many events."""
+        return checkpoint_of(self._state, told)
+
+    @property
+    def held(self) -> int:
+        """Number of live grants."""
+        return len(self._state.grants)
 
     def status(self) -> explain.ManagerStatus:
         """Return plain data: per class total, free, held and blocked; per job demand, held and share."""

@@ -133,6 +133,38 @@ class Offence(Struct, frozen=True):
     reason: str
 
 
+class JobCheckpoint(Struct, frozen=True):
+    """What a job holds, and what it waits for.
+
+    Attributes:
+        job: which.
+        grants: that it holds, with what is left of each.
+        demands: what it can use, with the grants of ``sent``.
+        sent: for each of ``demands`` the grants that the job may not have received when it last spoke.
+    """
+
+    job: JobId
+    grants: tuple[Grant, ...]
+    demands: tuple[Demand, ...]
+    sent: tuple[tuple[GrantId, ...], ...]
+
+
+class Checkpoint(Struct, frozen=True):
+    """Resource manager to RTS: what all jobs hold and wait for; what was said of that before is over.
+
+    Attributes:
+        told: number of events that the resource manager had taken.
+        newest: the newest grant that it has given.
+        jobs: all that have joined.
+        given: resource -> the newest grant of it, unless it is one of ``jobs``.
+    """
+
+    told: Count
+    newest: GrantId
+    jobs: tuple[JobCheckpoint, ...]
+    given: dict[ResourceId, GrantId]
+
+
 # What people are told ---------------------------------------------------------------------------------------
 
 

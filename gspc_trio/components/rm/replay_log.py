@@ -27,6 +27,7 @@ from gspc_trio.components.rm.events import (
     Settled,
 )
 from gspc_trio.components.rm.messages import (
+    Checkpoint,
     Demand,
     Grant,
     Interrupt,
@@ -242,6 +243,22 @@ class ReplayLog:
         else:
             for grant_id in word.grant_ids:
                 job.grants.pop(grant_id, None)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take what the resource manager says that all jobs hold and wait for in place of what was noted."""
+        told = {one.job: one for one in checkpoint.jobs}
+        self._newest.update(checkpoint.given)
+        for name, job in self._jobs.items():
+            job.wants.clear()
+            job.grants.clear()
+            one = told.get(name)
+            if one is None:
+                continue
+            for grant in one.grants:
+                job.grants[grant.grant_id] = grant
+                self._newest.update(dict.fromkeys(grant.resources, grant.grant_id))
+            for demand, sent in zip(one.demands, one.sent, strict=True):
+                job.wants[demand.shape] = _Wanted(demand, deque(sent))
 
     def answered(self, event: Added | Removed, refusal: str) -> bool:
         """Note that it has taken resources, or what is to go, or would not; return whether it was asked."""

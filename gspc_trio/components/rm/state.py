@@ -410,7 +410,7 @@ class ManagerState(Turn[RmAction]):
         holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + self.numbering.step)
         for vertex in vertices:
             vertex.newest = grant_id
-        self._enter(holding, _memories(holding))
+        self._enter(holding, memories_of(holding))
 
     def _enter(self, holding: Holding, memories: Memories) -> None:
         """Count a new grant and tell its job."""
@@ -577,7 +577,7 @@ class ManagerState(Turn[RmAction]):
                 self.wake(want)
 
 
-def _memories(holding: Holding) -> Memories:
+def memories_of(holding: Holding) -> Memories:
     """Return (memory id, offset) of each piece of memory of a grant."""
     if not holding.pieces:
         return ()

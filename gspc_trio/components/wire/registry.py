@@ -69,7 +69,15 @@ from gspc_trio.components.launcher.events import (
     StudyDone,
     SubmitClients,
 )
-from gspc_trio.components.managers.messages import BeginManaging, ManagerClaim, ManagerHere
+from gspc_trio.components.managers.messages import (
+    BeginManaging,
+    JobWord,
+    JobWords,
+    ManagerClaim,
+    ManagerHere,
+    ManagerWords,
+    WordToJob,
+)
 from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.monitor.messages import (
     Echo,
@@ -127,6 +135,7 @@ from gspc_trio.components.rm.events import (
 )
 from gspc_trio.components.rm.explain import Explained, ExplainJob, GetManagerStatus, ManagerStatus
 from gspc_trio.components.rm.messages import (
+    Checkpoint,
     Demand,
     GetNewestGrant,
     Grant,
@@ -286,6 +295,7 @@ WIRE_TYPES: tuple[type, ...] = (
     PartsRequest, PartsAccepted, PartsReady, PartsGo, CancelParts, PartsDone,
     SubmitRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
     ListRequests, RequestList, GetRequest, RequestDetails, StopRequest, GetService, ServiceDetails,
+    JobWords, ManagerWords, Checkpoint,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 
@@ -323,7 +333,12 @@ def _check(what: str, size_bytes: int, room_bytes: int, advice: str) -> None:
 
 REGISTRY = Registry(
     types=WIRE_TYPES,
-    unions={Record: RECORD_TYPES, Added | Removed: (Added, Removed)},
+    unions={
+        Record: RECORD_TYPES,
+        Added | Removed: (Added, Removed),
+        JobWord: (Demand, Release, Interrupt),
+        WordToJob: (Grant, Recall, Refuse, Lapsed),
+    },
     add_hooks=register_hot_hooks,
     bulk_types=frozenset({Chunk, PutChunk}),
     checks={Submit: check_submit, Finished: check_finished},

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from gspc_trio.components.managers.messages import ManagerOrder
+from gspc_trio.components.managers.shell.process import serve_as_manager
 from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
-from gspc_trio.components.rm.shell.server import serve_as_manager
 from gspc_trio.components.rts.messages import Explain, GetStatus
 from gspc_trio.components.rts.shell.service import SeveralManagers, open_rts_service
 from gspc_trio.components.rts.shell.system import RtsSettings

@@ -20,14 +20,17 @@ from gspc_trio.components.managers.claims import OptimisticManagers
 from gspc_trio.components.managers.members import Managers
 from gspc_trio.components.managers.messages import (
     BeginManaging,
+    JobWords,
     ManagerDown,
     ManagerHere,
     ManagerOrder,
+    ManagerRecords,
     ManagersAction,
     ManagerSaid,
     ManagersEvent,
     ManagerUp,
     StartManager,
+    TellJob,
     TellManager,
     Word,
 )
@@ -61,7 +64,6 @@ from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError, drop_
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.spawn import ProcessStartError
 from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
-from gspc_trio.records.messages import RecordBatch
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -132,7 +134,9 @@ class ManagerGroup(Performer[ManagersAction]):
 
     def take(self, peer: Peer, job: JobId, said: Sequence[FromJob]) -> None:
         """Take what a job says; one that speaks for another job loses its connection."""
-        self.inbox.put_all(own_words(peer, job, said), peer)
+        words = own_words(peer, job, said)
+        if words:
+            self.inbox.put(JobWords(job, tuple(words)), peer)
 
     def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
         """Return the newest grant of a resource, see the machine."""
@@ -273,12 +277,7 @@ class ManagerGroup(Performer[ManagersAction]):
                 self._running[number].cancel()
 
     def _hear(self, number: int, peer: Peer, message: object) -> None:
-        if isinstance(message, RecordBatch):
-            now = trio.current_time()
-            for record in message.records:
-                if isinstance(record, GrantChanged | ResourceChanged):
-                    self.inbox.put(ManagerSaid(number, replace(record, at_s=now)), peer)
-        elif isinstance(message, Word):
+        if isinstance(message, Word):
             self.inbox.put(ManagerSaid(number, message), peer)
         else:
             drop_offender(peer, f"a resource manager does not say {type(message).__name__}")
@@ -302,6 +301,13 @@ class ManagerGroup(Performer[ManagersAction]):
                 action = with_reason(action, self.why_refused())
             peer.post(action)
 
+    @performs(TellJob)
+    def _tell_words(self, action: TellJob) -> None:
+        peer = self.peers.get(action.job)
+        if peer is not None:
+            for word in action.words:
+                peer.post(with_reason(word, self.why_refused()) if isinstance(word, Refuse) else word)
+
     @performs(Offence)
     def _offended(self, action: Offence) -> None:
         offender = self.peers.get(action.job)
@@ -315,6 +321,12 @@ class ManagerGroup(Performer[ManagersAction]):
     @performs(GrantChanged, ResourceChanged)
     def _note(self, record: GrantChanged | ResourceChanged) -> None:
         self.record(record)
+
+    @performs(ManagerRecords)
+    def _note_all(self, action: ManagerRecords) -> None:
+        now = trio.current_time()
+        for record in action.records:
+            self.record(replace(record, at_s=now))
 
     def _refused(self, event: ManagersEvent, error: IllegalEvent) -> None:
         """The RTS has said what cannot be, which has changed nothing: tell it."""

@@ -317,7 +317,7 @@ def _several(settings: RtsSettings) -> SeveralManagers | None:
     """Return the resource managers, None for one in this process."""
     if settings.managers == 1:
         return None
-    from gspc_trio.components.rm.shell.server import run_manager_process
+    from gspc_trio.components.managers.shell.process import run_manager_process
 
     return SeveralManagers(settings.managers, run_manager_process, settings.placement, settings.sharing)
 
