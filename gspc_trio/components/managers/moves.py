@@ -30,7 +30,7 @@ class MovingHost(Struct, eq=False):
     pending: list[RmEvent] = []
 
 
-class WaitingRequest(Struct, eq=False):
+class UnmetRequest(Struct, eq=False):
     """A request that was not met at the last look: since when, and which hosts have moved for it when."""
 
     since_s: float
@@ -42,7 +42,7 @@ def host_of(event: Added | Removed) -> str:
     return host_name(event.resources[0].resource_id if isinstance(event, Added) else event.resource_ids[0])
 
 
-def want_view(demand: Demand, left: int, entry: WaitingRequest, now: float) -> WantView:
+def want_view(demand: Demand, left: int, entry: UnmetRequest, now: float) -> WantView:
     """Return a request as the policy sees it."""
     least: dict[str, int] = {}
     hosts: set[str] = set()

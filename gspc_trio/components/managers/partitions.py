@@ -15,7 +15,7 @@ from gspc_trio.components.managers.messages import (
     TellJob,
     TellManager,
 )
-from gspc_trio.components.managers.moves import MovingHost, WaitingRequest, host_of, want_view
+from gspc_trio.components.managers.moves import MovingHost, UnmetRequest, host_of, want_view
 from gspc_trio.components.rm.events import (
     Added,
     Advanced,
@@ -83,7 +83,7 @@ class Partitions(Managers):
         self._arriving: set[str] = set()
         self._coming: dict[str, Coming] = {}
         self._ending: dict[GrantId, int] = {}
-        self._waiting: dict[tuple[JobId, Shape], WaitingRequest] = {}
+        self._waiting: dict[tuple[JobId, Shape], UnmetRequest] = {}
         self._idle: set[str] = set()
         self._look_at: float | None = None
         self._pause_s = LOOK_S
@@ -358,11 +358,11 @@ class Partitions(Managers):
         self._pause_s = LOOK_S if is_new else min(2 * self._pause_s, LOOK_MAX_S)
         self._look_at = self.now + self._pause_s if self._waiting or self._moves else None
 
-    def _views(self) -> tuple[list[PartitionView], dict[tuple[int, int], WaitingRequest]]:
+    def _views(self) -> tuple[list[PartitionView], dict[tuple[int, int], UnmetRequest]]:
         """Return what is where, and (manager, place of a request) -> what is known of it."""
         parts: list[PartitionView] = []
-        entries: dict[tuple[int, int], WaitingRequest] = {}
-        waiting: dict[tuple[JobId, Shape], WaitingRequest] = {}
+        entries: dict[tuple[int, int], UnmetRequest] = {}
+        waiting: dict[tuple[JobId, Shape], UnmetRequest] = {}
         idle: set[str] = set()
         for member in self._members:
             log = member.roughly()
@@ -383,10 +383,10 @@ class Partitions(Managers):
                     idle.add(name)
                     is_bound = is_bound or (is_rough and name not in self._idle)
                 hosts.append(HostView(name, classes, held.get(name, 0), features, is_bound))
-            found: list[tuple[float, int, WaitingRequest, WantView]] = []
+            found: list[tuple[float, int, UnmetRequest, WantView]] = []
             for job, demand, left in log.unmet():
                 key = (job, demand.shape)
-                entry = waiting[key] = self._waiting.get(key) or WaitingRequest(self.now, {})
+                entry = waiting[key] = self._waiting.get(key) or UnmetRequest(self.now, {})
                 found.append((entry.since_s, len(found), entry, want_view(demand, left, entry, self.now)))
             found.sort(key=lambda one: one[:2])
             wants = [one[3] for one in found] if member.is_up else []
