@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gspc_trio.components.managers.members import Managers, Member, room_of, tops
+from gspc_trio.components.managers.members import (
+    Managers,
+    Member,
+    MovingHost,
+    UnmetRequest,
+    host_of,
+    room_of,
+    tops,
+    want_view,
+)
 from gspc_trio.components.managers.messages import (
     JobWords,
     ManagerDown,
@@ -15,7 +24,6 @@ from gspc_trio.components.managers.messages import (
     TellJob,
     TellManager,
 )
-from gspc_trio.components.managers.moves import MovingHost, UnmetRequest, host_of, want_view
 from gspc_trio.components.rm.events import (
     Added,
     Advanced,

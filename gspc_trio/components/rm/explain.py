@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterable
+from itertools import chain, islice
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gspc_trio.components.rm.messages import (
     Blocking,
+    Checkpoint,
     ClassNeed,
     ClassStatus,
+    Demand,
+    Grant,
     GrantHolder,
     HostMemory,
+    JobCheckpoint,
     WaitingRequest,
 )
-from gspc_trio.components.rm.parts import ClassQueue, Job, Vertex, Want
+from gspc_trio.components.rm.parts import ClassQueue, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.search import impossible, of_class_below, preferred, tops_for
-from gspc_trio.components.rm.state import ManagerState
-from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
+from gspc_trio.components.rm.state import ManagerState, memories_of
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.messages import Question
+from gspc_trio.core.task import Requirement
 from gspc_trio.policies.placement import FIFO
 
 HOLDERS_NAMED = 8
@@ -310,3 +317,52 @@ def _reason(state: ManagerState, want: Want, blocking: Blocking | None, awaits: 
     if form.sizes:
         return "no host has both the resources and the memory free"
     return "what is free does not fit together"
+
+
+# What a run-time system needs to know, so that it need not keep all that was said before ------------------
+
+
+def checkpoint_of(state: ManagerState, told: int) -> Checkpoint:
+    """Return what all jobs hold and wait for, after so many events."""
+    jobs = tuple(_job_checkpoint(state, job) for job in state.jobs.values())
+    held = {name for job in jobs for grant in job.grants for name in grant.resources}
+    given = {
+        name: vertex.newest
+        for name, vertex in state.pool.resources.items()
+        if vertex.newest != NO_GRANT and name not in held
+    }
+    return Checkpoint(told, state.last, jobs, given)
+
+
+def _job_checkpoint(state: ManagerState, job: Job) -> JobCheckpoint:
+    grants = dict(_live(chain.from_iterable(want.grants.values() for want in job.wants.values())))
+    for grant_id, grant in state.claims.items():
+        if grant.job == job.job:  # what is not there yet is not among what it holds
+            grants[grant_id] = grant
+    waiting = [want for want in job.wants.values() if want.unmet or want.sent]
+    demands = tuple(
+        Demand(job.job, want.form.shape, want.unmet + len(want.sent), NO_GRANT, want.priority)
+        for want in waiting
+    )
+    return JobCheckpoint(
+        job.job, tuple(grants.values()), demands, tuple(tuple(want.sent) for want in waiting)
+    )
+
+
+def _live(holdings: Iterable[Holding]) -> Iterable[tuple[GrantId, Grant]]:
+    for holding in holdings:
+        if holding.lease_until is None:
+            yield holding.grant_id, _grant(holding)
+
+
+def _grant(holding: Holding) -> Grant:
+    """Return a live grant, with what is left of it."""
+    shape = holding.want.form.shape
+    if len(holding.resources) < len(shape.requirements):
+        left = [*shape.requirements]
+        kept: list[Requirement] = []
+        for vertex in holding.vertices:
+            kept.append(next(need for need in left if need.resource_class == vertex.queue.name))
+            left.remove(kept[-1])
+        shape = replace(shape, requirements=tuple(kept))
+    return Grant(holding.owner, shape, holding.grant_id, holding.resources, memories_of(holding))

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from gspc_trio.components.rm import claims, explain, lapse, recall, reserve
 from gspc_trio.components.rm.check import check_state
-from gspc_trio.components.rm.checkpoint import checkpoint_of
 from gspc_trio.components.rm.errors import (
     BadDemand,
     BadPlacement,
@@ -153,7 +152,7 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
 
     def checkpoint(self, told: int) -> Checkpoint:
         """Return what all jobs hold and wait for, after so many events."""
-        return checkpoint_of(self._state, told)
+        return explain.checkpoint_of(self._state, told)
 
     @property
     def held(self) -> int:
