@@ -126,6 +126,7 @@ class CoallocationShell(Performer[HostAction]):
         self._peers: dict[str, Peer] = {}
         self._parent: Peer | None = None
         self._numbers = Counter()
+        self._warned: set[str] = set()
         self._waiting: dict[str, list[IncomingCall]] = {}
 
     async def run(
@@ -295,10 +296,21 @@ class CoallocationShell(Performer[HostAction]):
             for message in await peer.receive():
                 if not isinstance(message, FROM_PARENT) or not _is_sound(message):
                     drop_offender(peer, f"no service above says {type(message).__name__}")
-                elif isinstance(message, SubmitRequest):
+                    continue
+                if isinstance(message, ServiceRegistered):
+                    self._warn_of_names(message)
+                if isinstance(message, SubmitRequest):
                     await self._take_request(PARENT, peer, message)
                 else:
                     self._inbox.put(PeerSaid(PARENT, message), peer)
+
+    def _warn_of_names(self, said: ServiceRegistered) -> None:
+        """Say which sites cannot be used from above, once each."""
+        for name in sorted(said.doubled.intersection(self._sites) - self._warned):
+            self._warned.add(name)
+            log.warning(
+                "the service above: there is another %s already: give site %s another name", name, name
+            )
 
     # What the machine decides
 

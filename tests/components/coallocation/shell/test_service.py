@@ -289,3 +289,14 @@ async def test_a_site_that_asks_for_credentials_takes_those_that_a_client_brings
             assert end.reason == "site a gives resources only to requests with a credential for it"
             async with open_coallocation("*(one)(one)", jobs=JOBS, service=file, rts={"a": rts}) as request:
                 assert [str(end.state) for end in await request.wait()] == ["finished"] * 2
+
+
+async def test_a_name_that_is_there_already_is_refused_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tree(tmp_path) as at, AsyncExitStack() as stack:
+        await stack.enter_async_context(served("low", {"c": at.rts["z"]}, tmp_path / "more", parent=at.file))
+        await stack.enter_async_context(served("right", {"b": at.rts["z"]}, tmp_path / "x", parent=at.file))
+        await until(lambda: "there is another low already" in caplog.text)
+        await until(lambda: "there is another b already: give site b another name" in caplog.text)
+        assert [offer.path for offer in at.services["top"].machine.service.offers()] == [("low", "b"), ("z",)]
