@@ -54,6 +54,7 @@ class Farm:
     """An engine with so many tasks and nothing else."""
 
     is_stopped = has_more = False
+    dependents = None
     named: frozenset[str] = frozenset()
     discarded: ClassVar[list[TaskId]] = []
     failures: ClassVar[list[str]] = []

@@ -69,12 +69,17 @@ MOVED, DONE, FAILED, FOUND = range(4)
 
 # Items in a packet of tasks: (kind, ...)
 DEFINE, RUN, LARGE = range(3)
-# DEFINE code_id data; RUN task_id attempt code_id arguments memory_bytes may_rerun [held [directory]];
+# DEFINE code_id data;
+# RUN task_id attempt code_id arguments memory_bytes may_rerun [held [directory [after]]]:
+# after is (task_id, attempt) of what has run directly before: its result replaces each empty argument;
 # LARGE kind first second + descriptor of a file that holds the item (its kind and first two fields repeated)
 
 
 UNDEFINED = "undefined code"
 """Kind of the error of a task that was not run: the packet that defines its code was taken back before it."""
+
+UNMADE = "unmade argument"
+"""Kind of the error of a task that was not run: its process has not just made the result that it takes."""
 
 Message: TypeAlias = Any
 """What msgpack has unpacked: lists of plain values, from a process of the same program."""
@@ -126,20 +131,23 @@ def pack_run(
     may_rerun: bool,
     held: Sequence[str] = (),
     directory: bytes = b"",
+    after: tuple[int, int] | None = None,
 ) -> list[bytes]:
     """Return an item that runs a task, in pieces: long arguments are not copied."""
     pieces = [
-        list_head(9 if directory else 8 if held else 7),
+        list_head(10 if after else 9 if directory else 8 if held else 7),
         *map(pack, (RUN, task_id, attempt, code_id)),
         list_head(len(arguments)),
     ]
     for argument in arguments:
         pieces += [b"\xc6" + len(argument).to_bytes(4, "big"), argument]
     pieces += [pack(memory_bytes), pack(may_rerun)]
-    if held or directory:
+    if held or directory or after:
         pieces.append(pack(held))
-    if directory:
+    if directory or after:
         pieces.append(pack(directory))
+    if after:
+        pieces.append(pack(after))
     return pieces
 
 

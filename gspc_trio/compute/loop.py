@@ -14,7 +14,7 @@ from functools import partial
 from struct import pack as pack_struct
 from time import perf_counter, time
 from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gspc_trio.compute import system
 from gspc_trio.compute.channel import (
@@ -24,6 +24,7 @@ from gspc_trio.compute.channel import (
     LARGE,
     PACKET_BYTES_MAX,
     UNDEFINED,
+    UNMADE,
     Message,
     list_head,
     pack,
@@ -52,6 +53,7 @@ IDLE_S = 1
 """After so long without a task memory that tasks have freed is given back."""
 
 _TRACEPARENT = TRACEPARENT.encode()
+_UNMADE = (UNMADE, "the task whose result it takes did not finish directly before it", "", b"")
 
 _IDLE, _FOR_EVER = pack_struct("ll", IDLE_S, 0), pack_struct("ll", 0, 0)
 _DESCRIPTOR_BYTES = socket.CMSG_SPACE(4)
@@ -108,6 +110,7 @@ class Loop:
         self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
         self._sending: set[int] = set()  # codes that have sent results themselves, if they were due
         self._trace_text: Callable[[int, int], bytes] | None = None
+        self._last: list[Any] | None = None  # result of the task that ran last, None if it failed
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._oldest_unsent = 0.0
@@ -194,6 +197,7 @@ class Loop:
         try:
             return self._receive_packet(_LATER)
         except BlockingIOError:  # nothing has come within IDLE_S
+            self._last = None
             system.give_back_memory()
             self._note_growth(False)
         return self._receive_packet(_LATER)
@@ -217,9 +221,13 @@ class Loop:
             self.define(*item[1:])
             return
         assert item[0] != LARGE, "a large item comes with a descriptor"
+        after = item.pop() if len(item) > 9 else None
         directory = item.pop() if len(item) > 8 else b""
         held = item.pop() if len(item) > 7 else ()
         _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
+        if after is not None and not self._fill(arguments, after):
+            self._gather([task_id, attempt, (), 0.0, 0.0, b"", b"", _UNMADE], perf_counter())
+            return
         is_staged = directory[:1] == b"\0"  # here, which may take as long as files do
         if self._unsent and (is_staged or not (may_rerun and self._may_wait(code_id))):
             self.send()
@@ -270,13 +278,27 @@ class Loop:
             if self._has_opened:
                 result.append(True)
                 self._has_opened = False
+        self._last = None if error else result
+        self._gather(result, ended)
+        if not may_rerun:  # nor may it be lost with what comes next
+            self.send()
+
+    def _gather(self, result: list[Any], ended: float) -> None:
+        """Let a result wait for others."""
         packed = pack(result)
         if not self._unsent:
             self._oldest_unsent = ended
         self._unsent.append(packed)
         self._unsent_bytes += len(packed)
-        if not may_rerun:  # nor may it be lost with what comes next
-            self.send()
+
+    def _fill(self, arguments: list[bytes], after: list[int]) -> bool:
+        """Put the result of the task that ran last into the arguments; return False if it is another one."""
+        last, self._last = self._last, None
+        if last is None or last[:2] != after:
+            return False
+        value = last[2][0][0]
+        arguments[:] = [argument or value for argument in arguments]
+        return True
 
     def enter(self, directory: bytes) -> None:
         """Have a task run in a directory of its own; it is left when the task has ended."""

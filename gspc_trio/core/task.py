@@ -179,6 +179,10 @@ class TaskOptions(Struct, frozen=True):
 DEFAULT_OPTIONS = TaskOptions()
 
 
+TO_COME = b""
+"""Among encoded arguments: the result of another task, which the worker that makes it puts here."""
+
+
 class TaskVariant(Struct, frozen=True):
     """One of several ways to run a task (GSPC19 3.6).
 

@@ -20,6 +20,7 @@ from gspc_trio.components.job.locations.state import LocationPolicy
 from gspc_trio.components.job.machine import READY_MAX
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
+    Dependents,
     LookAheadPolicy,
     RetryPolicy,
     RunTimes,
@@ -209,6 +210,7 @@ class SchedulingPolicy(Struct, frozen=True):
         tracing: bool = False,
         model: RunTimes | None = None,
         plans: Plans | None = None,
+        dependents: Dependents | None = None,
     ) -> Scheduler:
         """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``,
         ``model`` an empty one by default.
@@ -226,6 +228,7 @@ class SchedulingPolicy(Struct, frozen=True):
             tracing=tracing,
             assign_policy=None if self.assign is None else blamed(self.assign),
             plans=plans,
+            dependents=dependents,
         )
 
 

@@ -71,6 +71,9 @@ class WorkflowEngine(FiringNet):
         WorkflowError: the net makes no sense, or the values do not fit it.
     """
 
+    dependents = None
+    """Nobody says which task of a net takes which result before it is there."""
+
     def __init__(
         self,
         net: Net,

@@ -15,6 +15,7 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import (
     CORE,
     DEFAULT_OPTIONS,
+    TO_COME,
     Shape,
     Task,
     TaskError,
@@ -129,6 +130,11 @@ class TaskGraph:
 
     has_more = False
 
+    @property
+    def dependents(self) -> TaskGraph:
+        """Itself: it knows which tasks take the results of others."""
+        return self
+
     def __init__(self) -> None:
         self._nodes: dict[TaskId, Node] = {}
         self._ready: deque[TaskId] = deque()
@@ -225,14 +231,27 @@ class TaskGraph:
                     return task_id
         return None
 
-    def extract(self, task_id: TaskId) -> Task:
+    def follower(self, task_id: TaskId) -> Task | None:
+        """Return the only task that refers to an extracted one, if that is all it waits for."""
+        node = self._nodes.get(task_id)
+        if node is None or not node.users or len(node.users) > 1 or node.state is not _SUBMITTED:
+            return None
+        (user,) = node.users.values()
+        return user.task if user.missing == 1 and user.state is _READY else None
+
+    def extract(self, task_id: TaskId, ahead: int = 0) -> Task:
         """Return a ready task; it counts as extracted from now on.
+
+        Args:
+            task_id: of the task.
+            ahead: so many of those that it refers to may still be under way: TO_COME stands for their
+                results.
 
         Raises:
             IllegalEvent: the task is not ready.
         """
         node = self._nodes.get(task_id)
-        if node is None or node.state is not _READY or node.missing:
+        if node is None or node.state is not _READY or node.missing > ahead:
             raise self._illegal(task_id, "extracted")
         self._change(node, _SUBMITTED)
         task = node.task
@@ -241,8 +260,7 @@ class TaskGraph:
         arguments: list[bytes] = []
         for argument in node.arguments:
             result = argument if isinstance(argument, bytes) else self._nodes[argument.task_id].result
-            assert result is not None, "a task is ready when those that it refers to have results"
-            arguments.append(result)
+            arguments.append(TO_COME if result is None else result)
         return replace(task, arguments=tuple(arguments))
 
     def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
@@ -254,6 +272,7 @@ class TaskGraph:
         node = self._nodes.get(task_id)
         if node is None or node.state is not _SUBMITTED:
             raise self._illegal(task_id, "injected")
+        assert not node.missing, "what has a result had its arguments"
         if len(values) != 1 or len(values[0]) != 1:
             raise IllegalEvent(f"task {task_id} ({node.task.name}) must have one value as its result")
         self._change(node, _FINISHED)
@@ -473,7 +492,8 @@ class TaskGraph:
         handed_out = [
             task_id
             for task_id, node in self._nodes.items()
-            if node.state is _SUBMITTED or (node.state is _READY and not node.missing and not node.is_queued)
+            if not node.missing
+            and (node.state is _SUBMITTED or (node.state is _READY and not node.is_queued))
         ]
         return {
             "format": FORMAT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
+from gspc_trio.components.job.scheduler.interface import Dependents
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Shape, Task, TaskError
@@ -71,6 +72,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def dependents(self) -> Dependents | None:
+        """What knows which tasks take the results of others; None: nobody does."""
+        ...
+
+    @property
     def discarded(self) -> list[TaskId]:
         """Extracted tasks that the workflow has dropped: to be cancelled, and taken off this list."""
         ...
@@ -101,6 +107,11 @@ class EngineWrapper:
         self.named: Set[str] = wrapped.named
         self.discarded: list[TaskId] = wrapped.discarded
         self.failures: list[str] = wrapped.failures
+
+    @property
+    def dependents(self) -> Dependents | None:
+        """Nobody: what is sent before it is ready would pass it by."""
+        return None
 
     @property
     def has_more(self) -> bool:

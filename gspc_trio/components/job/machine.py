@@ -396,7 +396,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 self._drained = False
                 if action.state is _FINISHED and not self.journaled:
                     self.engine.inject(action.task_id, action.outcome.values)
-                else:
+                elif not (through and self._has_failed(action, through)):
                     through += self._done(action)
             actions += through
             position = len(actions)
@@ -418,6 +418,14 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 break
         if self._stopping or not self.scheduler.live:
             self._maybe_end()
+
+    def _has_failed(self, done: TaskDone, through: list[TaskDone]) -> bool:
+        """Whether a task that was sent ahead, and has just ended, has failed through another one as well."""
+        for also in through:
+            if also.task_id == done.task_id:
+                through.remove(also)
+                return True
+        return False
 
     def _look_up(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
         """Have these tasks looked up; return those that are not."""

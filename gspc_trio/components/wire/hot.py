@@ -119,9 +119,9 @@ def _register_submissions(converter: Converter) -> None:
     write_options = converter.get_unstructure_hook(TaskOptions)
 
     def write_submission(it: Submission) -> tuple[object, ...]:
-        if it.directory or it.input_bytes:
+        if it.directory or it.input_bytes or it.after is not None:
             options = write_options(it.options)
-            local = (it.held, it.directory, it.input_bytes)
+            local = (it.held, it.directory, it.input_bytes, it.after)
             return (it.task_id, it.attempt, it.code_id, it.arguments, options, *local)
         if it.held:
             options = write_options(it.options)
@@ -131,8 +131,8 @@ def _register_submissions(converter: Converter) -> None:
         return (it.task_id, it.attempt, it.code_id, it.arguments, write_options(it.options))
 
     def read_submission(data: object) -> Submission:
-        if type(data) is not tuple or not 3 <= len(data) <= 8:
-            raise BadField("Submission: not an array of 3 to 8 fields")
+        if type(data) is not tuple or not 3 <= len(data) <= 9:
+            raise BadField("Submission: not an array of 3 to 9 fields")
         held: tuple[str, ...] = ()
         if len(data) > 6:
             found: Submission = read_general(data, Submission)

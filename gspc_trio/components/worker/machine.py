@@ -12,7 +12,7 @@ from gspc_trio.components.worker import events as work
 from gspc_trio.components.worker.events import AttemptKey, WorkerAction, WorkerEvent
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, TakeBack
 from gspc_trio.components.worker.phases import AttemptPhase, Phases, Slot, key_of
-from gspc_trio.components.worker.verdict import CANCELLED, FATE, TAKEN_BACK, Verdict, refusal
+from gspc_trio.components.worker.verdict import CANCELLED, FATE, NOT_MADE, TAKEN_BACK, Verdict, refusal
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.resources import Resource
@@ -58,6 +58,9 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
     def settle(self) -> None:
         """Report what has ended, let others enter the phases that are free, and say when nothing is left."""
         phases = self._phases
+        if phases.is_cut:
+            self._end_all(phases.drop_unmade(), NOT_MADE)
+            phases.is_cut = False
         if self._ended:
             # Whoever hears of the end hears of it before anything that follows from it.
             self.actions.insert(0, Finished(self.job, self.resource.resource_id, tuple(self._ended)))
@@ -135,9 +138,12 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
             phases.job, self.grant_id = submit.job, submit.grant_id
             self._fate, phases.inputs_bytes_max = event.fate, event.inputs_bytes_max
             phases.alone = len(submit.resources) > 1
+            if phases.made_for != submit.job:
+                phases.made_for, phases.made = submit.job, None
             self.actions.append(WorkerChanged(self.now, self.resource.resource_id, "busy", submit.job))
         phases.present.update(new)
         phases.waiting.extend(submit.submissions)
+        phases.is_cut = phases.is_cut or any(one.after is not None for one in submit.submissions)
 
     def _why_not(self, event: work.Assign) -> str:
         submit, resource = event.submit, self.resource
@@ -177,7 +183,10 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
                     continue
                 outcome = verdict.outcome_of(submission, outcome.duration_s)
             self._end(outcome)
-            if outcome.reason is not Reason.FINISHED:
+            if outcome.reason is Reason.FINISHED:
+                phases.made = key
+            else:
+                phases.made = None
                 self._share_fate(outcome, from_compute=True)
         phases.head_since_s = self.now
 
@@ -333,6 +342,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         """
         phases = self._phases
         self._opening = False
+        phases.made, phases.is_cut = None, True
         if not phases.handed:
             return
         handed = list(phases.handed)
@@ -361,7 +371,10 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         self._phases.again.extendleft(reversed(again))
 
     def _end(self, outcome: Outcome) -> None:
-        del self._phases.present[outcome.task_id, outcome.attempt]
+        phases = self._phases
+        del phases.present[outcome.task_id, outcome.attempt]
+        if outcome.reason is not Reason.FINISHED:
+            phases.is_cut = True
         self._ended.append(outcome)
 
     def _end_all(self, submissions: Iterable[Submission], verdict: Verdict) -> None:

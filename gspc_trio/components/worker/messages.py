@@ -72,6 +72,9 @@ class Submission(Struct, frozen=True):
 
     ``held`` describes the resources of a co-allocated grant to the task (``core.held``). At its
     RIF it gets a ``directory`` to run in, if it has files, and the ``input_bytes`` that its stage-in fetches.
+    ``after`` names the attempt whose result takes the place of each argument ``TO_COME``. Such an attempt
+    runs directly behind that one, in the same process. If that does not finish, it goes back and has not
+    begun.
     """
 
     task_id: TaskId
@@ -82,6 +85,7 @@ class Submission(Struct, frozen=True):
     held: tuple[str, ...] = ()
     directory: str = ""
     input_bytes: Count = 0
+    after: tuple[TaskId, Attempt] | None = None
 
 
 class Submit(Struct, frozen=True):

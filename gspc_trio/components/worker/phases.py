@@ -83,6 +83,9 @@ class Phases:
         handed: given to the compute process, the first of them in compute.
         computed: its compute has ended, stage-out is still taken by the one before.
         outgoing: in stage-out.
+        made: the attempt that the compute process has finished last; None: it failed, or the process is new.
+        made_for: the job of that process.
+        is_cut: an attempt has not finished: others may have been sent ahead behind it.
         head_since_s: when the first of ``handed`` became the first.
         inputs_bytes_max: how much data those in the phases may have fetched, unless there is but one.
     """
@@ -98,6 +101,9 @@ class Phases:
         self.handed: deque[Submission] = deque()
         self.computed: Slot | None = None
         self.outgoing: Slot | None = None
+        self.made: AttemptKey | None = None
+        self.made_for: JobId = ""
+        self.is_cut: bool = False
         self.head_since_s: float = 0.0
         self.inputs_bytes_max: Count = DEFAULT_LIMITS.inputs_bytes_max
 
@@ -161,6 +167,23 @@ class Phases:
                 queue.clear()
                 queue.extend(kept)
         return dropped
+
+    def drop_unmade(self) -> list[Submission]:
+        """Remove those not begun whose argument is not made here any more, and return them in order."""
+        dropped: list[Submission] = []
+        gone = {
+            key_of(one) for queue in (self.again, self.waiting) for one in queue if not self._is_made(one)
+        }
+        while gone:
+            dropped += self.drop_queued(gone.__contains__)
+            behind = (one for queue in (self.again, self.waiting) for one in queue)
+            gone = {key_of(one) for one in behind if one.after in gone}
+        return dropped
+
+    def _is_made(self, submission: Submission) -> bool:
+        """Whether the argument of an attempt, if it takes one from here, is there or on its way."""
+        after = submission.after
+        return after is None or after == self.made or after in self.present
 
     def take_back(self, keys: tuple[AttemptKey, ...], now: float) -> list[Submission] | None:
         """Remove these from what was handed over, and return them; None: they are not there in this order."""
@@ -273,6 +296,8 @@ class Phases:
         assert not (self.computed and self.handed), "compute goes on while a result waits for stage-out"
         assert not self.computed or self.outgoing, "a result waits although stage-out is free"
         assert all(self.plain(submission) for submission in self.again), "to be run again, but may not"
+        queued = (*self.again, *self.waiting)
+        assert self.is_cut or all(map(self._is_made, queued)), "waits for an argument that is not made here"
         if any(not self.plain(submission) for submission in self.handed):
             assert len(self.handed) == 1, "handed over ahead beside one that must be alone"
         if self._exclusive_in_phases():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gspc_trio.components.worker.messages import Finished, Submission, Submit
+from gspc_trio.compute.channel import UNMADE
 from gspc_trio.core.task import Outcome, Reason, TaskError
 
 REFUSED = "refused"
@@ -48,6 +49,9 @@ class Verdict(Struct, frozen=True):
 
 
 CANCELLED = Verdict(Reason.CANCELLED, TaskError("cancelled", "it was cancelled"))
+NOT_MADE = Verdict(
+    Reason.RETURNED, TaskError(UNMADE, "the task whose result it takes did not finish directly before it")
+)
 TAKEN_BACK = Verdict(Reason.RETURNED, TaskError("taken back", "it was taken back before it began"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler import behind
 from gspc_trio.components.job.scheduler.run_times import TRIED_SHARE
 from gspc_trio.components.job.scheduler.serve import priority_of
 from gspc_trio.components.job.scheduler.state import (
@@ -12,12 +13,15 @@ from gspc_trio.components.job.scheduler.state import (
     ShapeQueue,
     TaskPlace,
 )
+from gspc_trio.components.job.scheduler.ties import waits
 from gspc_trio.core.ids import host_name
 
 
 def check_state(state: SchedulerState) -> None:
     """Assert every invariant."""
-    assert not any((state.actions, state.again, state.touched, state.turned)), "an event was left unfinished"
+    assert not any((state.actions, state.again, state.touched, state.turned, state.filled)), (
+        "an event was left unfinished"
+    )
     _check_tasks(state)
     for held in state.grants.values():
         _check_grant(state, held)
@@ -28,6 +32,7 @@ def check_state(state: SchedulerState) -> None:
     assert not host or its_resources == known, "a host has other resources than it is thought to have"
     _check_sums(state)
     _check_variants(state)
+    behind.check(state)
 
 
 def _check_tasks(state: SchedulerState) -> None:
@@ -64,7 +69,8 @@ def _check_grant(state: SchedulerState, held: Held) -> None:
     assert held.sent or not held.leaving, "a recalled grant without tasks was kept"
     assert held.head() is held.announced, "the running task was not announced"
     assert len(held.sent) == 1 or not any(entry.alone for entry in held.sent.values()), "a task is not alone"
-    stuck = [entry for entry in held.sent.values() if entry.asked is AskedBack.NO and not entry.begun]
+    sent = held.sent.values()
+    stuck = [it for it in sent if it.asked is AskedBack.NO and not (it.begun or waits(it))]
     number = len(stuck) - (held.head() in stuck) if held.slow else 0
     assert held.stuck == number, "tasks behind a slow one are miscounted"
     assert held.level == (len(held.sent) if held.usable else -1), "a grant stands on the wrong level"
@@ -95,7 +101,7 @@ def _check_queue(state: SchedulerState, queue: ShapeQueue) -> None:
 
 def _check_sums(state: SchedulerState) -> None:
     assert set(state.grants) == {grant_id for queue in state.queues.values() for grant_id in queue.grants}
-    delayed = sum(entry.place is TaskPlace.DELAYED for entry in state.tasks.values())
+    delayed = sum(one.place in (TaskPlace.DELAYED, TaskPlace.BEHIND) for one in state.tasks.values())
     assert delayed == sum(queue.delayed for queue in state.queues.values()), "delayed tasks are miscounted"
     assert sum(queue.tasks for queue in state.queues.values()) == len(state.tasks), "tasks are miscounted"
     assert len(state.queues) - len(state.dormant) <= SHAPES_MAX, "too many shapes are live"
@@ -105,7 +111,9 @@ def _check_sums(state: SchedulerState) -> None:
         assert state.grants.get(held.grant_id) is held, "a resource has an old grant"
     if state.stopping is not None:
         for entry in state.tasks.values():
-            assert entry.cancelling or (state.draining and entry.held), "a task goes on after Stop"
+            goes_on = state.draining and entry.held
+            behind_one = waits(entry)  # with which it ends
+            assert entry.cancelling or goes_on or behind_one, "a task goes on after Stop"
         assert all(held.sent for held in state.grants.values()), "a stopping job keeps an idle grant"
         assert state.stopped or state.tasks or state.grants, "Stopped was not said"
     if state.plans is not None:

@@ -20,9 +20,19 @@ from gspc_trio.components.job.scheduler.state import (
     TaskEntry,
     TaskPlace,
 )
-from gspc_trio.components.job.scheduler.tasks import again, end, fail, start_timer, to_own_queue
+from gspc_trio.components.job.scheduler.tasks import (
+    again,
+    came_back,
+    end,
+    fail,
+    made,
+    start_timer,
+    to_own_queue,
+)
+from gspc_trio.components.job.scheduler.ties import waits
 from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.components.worker.verdict import had_begun
+from gspc_trio.compute.channel import UNMADE
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.records.columns import COLUMNS_MIN, columns_of
@@ -65,7 +75,8 @@ def finished(state: SchedulerState, event: Finished) -> None:
         held.work_s -= entry.cost_s
         if entry.asked is _AWAITED:
             queue.awaited -= 1
-        if outcome.reason is not _BY_ITSELF:
+        tie = entry.tie
+        if outcome.reason is not _BY_ITSELF or (tie is not None and tie.before is not None):
             own_errors += _is_own_error(outcome)
             entry.held = None
             to_own_queue(state, entry)
@@ -84,6 +95,8 @@ def finished(state: SchedulerState, event: Finished) -> None:
         entry.move(_ENDED)
         finished_task = TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back)
         actions.append(finished_task)
+        if tie is not None:
+            made(state, entry, outcome)
         if columns:
             ended.append(finished_task)
         elif recording:
@@ -178,6 +191,16 @@ def _ended_otherwise(
 ) -> None:
     """An attempt did not finish; the task is no longer at the worker."""
     reason = outcome.reason
+    if waits(entry):
+        held.tied -= 1
+        state.taken_back += entry.asked is not AskedBack.NO and reason is Reason.RETURNED
+        came_back(state, entry, "it waits for the result of another task")
+        return
+    if (
+        outcome.error is not None and outcome.error.kind == UNMADE
+    ):  # the result was there: it is sent as others
+        _came_back(state, entry, outcome, "sent without the result that it takes")
+        return
     if outcome.stdout or outcome.stderr or (state.tracing and _is_attempt(outcome)):
         tell_of_attempt(state, entry, held, outcome)
     if reason is Reason.FAILED:

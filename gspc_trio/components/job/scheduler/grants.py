@@ -18,7 +18,15 @@ from gspc_trio.components.job.scheduler.losses import end_cancelled, lose, tell_
 from gspc_trio.components.job.scheduler.run_times import note_resources
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
 from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
-from gspc_trio.components.job.scheduler.tasks import again, fail, plan_waiting, to_own_queue, withdraw
+from gspc_trio.components.job.scheduler.tasks import (
+    again,
+    came_back,
+    fail,
+    plan_waiting,
+    to_own_queue,
+    withdraw,
+)
+from gspc_trio.components.job.scheduler.ties import waits
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Cancel
@@ -83,7 +91,7 @@ def leave(state: SchedulerState, held: Held) -> None:
     """Submit nothing more on a grant, and give it back as soon as nothing runs on it."""
     held.leaving = True
     state.touched[held] = None
-    take_back(state, held, len(held.sent))
+    take_back(state, held, len(held.sent), all_tied=True)
 
 
 def release(state: SchedulerState, held: Held) -> None:
@@ -229,7 +237,7 @@ def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
     queue = held.queue
     entries = list(held.sent.values())
     held.sent.clear()
-    held.work_s = 0.0
+    held.work_s, held.tied = 0.0, 0
     count_stuck(state, held)
     queue.sent -= len(entries)
     state.touched[held] = state.turned[queue] = None
@@ -239,7 +247,9 @@ def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
         entry.held = None
         to_own_queue(state, entry)
         lost = Outcome(entry.task.task_id, entry.attempt, Reason.LOST, error=TaskError("lost", detail))
-        if position == 0 and not entry.unsent:
+        if waits(entry):
+            came_back(state, entry, f"returned: {detail}")
+        elif position == 0 and not entry.unsent:
             if state.tracing:
                 tell_of_attempt(state, entry, held, lost)
             lose(state, entry, lost, held.resource_id)

@@ -438,6 +438,18 @@ class VariantPolicy(Protocol):
         ...
 
 
+class Dependents(Protocol):
+    """Knows which tasks take the results of others, before they are ready."""
+
+    def follower(self, task_id: TaskId) -> Task | None:
+        """Return the only task that takes the result of an extracted one, if that is all it waits for."""
+        ...
+
+    def extract(self, task_id: TaskId, ahead: int = 0) -> Task:
+        """Return a task; it counts as extracted, though so many of those it depends on are under way."""
+        ...
+
+
 class AssignPolicy(Protocol):
     """In which resource's queue a task waits (SCH-4)."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gspc_trio.components.job.scheduler import (
     assign,
+    behind,
     changes,
     choices,
     demand,
@@ -22,6 +23,7 @@ from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
     CancelTasks,
+    Dependents,
     EndedUnsent,
     HostEvacuated,
     LookAheadPolicy,
@@ -88,6 +90,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         tracing: whether it is said of each attempt how it has ended.
         assign_policy: tasks wait in queues of resources, by this; None: they go where a resource is free.
         plans: the plan of the job, None: it has none.
+        dependents: knows what may be sent before it is ready; None: nothing is.
     """
 
     noun = "a scheduler"
@@ -107,6 +110,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         tracing: bool = False,
         assign_policy: AssignPolicy | None = None,
         plans: Plans | None = None,
+        dependents: Dependents | None = None,
     ) -> None:
         self._state = SchedulerState(
             job,
@@ -121,6 +125,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             tracing=tracing,
             assigned=None if assign_policy is None else Assigned(assign_policy),
             plans=plans,
+            dependents=dependents if plans is None and assign_policy is None else None,
         )
         super().__init__(self._state)
         self.job = job
@@ -366,6 +371,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         state.patrol_s = None
         sent: dict[Held, list[tuple[TaskId, int]]] = {}
         for entry in list(state.tasks.values()):
+            if entry.place is TaskPlace.BEHIND:
+                continue  # it ends with the one before it
             if entry.held is None:
                 tasks.cancel_unsent(state, entry, event.reason)
             elif not (entry.cancelling or event.drain):
@@ -420,6 +427,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
                 held.queue.levels.place(held)
             if state.assigned is not None:
                 assign.changed(state, held)
+            elif state.dependents is not None:
+                state.filled[held] = None
         if state.plans is not None and state.stopping is None:
             serve_planned(state, [held for held in state.touched if not held.sent])
         state.touched.clear()
@@ -441,6 +450,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             tell_demand(state, queue)
             if not (queue.sent or queue.waiting.size or queue.tasks):
                 _give_up(state, queue)
+        if state.filled:
+            behind.send_all(state)
         if state.assigned is not None:
             for queue in state.queues.values():
                 if queue.stuck:  # its grants may have got tasks of other shapes since it was looked at

@@ -9,7 +9,7 @@ takes long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
 
@@ -26,6 +26,7 @@ from gspc_trio.components.job.scheduler.state import (
     TaskPlace,
 )
 from gspc_trio.components.job.scheduler.tasks import move
+from gspc_trio.components.job.scheduler.ties import waits
 from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
@@ -39,7 +40,9 @@ TRIES = 8
 VICTIMS_MAX = 64
 """Workers from which tasks are taken back in one event."""
 
-_UNMEASURED = CodeTime()
+UNMEASURED = CodeTime()
+"""Of a code of which nothing is known."""
+
 _SENT = TaskPlace.SENT
 _SUBMITTED = TaskState.SUBMITTED
 _RUNNING = TaskState.RUNNING
@@ -92,7 +95,7 @@ def _goes_ahead_below_s(state: SchedulerState, queue: ShapeQueue, level: int) ->
     assert entry is not None
     if entry.alone:
         return 0.0
-    time = state.times.get((queue.resource_class, entry.task.code_id), _UNMEASURED)
+    time = state.times.get((queue.resource_class, entry.task.code_id), UNMEASURED)
     at_least, at_most = state.work_ahead.depth(time.samples, time.average_s, entry.staged)
     if level >= at_most:
         return 0.0
@@ -174,7 +177,7 @@ def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | Non
         task = entry.task
         if task.code_id != code_id:
             code_id = task.code_id
-            time = state.times.get((queue.resource_class, code_id), _UNMEASURED)
+            time = state.times.get((queue.resource_class, code_id), UNMEASURED)
             cost_s = time.average_s  # of what was never measured nothing is sent ahead: it may take hours
             at_least, at_most = state.work_ahead.depth(time.samples, cost_s, entry.staged)
         if count >= min(at_most, ahead_max) or (count >= at_least and work_s >= enough_s):
@@ -235,6 +238,8 @@ def submitted(
         held.announced, held.since_s = held.head(), state.now
         held.slow = _is_slow(state, held)
     count_stuck(state, held)
+    if state.dependents is not None:
+        state.filled[held] = None
     if len(held.sent) > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
 
@@ -266,7 +271,7 @@ def _is_slow(state: SchedulerState, held: Held) -> bool:
     head = held.head()
     if head is None or not head.staged:
         return False
-    time = state.times.get((held.queue.resource_class, head.task.code_id), _UNMEASURED)
+    time = state.times.get((held.queue.resource_class, head.task.code_id), UNMEASURED)
     return state.work_ahead.takes_long(time.average_s)
 
 
@@ -275,7 +280,7 @@ def count_stuck(state: SchedulerState, held: Held) -> None:
     stuck = 0
     if held.slow:
         behind = islice(held.sent.values(), 1, None)
-        stuck = sum(not entry.begun and entry.asked is AskedBack.NO for entry in behind)
+        stuck = sum(not entry.begun and entry.asked is AskedBack.NO and not waits(entry) for entry in behind)
     if stuck != held.stuck:
         held.queue.stuck += stuck - held.stuck
         held.stuck = stuck
@@ -308,7 +313,7 @@ def follow_head(state: SchedulerState, held: Held) -> None:
     if head.asked is AskedBack.AWAITED:
         head.asked = AskedBack.BEGUN
         head.queue.awaited -= 1
-    if state.recording:
+    if state.recording and not waits(head):
         state.actions.append(record_of(state, head))
 
 
@@ -322,20 +327,27 @@ def record_of(state: SchedulerState, entry: TaskEntry) -> TaskChanged:
     return TaskChanged(at_s, state.job, task.task_id, its_state, entry.tries, task.name, held.resource_id)
 
 
-def take_back(state: SchedulerState, held: Held, number: int, *, movable: bool = False) -> int:
+def take_back(
+    state: SchedulerState, held: Held, number: int, *, movable: bool = False, all_tied: bool = False
+) -> int:
     """Ask the last ``number`` tasks of a grant back that have not begun; return how many were asked.
+
+    What takes the result of another one comes back with that, and not alone: nobody else can run it.
 
     Args:
         state: of the scheduler.
         held: the grant.
         number: of tasks.
         movable: if each resource has a queue, only those that may run on any.
+        all_tied: also what takes the result of the one that runs.
     """
     entries = [
         entry
         for entry in held.sent.values()
         if entry.asked is AskedBack.NO and not (entry.begun or entry.cancelling)
     ]
+    if held.tied and not all_tied:
+        entries = [entry for entry in entries if not waits(entry)]
     if movable and state.assigned is not None:
         hard = {entry.task.task_id for entry in entries if entry.task.shape.requirements[0].hard}
         entries = [entry for entry in entries if entry is held.head() or entry.task.task_id not in hard]
@@ -344,13 +356,26 @@ def take_back(state: SchedulerState, held: Held, number: int, *, movable: bool =
     entries = entries[max(0, len(entries) - number) :]
     if not entries:
         return 0
+    number = len(entries)
+    if held.tied and not all_tied:
+        entries = [*_with_tied(entries)]
     for entry in entries:
         entry.asked = AskedBack.AWAITED
     held.queue.awaited += len(entries)
     attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
     state.actions.append(TakeBack(state.job, held.resource_id, attempts))
     count_stuck(state, held)
-    return len(entries)
+    return number
+
+
+def _with_tied(entries: Iterable[TaskEntry]) -> Iterator[TaskEntry]:
+    """Yield each of the tasks, and after it those behind it that wait for its result there."""
+    for entry in entries:
+        following: TaskEntry | None = entry
+        while following is not None and following.held is entry.held:
+            if following is entry or not (following.cancelling or following.asked is not AskedBack.NO):
+                yield following
+            following = None if following.tie is None else following.tie.behind
 
 
 def take_back_for_idle(state: SchedulerState, queue: ShapeQueue, idle: int, awaited: int) -> None:
@@ -370,6 +395,8 @@ def take_back_for_idle(state: SchedulerState, queue: ShapeQueue, idle: int, awai
             if missing <= 0 or victims == 0:
                 return
             victims -= 1
+            if len(held.sent) - held.tied < 2:
+                continue
             if held.slow:
                 missing -= take_back(state, held, missing, movable=True)
             elif state.work_ahead.worth_taking_back(held.work_s):

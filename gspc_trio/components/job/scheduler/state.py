@@ -13,10 +13,12 @@ from attrs import Factory, define
 from msgspec import Struct, field
 
 from gspc_trio.components.job.scheduler.interface import (
+    Dependents,
     LookAheadPolicy,
     RetryPolicy,
     RunTimes,
     SchedulerAction,
+    TaskDone,
     VariantCost,
     VariantPolicy,
     WorkAheadPolicy,
@@ -99,6 +101,8 @@ class TaskPlace(IntEnum):
     """It has finished or was cancelled."""
     QUEUED = 6
     """In the queue of a resource, live as well."""
+    BEHIND = 7
+    """It was sent ahead and has come back: it waits for the task whose result it takes; live as well."""
 
 
 TRANSITIONS: dict[TaskPlace, frozenset[TaskPlace]] = {
@@ -110,7 +114,10 @@ TRANSITIONS: dict[TaskPlace, frozenset[TaskPlace]] = {
     ),
     TaskPlace.QUEUED: frozenset({TaskPlace.SENT, TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
     TaskPlace.DELAYED: frozenset({TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
-    TaskPlace.SENT: frozenset({TaskPlace.WAITING, TaskPlace.DELAYED, TaskPlace.FAILED, TaskPlace.ENDED}),
+    TaskPlace.SENT: frozenset(
+        {TaskPlace.WAITING, TaskPlace.DELAYED, TaskPlace.BEHIND, TaskPlace.FAILED, TaskPlace.ENDED}
+    ),
+    TaskPlace.BEHIND: frozenset({TaskPlace.SENT, TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
     TaskPlace.FAILED: frozenset({TaskPlace.WAITING}),
     TaskPlace.ENDED: frozenset(),
 }
@@ -123,6 +130,22 @@ class AskedBack(IntEnum):
     NO = 0
     AWAITED = 1
     BEGUN = 2
+
+
+class Tie(Struct, eq=False):
+    """What ties a task to others in a chain of which parts are sent ahead.
+
+    Attributes:
+        before: the task whose result it takes, until that has finished.
+        behind: the task that was sent ahead behind it, until it has finished.
+        made: the result that it takes, once that is there, until the task gets its arguments.
+        failed: told when it has come back: it has failed through another one meanwhile.
+    """
+
+    before: TaskEntry | None = None
+    behind: TaskEntry | None = None
+    made: bytes = b""
+    failed: TaskDone | None = None
 
 
 class TaskEntry(Struct, eq=False):
@@ -144,6 +167,7 @@ class TaskEntry(Struct, eq=False):
         asked: it was asked back.
         number: of its last submission, among all of the job; in a resource's queue, its place among others.
         line: the grant in whose resource's queue it waits.
+        tie: to others in a chain, None if it was never in one that was sent ahead.
         unsent: that submission never left this process.
         begun: it stages data, and its worker has said that it has begun with it.
         avoid: resources that failed it.
@@ -177,6 +201,7 @@ class TaskEntry(Struct, eq=False):
     doubts: int = 0
     timer: int = 0
     line: Held | None = None
+    tie: Tie | None = None
 
     @property
     def tries(self) -> int:
@@ -217,6 +242,7 @@ class Held:
         watched: attempt that ran at the last patrol.
         level: number of tasks under which it is found in the queue's levels, -1 if it is not there.
         line: tasks that wait for its resource, None if such a grant has no queue.
+        tied: number of tasks in ``sent`` that wait there for the result of another one.
     """
 
     grant_id: GrantId
@@ -238,6 +264,7 @@ class Held:
     watched: tuple[TaskId, int] = (0, 0)
     level: int = -1
     line: ResourceQueue[TaskEntry] | None = None
+    tied: int = 0
 
     @property
     def resource_id(self) -> ResourceId:
@@ -310,7 +337,7 @@ class ShapeQueue:
         single: it is a single resource, not a co-allocation.
         waiting: tasks that can run on any grant, by rank.
         elsewhere: tasks that wait for another resource than those that failed them.
-        delayed: number of tasks that wait for a time.
+        delayed: number of tasks that wait for a time, or for the task whose result they take.
         queued: how many wait in the queues of resources, whose grants may be of other shapes; ``urgent`` is
             priority -> how many of them have it.
         sent: number of tasks submitted.
@@ -492,6 +519,7 @@ class SchedulerState(Turn[SchedulerAction]):
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
         again: tasks that go back to the front of their queue when the event is done.
         touched, turned: grants and queues that the event has changed.
+        filled: grants behind whose last task another one may be sent ahead.
     """
 
     job: JobId
@@ -542,6 +570,7 @@ class SchedulerState(Turn[SchedulerAction]):
     trying: dict[Trial, TaskId] = Factory(dict)
     assigned: Assigned | None = None
     plans: Plans | None = None
+    dependents: Dependents | None = None
     look_s: float | None = None
     look_pause_s: float = 0.0
     now: float = 0.0
@@ -549,6 +578,7 @@ class SchedulerState(Turn[SchedulerAction]):
     again: list[TaskEntry] = Factory(list)
     touched: dict[Held, None] = Factory(dict)
     turned: dict[ShapeQueue, None] = Factory(dict)
+    filled: dict[Held, None] = Factory(dict)
 
     def queue_for(self, shape: Shape) -> ShapeQueue:
         """Return the queue of a shape, made when the shape first appears."""

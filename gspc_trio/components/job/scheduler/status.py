@@ -88,6 +88,8 @@ def explain_task(state: SchedulerState, task_id: TaskId) -> str:
     if entry.place is TaskPlace.DELAYED:
         due = min(due for due, number, _ in state.timers if number == entry.timer)
         return f"{name} is tried again in {max(0.0, due - state.now):.1f} s, after {_history(entry)}"
+    if entry.place is TaskPlace.BEHIND:
+        return f"{name} waits for the result of another task"
     if entry.place is TaskPlace.ELSEWHERE:
         return f"{name} waits for another {queue.resource_class} than {', '.join(sorted(entry.avoid))}"
     return f"{name} waits for {queue.shape}: {_position(entry)}; {_grants(queue)}{why}"

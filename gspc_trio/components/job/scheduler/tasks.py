@@ -33,6 +33,7 @@ from gspc_trio.components.job.scheduler.state import (
     TaskEntry,
     TaskPlace,
 )
+from gspc_trio.components.job.scheduler.ties import fill, untie, waits
 from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
@@ -166,6 +167,53 @@ def cancel_unsent(state: SchedulerState, entry: TaskEntry, detail: str) -> None:
     end(state, entry, TaskState.CANCELLED, outcome, "", detail)
 
 
+def came_back(state: SchedulerState, entry: TaskEntry, detail: str) -> None:
+    """A task that was sent ahead has come back: its result does not count, if it has one by mistake.
+
+    It waits for the task before it; or it has failed through that, or was cancelled.
+    """
+    tie, task_id = entry.tie, entry.task.task_id
+    assert tie is not None, "it was not sent ahead"
+    failed, tie.failed = tie.failed, None
+    if failed is not None:
+        _forget(state, entry)
+        _count_failed(state, failed)
+    elif entry.cancelling:
+        end(state, entry, TaskState.CANCELLED, Outcome(task_id, entry.attempt, Reason.CANCELLED), "")
+    else:
+        entry.given_back += 1
+        again(state, entry, detail)
+
+
+def _forget(state: SchedulerState, entry: TaskEntry) -> None:
+    untie(entry)
+    entry.move(TaskPlace.ENDED)
+    del state.tasks[entry.task.task_id]
+    state.turned[entry.queue] = None
+
+
+def made(state: SchedulerState, entry: TaskEntry, outcome: Outcome) -> None:
+    """A task has finished: the one behind it is ready."""
+    assert entry.tie is not None, "nothing is behind it"
+    behind, entry.tie.behind = entry.tie.behind, None
+    if behind is None:
+        return
+    tie = behind.tie
+    assert tie is not None, "tied in one direction"
+    tie.before, tie.made = None, outcome.values[0][0]
+    if behind.held is not None:
+        behind.held.tied -= 1
+        return
+    fill(behind)
+    behind.queue.delayed -= 1
+    behind.move(TaskPlace.WAITING)
+    state.again.append(behind)
+    state.turned[behind.queue] = None
+    if state.stopping is not None:
+        flush(state)
+        cancel_unsent(state, behind, state.stopping)
+
+
 def withdraw(state: SchedulerState, entry: TaskEntry) -> None:
     """Take a task that is at no worker out of where it waits."""
     queue, task_id = entry.queue, entry.task.task_id
@@ -211,6 +259,9 @@ def end(
     """A task that waits nowhere any more has ended; only failed ones are kept, for RetryTask."""
     task = entry.task
     del state.tasks[task.task_id]
+    if entry.tie is not None:
+        untie(entry)
+        fill(entry)
     if state.plans is not None:
         entry.task = state.plans.without_wish(task)
         state.plans.drop((task.task_id,))
@@ -259,15 +310,26 @@ def ended_unsent(state: SchedulerState, event: EndedUnsent) -> None:
                 state.actions.append(TaskChanged(*fields))
             state.sums.lately.append(fields)
             continue
-        state.sums.failed_unsent += 1
-        error = done.outcome.error
-        detail = f"{error.kind}: {error.message}" if error is not None else ""
-        record = TaskChanged(
-            state.now, state.job, done.task_id, TaskState.FAILED, 0, done.name, detail=detail
-        )
-        state.sums.failed(record)
-        if state.recording:
-            state.actions.append(record)
+        entry = state.tasks.get(done.task_id)
+        if entry is not None:  # it was sent ahead
+            if entry.held is not None:
+                assert entry.tie is not None, "it was not sent ahead"
+                untie(entry)
+                entry.tie.failed = done
+                continue
+            withdraw(state, entry)
+            _forget(state, entry)
+        _count_failed(state, done)
+
+
+def _count_failed(state: SchedulerState, done: TaskDone) -> None:
+    state.sums.failed_unsent += 1
+    error = done.outcome.error
+    detail = f"{error.kind}: {error.message}" if error is not None else ""
+    record = TaskChanged(state.now, state.job, done.task_id, TaskState.FAILED, 0, done.name, detail=detail)
+    state.sums.failed(record)
+    if state.recording:
+        state.actions.append(record)
 
 
 def fail(
@@ -286,6 +348,7 @@ def fail(
 
 def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float = 0.0) -> None:
     """A task gets another attempt: at the front of its queue, now or after a delay; not if the job stops."""
+    fill(entry)
     if entry.task.variants is not None:
         choose_again(state, entry)
     elif state.plans is not None:
@@ -294,7 +357,10 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
     entry.asked = AskedBack.NO
     entry.evacuating = False
     queue = entry.queue
-    if delay_s > 0.0:
+    if waits(entry):
+        entry.move(TaskPlace.BEHIND)
+        queue.delayed += 1
+    elif delay_s > 0.0:
         entry.move(TaskPlace.DELAYED)
         queue.delayed += 1
         start_timer(state, entry, delay_s)
@@ -308,7 +374,7 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
                 state.now, state.job, entry.task.task_id, _READY, entry.tries, entry.task.name, "", detail
             )
         )
-    if state.stopping is not None:
+    if state.stopping is not None and entry.place is not TaskPlace.BEHIND:  # it ends with the one before it
         flush(state)
         cancel_unsent(state, entry, state.stopping)
 

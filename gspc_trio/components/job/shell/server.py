@@ -424,8 +424,16 @@ class _JobServer:
 
     def _scheduler(self, job_id: JobId, plans: Plans | None) -> Scheduler:
         kept, traced, model = self.settings.failed_max, self.tracer is not None, self.model
+        looks = self.journal is not None or self.cache is not None  # for results, before tasks run
+        alone = looks or self.data is not None or self.settings.process_tasks_max
         return self.policy.scheduler(
-            job_id, failed_max=kept, recording=False, tracing=traced, model=model, plans=plans
+            job_id,
+            failed_max=kept,
+            recording=False,
+            tracing=traced,
+            model=model,
+            plans=plans,
+            dependents=None if alone else self.engine.dependents,
         )
 
     def _planning(self) -> tuple[Plans | None, GraphAhead | None]:

@@ -17,7 +17,7 @@ from gspc_trio.components.worker.messages import Submission
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes, TaskChannel
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.verdict import NOTHING_PRINTED
-from gspc_trio.compute.channel import FRAME_HEADER, UNDEFINED, unpack_results
+from gspc_trio.compute.channel import FRAME_HEADER, UNDEFINED, UNMADE, unpack_results
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
 
@@ -376,5 +376,5 @@ def _outcome(
     if error is None:
         return Outcome(task_id, attempt, _FINISHED, values, None, stdout, stderr, started_s, duration_s)
     why = TaskError(*error)
-    reason = Reason.RETURNED if why.kind == UNDEFINED else Reason.FAILED
+    reason = Reason.RETURNED if why.kind in (UNDEFINED, UNMADE) else Reason.FAILED
     return Outcome(task_id, attempt, reason, values, why, stdout, stderr, started_s, duration_s)

@@ -149,6 +149,8 @@ class TaskChannel:
                 size_bytes += _ARGUMENT_HEAD_BYTES + len(argument)
             if submission.held or submission.directory:
                 size_bytes += len(pack(submission.held)) + len(submission.directory)
+            if submission.after is not None:
+                size_bytes += _ITEM_HEAD_BYTES
             if (count and work_s + task_s > PACKET_S) or size_bytes > PACKET_BYTES_MAX:
                 break
             items.append(_run_item(submission))
@@ -243,6 +245,8 @@ def _run_item(submission: Submission) -> tuple[Any, ...]:
         options.memory_bytes,
         options.may_rerun,
     )
+    if submission.after is not None:
+        return (*item, submission.held, os.fsencode(submission.directory), submission.after)
     if submission.directory:
         return (*item, submission.held, os.fsencode(submission.directory))
     return (*item, submission.held) if submission.held else item
