@@ -360,7 +360,7 @@ class Cluster:
     def start_job(
         self,
         name: str,
-        net: Net,
+        net: Net | Callable[[], Any],
         *,
         wrap: Wrap | None = None,
         disk: SimulatedDisk | None = None,
@@ -370,7 +370,7 @@ class Cluster:
 
         Args:
             name: of the job, and of its host.
-            net: the workflow.
+            net: the workflow, or what makes an engine.
             wrap: given the process and its engine, returns what takes the engine's place.
             disk: where the job has a journal, and goes on with what is there; None for a job without one.
             settings: of the job.

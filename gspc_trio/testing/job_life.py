@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from gspc_trio.testing.observer import Observer, WatchedEngine
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.workload import HASTY_TASK_SETTINGS, Workload, in_order
+from gspc_trio.workflow.net import Net
 
 AGAIN_S = 0.2
 """Pause before a job server is started again."""
@@ -79,7 +81,8 @@ class JobLife:
         self._simulation = simulation
         self._random = random
         self.name = name
-        self._net, self._expected = workload.net(), workload.results()
+        self._net: Net | Callable[[], Any] = workload.net()
+        self._expected = workload.results()
         self._runs_once = any(not settings.get("may_rerun", True) for settings in workload.settings)
         self._durable: Durable | None = None
         self.disk: SimulatedDisk | None = None
@@ -87,7 +90,7 @@ class JobLife:
         if journaled:
             self.disk = SimulatedDisk(f"the disk of {name}", random, random.choice(FILE_BYTES))
             self.disk.on_read = self._look_at_journal
-            self._durable = Durable(name, self._net, random, self.disk.durable_journal)
+            self._durable = Durable(name, workload.net(), random, self.disk.durable_journal)
 
     async def run(self) -> None:
         """Run it, again until it has finished."""

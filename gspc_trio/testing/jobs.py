@@ -45,7 +45,7 @@ class SimulatedJob:
     Args:
         cluster: on which it runs.
         name: of the job, and of its host.
-        net: its workflow.
+        net: its workflow, or what makes an engine.
         rts: address of the run-time system.
         wrap: see :data:`Wrap`; or None.
         disk: where it has a journal; or None.
@@ -64,7 +64,7 @@ class SimulatedJob:
         self,
         cluster: JobHost,
         name: str,
-        net: Net,
+        net: Net | Callable[[], Any],
         rts: str,
         wrap: Wrap | None,
         disk: SimulatedDisk | None,
@@ -100,9 +100,10 @@ class SimulatedJob:
         async with network.connect(self._rts, role="control", name=name, expect="rts") as peer:
             rts = RunTimeSystem(network, self._rts, peer)
             if journal is None:
-                given: Any = WorkflowEngine(self._net, {}, dumps=dumps, loads=loads, join=join)
+                given: Any = self._engine()
                 engine = given
             else:
+                assert isinstance(self._net, Net), "only a net has a journal"
                 given = await journal.recover(self._net, {})
                 engine = given.engine
             codes = [encode_entry(entry) for entry in engine.code_table]
@@ -111,6 +112,10 @@ class SimulatedJob:
                 given = self._wrap(process, given)
             async with run_job(given, code, engine.outputs, rts, self._settings, journal=journal) as running:
                 return await self._see_through(process, running)
+
+    def _engine(self) -> Any:
+        net = self._net
+        return WorkflowEngine(net, {}, dumps=dumps, loads=loads, join=join) if isinstance(net, Net) else net()
 
     async def _see_through(self, process: SimulatedProcess, running: Job) -> JobResult:
         self._cluster.running_jobs[process] = running

@@ -338,6 +338,7 @@ class WatchedEngine(EngineWrapper):
         self._tasks = tasks
         self._sending = sending
         self._durable = durable
+        self._engine = engine.dependents
         self._note()
 
     def _note(self) -> None:
@@ -351,9 +352,19 @@ class WatchedEngine(EngineWrapper):
         self._note()
         return task_id
 
-    def extract(self, task_id: int) -> Task:
+    @property
+    def dependents(self) -> WatchedEngine | None:
+        """Itself, if what it watches knows what takes which result."""
+        return None if self._engine is None else self
+
+    def follower(self, task_id: TaskId) -> Task | None:
+        """Return the task that waits for the result of this one alone."""
+        assert self._engine is not None
+        return self._engine.follower(task_id)
+
+    def extract(self, task_id: int, ahead: int = 0) -> Task:
         """Hand out a task."""
-        task = self._wrapped.extract(task_id)
+        task = self._engine.extract(task_id, ahead) if self._engine else self._wrapped.extract(task_id)
         self._tasks.extracted(task_id, task.options)
         self._sending.extracted(task)
         if self._durable is not None:

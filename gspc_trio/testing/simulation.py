@@ -20,6 +20,7 @@ from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.policies.plans.by_name import PLANS
 from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.testing.chains import ChainLife
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.coallocation_requests import coallocation_broken
@@ -105,6 +106,9 @@ QUEUED = 0.3
 
 PLANNED = 0.3
 """Of the others so many have a plan."""
+
+CHAINED_TASKS = 40
+"""So many tasks a job of chains has, about."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -477,6 +481,15 @@ class Simulation:
         backend.on_end = lambda run: self.observer.ended(process, run)
 
 
+class ChainSimulation(Simulation):
+    """A small run in which a job has chains of tasks, beside one with a net."""
+
+    def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
+        random = Random(self._cluster_seed + 23)
+        chains = ChainLife(self, "chains1", random, CHAINED_TASKS)
+        return [chains, *super()._make_lives(workloads)]
+
+
 def living_tasks() -> int:
     """Return the number of trio tasks."""
     return trio.lowlevel.current_statistics().tasks_living
@@ -524,10 +537,11 @@ def simulate(seed: int, options: Options | None = None) -> Report:
     if report.broken or not options.faults.studies:
         return report
     study = simulate_study(seed, options)
+    chains = simulate_chains(seed, options)
     broken = study.broken or locations_broken(seed) or managers_broken(seed) or coallocation_broken(seed)
     return replace(
         study,
-        broken=broken,
+        broken=broken or chains.broken,
         schedule=report.schedule + study.schedule if options.schedule is None else options.schedule,
         happened=report.happened + study.happened,
         digest=blake2b(f"{report.digest} {study.digest}".encode(), digest_size=8).hexdigest(),
@@ -539,6 +553,13 @@ def simulate(seed: int, options: Options | None = None) -> Report:
 def simulate_study(seed: int, options: Options | None = None) -> Report:
     """Run the study of one seed alone; see :func:`simulate`."""
     return _simulate(seed, options or Options(), StudySimulation)
+
+
+def simulate_chains(seed: int, options: Options | None = None) -> Report:
+    """Run chains of tasks of one seed alone; see :func:`simulate`."""
+    faults = replace((options or Options()).faults, layers=False, wide=False, sites=False, drills=False)
+    usual = Options(hosts=2, cores=2, jobs=1, tasks=6, faults=faults)
+    return _simulate(seed, usual, ChainSimulation)
 
 
 def _simulate(seed: int, options: Options, what: Callable[[int, Options, MockClock], Simulated]) -> Report:

@@ -32,6 +32,12 @@ TASK_S = 0.15
 NEVER_S = 1e9
 """What takes so long never ends."""
 
+TASKS_S = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5), 3.0
+"""Times of such tasks, and one that few of them take."""
+
+LINKS_S = (0.0, 0.0, 0.0, 0.0001, 0.0005, 0.001, 0.02), 0.5
+"""The same of the links of chains."""
+
 FAILURES_MAX = 2
 """How often a task of these workflows fails at most before it finishes."""
 
@@ -155,6 +161,16 @@ def merge(left: Token, right: Token) -> Token:
 def doom(token: Token) -> Token:
     """Fail, always (see :func:`behave`)."""
     return token
+
+
+def link(value: int) -> int:
+    """Change a number, in little time: the task of a chain."""
+    return (value * 31 + 7) % 1009
+
+
+def link_twice(one: int, factor: int, other: int) -> int:
+    """Make one number of two."""
+    return (one * factor + other) % 1009
 
 
 def is_even(token: Token) -> bool:
@@ -335,7 +351,9 @@ def behave(submission: Submission, code: bytes, *, scale: float = 1.0) -> Behavi
     """Say what an attempt of such a task does: its arguments say how long it takes and how often it fails."""
     entry = _decode(code)
     draw = crc32(b"".join(submission.arguments)) ^ crc32(entry.qualname.encode())
-    duration_s = scale * ((0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5)[draw % 7] if draw % 101 else 3.0)
+    is_link = entry.qualname.startswith(link.__qualname__)
+    times_s, longest_s = LINKS_S if is_link else TASKS_S
+    duration_s = scale * (times_s[draw % 7] if draw % 101 else longest_s)
     failures = (0, 0, 0, 0, 0, 1, 2)[draw // 7 % 7] if draw // 7 % 3 == 0 else 0
     if entry.qualname == doom.__qualname__:
         return Behaviour(duration_s, error=TaskError("ValueError", "it always fails"))
@@ -347,6 +365,8 @@ def behave(submission: Submission, code: bytes, *, scale: float = 1.0) -> Behavi
     values = [loads(argument) for argument in submission.arguments]
     by_name = dict(zip(entry.parameters, values[len(values) - len(entry.parameters) :], strict=True))
     result = function(*values[: len(values) - len(entry.parameters)], **by_name)
+    if is_link:
+        return Behaviour(duration_s, values=((dumps(result),),))
     tokens = split_outputs(result, entry.outputs)
     return Behaviour(duration_s, values=tuple(tuple(map(dumps, group)) for group in tokens))
 

@@ -325,7 +325,8 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         elif handed and not self._killing:
             record = WorkerChanged(self.now, self.resource.resource_id, "lost", self.job, detail=event.detail)
             self.actions.extend((record, work.ForgetCompute(self.resource.resource_id, self.job)))
-            self._condemn(key_of(handed[0]), event.verdict)
+            begun = self._phases.may_begin(handed[0])
+            self._condemn(key_of(handed[0]), event.verdict if begun else NOT_MADE)
             self._empty_compute(event.printed)
 
     @handles(work.ComputeKilled)

@@ -180,6 +180,10 @@ class Phases:
             gone = {key_of(one) for one in behind if one.after in gone}
         return dropped
 
+    def may_begin(self, submission: Submission) -> bool:
+        """Whether an attempt that is in compute has its argument: else it is only on its way back."""
+        return submission.after is None or submission.after == self.made
+
     def _is_made(self, submission: Submission) -> bool:
         """Whether the argument of an attempt, if it takes one from here, is there or on its way."""
         after = submission.after

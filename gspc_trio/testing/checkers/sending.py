@@ -67,12 +67,14 @@ class _Sent:
     """An attempt at a worker; ``number`` is that of its submission in the job.
 
     ``settled``: it was asked back, or has begun though others are before it.
+    ``tied``: it takes the result of this task, which has not finished.
     """
 
     attempt: int
     number: int
     unsent: bool = False
     settled: bool = False
+    tied: TaskId = 0
 
 
 @define(eq=False)
@@ -214,6 +216,8 @@ class Sending:
                 continue
             del held.sent[outcome.task_id]
             if outcome.reason is Reason.FINISHED:
+                for other in held.sent.values():
+                    other.tied *= other.tied != outcome.task_id
                 self._proven.add(host_name(resource_id))
             kind = outcome.error.kind if outcome.error is not None else ""
             held.at_rest = held.at_rest or kind == REFUSED or outcome.reason is Reason.LOST
@@ -245,7 +249,8 @@ class Sending:
         """What was sent under a grant is lost: only the first has begun, if it was sent at all."""
         for position, (task_id, sent) in enumerate(held.sent.items()):
             task = self._tasks.get(task_id)
-            if task is not None and not (position == 0 and not sent.unsent) and not task.cancelled:
+            has_begun = position == 0 and not sent.unsent and not sent.tied
+            if task is not None and not has_begun and not task.cancelled:
                 task.given_back += 1
         held.sent.clear()
 
@@ -280,7 +285,8 @@ class Sending:
         for submission in submit.submissions:
             task_id = submission.task_id
             self._submissions += 1
-            held.sent[task_id] = _Sent(submission.attempt, self._submissions)
+            tied = 0 if submission.after is None else submission.after[0]
+            held.sent[task_id] = _Sent(submission.attempt, self._submissions, tied=tied)
             task = self._tasks.get(task_id)
             if task is None:
                 continue
@@ -372,6 +378,7 @@ class Sending:
                     task is None
                     or task.cancelled
                     or sent.settled
+                    or sent.tied
                     or not task.avoids.isdisjoint(other.resources)
                 ):
                     continue

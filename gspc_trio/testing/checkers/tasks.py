@@ -23,12 +23,14 @@ from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit
-from gspc_trio.components.worker.verdict import REFUSED, TAKEN_BACK
+from gspc_trio.components.worker.verdict import NOT_MADE, REFUSED, TAKEN_BACK
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome, Reason, Shape, TaskOptions, TaskState
 from gspc_trio.records.facts import GrantChanged, TaskChanged
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.backend import Run
+
+_UNBEGUN = frozenset({TAKEN_BACK.error.kind, NOT_MADE.error.kind, REFUSED})
 
 
 @define(eq=False)
@@ -36,6 +38,7 @@ class _Task:
     """A task of one job: its last attempt, whether that is under way, how it ended.
 
     ``attempts`` is how often it may be tried when it fails; None: nobody has said.
+    ``after`` is the task whose result it takes, if it was sent before that was there.
     ``number`` is that of its last submission in the job, ``unsent`` are attempts that were never sent;
     ``untaken`` those that came back because they were asked for or not taken: people do not count them.
     """
@@ -53,6 +56,7 @@ class _Task:
     state: TaskState | None = None
     taken_in: bool = False
     number: int = 0
+    after: TaskId = 0
     unsent: set[int] = field(factory=set)
     untaken: set[int] = field(factory=set)
     reported: set[int] = field(factory=set)
@@ -71,6 +75,7 @@ class Tasks:
         self._journaled = journaled
         self._tasks: dict[TaskId, _Task] = {}
         self._is_stopping = False
+        self._has_cancelled = False  # what takes the result of one that was cancelled fails
         self._wanted: dict[Shape, int] = {}
         self._grants: dict[GrantId, set[ResourceId]] = {}
         self._told_held: dict[GrantId, set[ResourceId]] = {}
@@ -98,7 +103,7 @@ class Tasks:
         elif type(event) is CancelTasks:
             for task_id in event.task_ids:
                 if task_id in self._tasks:
-                    self._tasks[task_id].cancelled = True
+                    self._tasks[task_id].cancelled = self._has_cancelled = True
         elif type(event) is Stop:
             self._is_stopping = True
         elif type(event) is Grant:
@@ -197,6 +202,10 @@ class Tasks:
             raise Broken(f"{words} was injected, and is {task and task.state}", words)
         if task.taken_in:
             raise Broken(f"{words} was injected again", words)
+        if task.after and not self._tasks[task.after].taken_in:
+            raise Broken(
+                f"{words} was injected before {self._words(task.after)}, whose result it takes", words
+            )
         task.taken_in = True
 
     def began(self, run: Run) -> None:
@@ -238,7 +247,7 @@ class Tasks:
         if task is not None and task.attempt == outcome.attempt:
             task.failures += task.sent and outcome.reason is Reason.FAILED
             kind = outcome.error.kind if outcome.error is not None else ""
-            if task.sent and outcome.reason is Reason.RETURNED and kind in (TAKEN_BACK.error.kind, REFUSED):
+            if task.sent and outcome.reason is Reason.RETURNED and kind in _UNBEGUN:
                 task.untaken.add(outcome.attempt)
             task.sent = False
             task.reported.add(outcome.attempt)
@@ -289,6 +298,12 @@ class Tasks:
         self._submissions += 1
         task.number = self._submissions
         task.resources, task.grant_id = submit.resources, submit.grant_id
+        task.after = 0
+        if submission.after is not None:
+            task.after, attempt = submission.after
+            before = self._tasks.get(task.after)
+            if before is None or before.attempt != attempt or before.grant_id != task.grant_id:
+                raise Broken(f"{words} is sent behind {submission.after}, which is not there", words)
 
     def _done(self, done: TaskDone) -> None:
         words = self._words(done.task_id)
@@ -333,5 +348,5 @@ class Tasks:
             if task.state is None:
                 words = self._words(task_id)
                 raise Broken(f"{self.job} {ended.state}, but {words} has not ended", words)
-            if ended.state == "finished" and task.state is TaskState.FAILED:
+            if ended.state == "finished" and task.state is TaskState.FAILED and not self._has_cancelled:
                 raise Broken(f"{self.job} finished with a failed task", self._words(task_id))

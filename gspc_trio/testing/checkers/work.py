@@ -1,4 +1,7 @@
-"""Checker of work: never two at one resource or its relatives (invariants 4 and 5)."""
+"""Checker of work: never two at one resource or its relatives (invariants 4 and 5).
+
+What was sent ahead begins only directly after the attempt whose result it takes, which has finished there.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,8 @@ class Work:
         self._parts: dict[tuple[SimulatedProcess, JobId, TaskId, int], tuple[ResourceId, ...]] = {}
         self._ends: dict[tuple[SimulatedProcess, JobId, TaskId, int], list[str]] = {}
         self._timeouts: dict[tuple[SimulatedProcess, JobId, TaskId, int], float] = {}
+        self._after: dict[tuple[SimulatedProcess, JobId, TaskId, int], tuple[TaskId, int]] = {}
+        self._last: dict[tuple[SimulatedProcess, ResourceId, JobId], Run] = {}
         self._runs: dict[tuple[SimulatedProcess, JobId, TaskId, int], Run] = {}
         self._newest: dict[tuple[SimulatedProcess, ResourceId], GrantId] = {}
         self._parted: dict[SimulatedProcess, float] = {}
@@ -50,6 +55,8 @@ class Work:
         for submission in event.submissions:
             key = (process, event.job, submission.task_id, submission.attempt)
             self._grant_of[key], self._parts[key] = event.grant_id, event.resources
+            if submission.after is not None:
+                self._after[key] = submission.after
             if submission.options.timeout_s is not None:
                 self._timeouts[key] = submission.options.timeout_s
 
@@ -121,6 +128,13 @@ class Work:
         task = f"task {run.task_id} of {run.job}"
         if grant_id is None:
             raise Broken(f"{task} runs on {run.resource_id}, which never got it", task)
+        after, last = self._after.get(key), self._last.get((process, run.resource_id, run.job))
+        if after is not None and (
+            last is None or (last.task_id, last.attempt, last.how) != (*after, "finished")
+        ):
+            raise Broken(
+                f"{task} begins on {run.resource_id}, and {after}, which it takes, has not ended", task
+            )
         parted_s = self._parted.get(process, run.begin_s)
         if run.begin_s > parted_s + PARTED_S:
             late_s = run.begin_s - parted_s
@@ -156,6 +170,7 @@ class Work:
         self._ends.setdefault((process, run.job, run.task_id, run.attempt), []).append(run.how)
         attempt = (process, run.job, run.task_id, run.attempt)
         grant_id = self._grant_of.get(attempt, NO_GRANT)
+        self._last[process, run.resource_id, run.job] = run
         if attempt in self._timeouts:
             self._runs[attempt] = run
         for name in self._parts.get(attempt, (run.resource_id,)):

@@ -19,10 +19,10 @@ from gspc_trio.components.worker.messages import OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import ComputeError, ComputeEvents
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import StagingError
-from gspc_trio.compute.channel import UNDEFINED
+from gspc_trio.compute.channel import UNDEFINED, UNMADE
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.core.task import TO_COME, Outcome, Reason, TaskError
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.testing.layer.work import DataWork
 
@@ -102,6 +102,7 @@ class SimulatedCompute:
         self._dying = ""
         self._killed = False
         self._stdout = b""
+        self._last: tuple[tuple[TaskId, Attempt], bytes] | None = None  # finished just now, its result
         self._work = backend.work(job)
 
     @property
@@ -208,8 +209,16 @@ class SimulatedCompute:
         head, now = self._queue[0], trio.current_time()
         if (head.task_id, head.attempt) in self._unread:
             await trio.lowlevel.checkpoint()
-            self._give_back(self._queue.popleft())
+            self._give_back(self._queue.popleft(), UNDEFINED)
             return
+        last, self._last = self._last, None
+        if head.after is not None:
+            if last is None or last[0] != head.after:
+                await trio.lowlevel.checkpoint()
+                self._give_back(self._queue.popleft(), UNMADE)
+                return
+            made = last[1]
+            head = replace(head, arguments=tuple([made if it == TO_COME else it for it in head.arguments]))
         self._read.add(head.code_id)
         run = Run(self.resource.resource_id, self.job.job, head.task_id, head.attempt, now)
         self._backend.runs.append(run)
@@ -224,6 +233,8 @@ class SimulatedCompute:
         self._queue.popleft()
         stdout, self._stdout = self._stdout, b""
         reason = Reason.FAILED if behaviour.error else Reason.FINISHED
+        if reason is Reason.FINISHED and behaviour.values and behaviour.values[0]:
+            self._last = (head.task_id, head.attempt), behaviour.values[0][0]
         self._events.computed(
             (
                 Outcome(
@@ -233,11 +244,11 @@ class SimulatedCompute:
             )
         )  # fmt: skip
 
-    def _give_back(self, submission: Submission) -> None:
-        """The process has this one, and not its code."""
+    def _give_back(self, submission: Submission, kind: str) -> None:
+        """The process has this one, and not its code or its argument."""
         key = (submission.task_id, submission.attempt)
         self._unread.discard(key)
-        why = TaskError(UNDEFINED, "its code was taken back before it")
+        why = TaskError(kind, "what it needs was taken back before it")
         self._events.computed((Outcome(*key, Reason.RETURNED, error=why),))
 
 
