@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.core.task import TO_COME, Task, TaskError, TaskState
 from gspc_trio.workflow.graph import Ref, TaskGraph
 
 READY, SUBMITTED, FINISHED = TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED
@@ -44,6 +44,9 @@ class GraphMachine(RuleBasedStateMachine):
     def can_run(self, task_id: int) -> bool:
         task = self.tasks[task_id]
         return task.state is READY and all(self.tasks[i].state is FINISHED for i in task.references)
+
+    def has_arguments(self, task_id: int) -> bool:
+        return all(self.tasks[i].state is FINISHED for i in self.tasks[task_id].references)
 
     def break_users(self, task_id: int) -> set[int]:
         broken: set[int] = set()
@@ -92,9 +95,29 @@ class GraphMachine(RuleBasedStateMachine):
             task.state = SUBMITTED
 
     @rule(data=st.data())
+    def extract_ahead(self, data: st.DataObject) -> None:
+        task_id = self.pick(data, SUBMITTED)
+        if task_id is None:
+            return
+        users = [i for i in self.tasks if self.holds(i, task_id)]
+        follower = self.graph.follower(task_id)
+        user = self.tasks[users[0]] if len(users) == 1 else None
+        others = {i for i in user.references if i != task_id} if user is not None else set()
+        ready = all(self.tasks[i].state is FINISHED for i in others)
+        if user is None or user.state is not READY or not ready:
+            assert follower is None
+            return
+        assert follower is not None
+        assert follower.task_id == users[0]
+        results = tuple(TO_COME if i == task_id else b"%d" % i for i in user.references)
+        expected = Task(users[0], "f", 0, (b"x", *results), distance=user.distance)
+        assert self.graph.extract(users[0], 1) == expected
+        user.state = SUBMITTED
+
+    @rule(data=st.data())
     def inject(self, data: st.DataObject) -> None:
         task_id = self.pick(data, SUBMITTED)
-        if task_id is not None:
+        if task_id is not None and self.has_arguments(task_id):
             self.graph.inject(task_id, ((b"%d" % task_id,),))
             self.tasks[task_id].state = FINISHED
 

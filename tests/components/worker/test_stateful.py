@@ -33,6 +33,7 @@ from gspc_trio.components.worker.events import (
 from gspc_trio.components.worker.machine import Worker
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.components.worker.phases import TRANSITIONS, AttemptPhase
+from gspc_trio.components.worker.verdict import NOT_MADE
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
@@ -75,6 +76,7 @@ class WorkerModel(RuleBasedStateMachine):
         self.kills = 0
         self.idle = True
         self.stopped = False
+        self.last: AttemptKey | None = None  # that the process has finished
 
     # Actions of the worker are carried out in the model
 
@@ -96,6 +98,9 @@ class WorkerModel(RuleBasedStateMachine):
                 for submission in submissions:
                     key = (submission.task_id, submission.attempt)
                     assert key in self.open
+                    after = submission.after
+                    there = after is None or after in self.open or after == self.last
+                    assert there, "handed over without what it takes"
                     assert not submission.options.stage_in or key in self.staged_in
                     self.inside.append(submission)
             case Retract():
@@ -151,8 +156,9 @@ class WorkerModel(RuleBasedStateMachine):
         kinds=st.lists(st.sampled_from(OPTIONS), min_size=1, max_size=4),
         fate=st.booleans(),
         gang=st.booleans(),
+        tied=st.booleans(),
     )
-    def submit(self, kinds: list[TaskOptions], fate: bool, gang: bool) -> None:
+    def submit(self, kinds: list[TaskOptions], fate: bool, gang: bool, tied: bool) -> None:
         if self.worker.closed:
             return
         if self.idle:
@@ -161,7 +167,10 @@ class WorkerModel(RuleBasedStateMachine):
         for options in kinds:
             self.tasks += 1
             size_bytes = self.tasks * 7 % 12 if options.stage_in else 0
-            submissions.append(Submission(self.tasks, 1, 1, (), options, input_bytes=size_bytes))
+            plain = options.may_rerun and not (options.stage_in or options.stage_out or gang)
+            after = (self.tasks - 1, 1) if tied and plain and self.tasks > 1 else None
+            made = Submission(self.tasks, 1, 1, (), options, input_bytes=size_bytes, after=after)
+            submissions.append(made)
             self.options[self.tasks, 1] = options
             self.open[self.tasks, 1] = submissions[-1]
         resources = (R, "r1.core1") if gang and self.idle else (R,)
@@ -177,9 +186,15 @@ class WorkerModel(RuleBasedStateMachine):
     def compute(self, count: int, fails: bool) -> None:
         outcomes = []
         for submission in self.inside[:count]:
+            key = submission.task_id, submission.attempt
+            last, self.last = self.last, None
+            if submission.after is not None and submission.after != last:
+                outcomes.append(NOT_MADE.outcome_of(submission))
+                continue
             reason = Reason.FAILED if fails and submission is self.inside[0] else Reason.FINISHED
             error = TaskError("E", "no") if reason is Reason.FAILED else None
-            outcomes.append(Outcome(submission.task_id, submission.attempt, reason, error=error))
+            outcomes.append(Outcome(*key, reason, error=error))
+            self.last = None if error else key
             self.computed.append(submission.task_id)
         del self.inside[: len(outcomes)]
         self.give(Computed(tuple(outcomes)))
@@ -192,7 +207,7 @@ class WorkerModel(RuleBasedStateMachine):
     @precondition(lambda self: self.kills and not any(type(a) is Retracted for a in self.answers))
     @rule()
     def killed(self) -> None:
-        self.kills = 0
+        self.kills, self.last = 0, None
         self.inside.clear()
         self.give(ComputeKilled())
 
@@ -201,12 +216,16 @@ class WorkerModel(RuleBasedStateMachine):
     def lose_compute(self) -> None:
         pending = [answer for answer in self.answers if type(answer) is Retracted]
         head = self.inside[0]
+        begun = head.after is None or head.after == self.last
         self.inside.clear()
+        self.last = None
         self.give(ComputeLost("gone"))
         for answer in pending:
             self.answers.remove(answer)
             self.give(answer)
         assert (head.task_id, head.attempt) in self.reported
+        charged = self.reported[head.task_id, head.attempt] is Reason.LOST
+        assert begun or not charged, "it had not begun, and counts as lost"
 
     @precondition(lambda self: self.staging)
     @rule(data=st.data(), works=st.booleans())
