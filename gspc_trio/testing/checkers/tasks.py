@@ -301,6 +301,8 @@ class Tasks:
         task.after = 0
         if submission.after is not None:
             task.after, attempt = submission.after
+            if not (submission.options.may_rerun and len(submit.resources) == 1):
+                raise Broken(f"{words} has its worker to itself, and is sent behind another task", words)
             before = self._tasks.get(task.after)
             if before is None or before.attempt != attempt or before.grant_id != task.grant_id:
                 raise Broken(f"{words} is sent behind {submission.after}, which is not there", words)

@@ -26,7 +26,9 @@ from gspc_trio.records.facts import TaskChanged
 def send_behind(state: SchedulerState, held: Held) -> None:
     """Send tasks behind the last one under a grant, each of which takes the result of the one before."""
     enough_s = state.work_ahead.ahead_s / 2  # as in :mod:`serve`
-    if held.work_s >= enough_s or not held.sent or not held.usable or held.slow:
+    if held.work_s >= enough_s and len(held.sent) > 1:
+        return  # mostly
+    if not held.sent or not held.usable or held.slow:
         return
     last, queue = next(reversed(held.sent.values())), held.queue
     if last.alone or last.staged or last.cancelling or last.asked is not AskedBack.NO:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gspc_trio.components.job.scheduler.interface import ResourcesUp, TaskDone, TasksReady
+from gspc_trio.components.job.scheduler.interface import Dependents, ResourcesUp, TaskDone, TasksReady
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
@@ -46,9 +46,10 @@ class World:
         *,
         tracing: bool = False,
         policy: SchedulingPolicy | None = None,
+        dependents: Dependents | None = None,
     ) -> None:
         self.scheduler: Scheduler = (policy or SchedulingPolicy(retry=retry or Retry())).scheduler(
-            JOB, failed_max=failed_max, tracing=tracing
+            JOB, failed_max=failed_max, tracing=tracing, dependents=dependents
         )
         self.now = 0.0
         if cores:
