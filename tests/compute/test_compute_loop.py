@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, open_nameless_file, pack, unpack
+from gspc_trio.compute.channel import (
+    DEFINE,
+    FRAME_HEADER,
+    RUN,
+    UNDEFINED,
+    UNMADE,
+    open_nameless_file,
+    pack,
+    unpack,
+)
 from gspc_trio.compute.code import function_code
 from gspc_trio.compute.loop import GATHER_S, QUICK_S, UNSENT_BYTES_MAX, Loop
 from gspc_trio.compute.output import last_words
@@ -233,3 +242,32 @@ def test_a_task_whose_code_was_taken_back_before_it_is_not_run_but_named(world: 
     refused, done = (result for frame in world.run() for result in frame)
     assert (refused[:3], refused[-1][0]) == ([1, 1, []], UNDEFINED)
     assert values([[done]]) == [5]
+
+
+def behind(task_id: int, after: int, *arguments: bytes) -> list[Any]:
+    return [RUN, task_id, 1, 2, list(arguments), 0, True, (), b"", (after, 1)]
+
+
+def difference(one: int, other: int) -> int:
+    return one - other
+
+
+def test_a_result_becomes_an_argument_of_what_runs_next(world: World) -> None:
+    world.hand(define(1, identity), define(2, difference), task(1, 1, 10), behind(2, 1, dumps(1), b""))
+    world.hand(behind(3, 2, b"", b""))
+    frames = world.run()
+    assert values(frames) == [10, -9, 0]
+
+
+def test_what_takes_another_result_than_the_last_goes_back_and_has_not_begun(world: World) -> None:
+    world.hand(define(1, identity), define(2, difference), task(1, 1, 10), task(2, 1, 20))
+    world.hand(behind(3, 1, dumps(1), b""), behind(4, 3, dumps(1), b""), behind(5, 2, dumps(1), b""))
+    world.hand(define(3, boom), task(6, 3), behind(7, 6, b"", b""))
+    results = [result for frame in world.run() for result in frame]
+    kinds = {result[0]: result[7][0] for result in results if len(result) > 7 and result[7]}
+    assert kinds == {3: UNMADE, 4: UNMADE, 5: UNMADE, 6: "ValueError", 7: UNMADE}
+    assert {result[4] for result in results if result[0] in (3, 4, 5, 7)} == {0.0}
+
+
+def boom() -> None:
+    raise ValueError("boom")

@@ -412,3 +412,25 @@ def test_of_the_tasks_that_wait_those_with_the_highest_priority_run_first(tmp_pa
     assert words[0] == "high"
     assert words.index("depends") < 10, "it waits for the first of the others, and for few sent ahead"
     assert len(words) == 52
+
+
+def test_a_chain_that_is_sent_ahead_ends_as_its_links_do(executor: Executor) -> None:
+    def chain(middle: Callable[..., int]) -> list[TaskFuture[int]]:
+        futures = [executor.submit(add, 0, 1)]
+        for number in range(1, 200):
+            futures.append(executor.submit(middle if number == 100 else add, futures[-1], 1))
+        return futures
+
+    assert [future.result(PATIENCE_S) for future in chain(add)] == list(range(1, 201))
+    for middle, error in ((fail_at, LookupError), (exit_at, TaskFailed)):
+        futures = chain(middle)
+        assert [future.result(PATIENCE_S) for future in futures[:100]] == list(range(1, 101))
+        assert all(isinstance(future.exception(PATIENCE_S), error) for future in futures[100:])
+
+
+def fail_at(value: int, more: int) -> int:
+    raise LookupError(f"at {value}, {more}")
+
+
+def exit_at(value: int, more: int) -> int:
+    os._exit(value and more)
