@@ -21,7 +21,8 @@ def submit(*submissions: Submission) -> Submit:
 @pytest.mark.parametrize("options", [TaskOptions(), TaskOptions(attempts=3)])
 def test_held_resources_travel_with_a_submission(options: TaskOptions) -> None:
     codec = wire_codec()
-    sent = submit(Submission(7, 1, 3, (b"x",), options, HELD), Submission(8, 1, 3, (), options))
+    behind = Submission(9, 1, 3, (b"",), options, after=(8, 1))
+    sent = submit(Submission(7, 1, 3, (b"x",), options, HELD), Submission(8, 1, 3, (), options), behind)
     assert codec.decode_batch(codec.encode_batch([sent])) == [sent]
 
 
@@ -38,3 +39,4 @@ def test_the_compute_process_gets_them_as_one_more_field() -> None:
     plain = unpack(b"".join(pack_run(7, 1, 3, [b"x"], 0, True)))
     assert plain == [RUN, 7, 1, 3, [b"x"], 0, True]
     assert unpack(b"".join(pack_run(7, 1, 3, [b"x"], 0, True, HELD))) == [*plain, list(HELD)]
+    assert unpack(b"".join(pack_run(7, 1, 3, [b"x"], 0, True, after=(6, 2)))) == [*plain, [], b"", [6, 2]]
