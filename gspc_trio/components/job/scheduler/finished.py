@@ -50,7 +50,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
     resource_id = event.resource_id
     held: Held | None = None
     code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
-    done = stale = own_errors = 0
+    done = own_errors = 0
     columns = state.recording and len(event.outcomes) >= COLUMNS_MIN
     recording = state.recording and not columns
     ended: list[TaskDone] = []
@@ -58,10 +58,10 @@ def finished(state: SchedulerState, event: Finished) -> None:
         task_id = outcome.task_id
         entry = tasks.get(task_id)
         if entry is None or entry.held is None or entry.attempt != outcome.attempt:
-            stale += 1
+            state.stale += 1
             continue
         if entry.held is not held and entry.held.resource_id != resource_id:
-            stale += 1
+            state.stale += 1
             continue
         if entry.held is not held:
             if measured:
@@ -111,16 +111,22 @@ def finished(state: SchedulerState, event: Finished) -> None:
     if ended:
         _tell_finished(state, resource_id, ended)
     if done:
-        state.finished += done
-        state.sums.finished(now, done, computed_s)
-        _note_lately(state, its, last, resource_id)
-    state.stale += stale
+        _count_finished(state, done, computed_s, its, last, resource_id)
     if state.demand is not None and done + own_errors:
         state.demand.ended[host_name(resource_id)] += done + own_errors
 
 
-def _note_lately(state: SchedulerState, entry: TaskEntry, last: Outcome, resource_id: ResourceId) -> None:
-    """Keep the record of a task that has finished for who looks later."""
+def _count_finished(
+    state: SchedulerState,
+    number: int,
+    computed_s: float,
+    entry: TaskEntry,
+    last: Outcome,
+    resource_id: ResourceId,
+) -> None:
+    """Count tasks that have finished, and keep the record of the last one for who looks later."""
+    state.finished += number
+    state.sums.finished(state.now, number, computed_s)
     fields = (
         state.now, state.job, last.task_id, _FINISHED, entry.tries, entry.task.name, resource_id, "",
         last.started_s, last.duration_s, last.staged_s,
