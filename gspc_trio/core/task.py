@@ -261,6 +261,19 @@ class TaskError(Struct, frozen=True):
     pickled: bytes = b""
 
 
+class FailedThrough(Struct, frozen=True):
+    """A task that failed because one that it depends on failed or was cancelled.
+
+    Attributes:
+        task_id, name: which.
+        error: kind and cause are those of the task where it began, which the message names.
+    """
+
+    task_id: TaskId
+    name: str
+    error: TaskError
+
+
 class LastAttempt(Struct, frozen=True):
     """What is told of a task that has failed, beside the error.
 

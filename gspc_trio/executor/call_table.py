@@ -25,11 +25,11 @@ from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import LastAttempt, Outcome, Shape, TaskError, TaskState
+from gspc_trio.core.task import FailedThrough, LastAttempt, Outcome, Shape, TaskError, TaskState
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.workflow.call_options import checked_count
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
-from gspc_trio.workflow.graph import FailedThrough, TaskGraph
+from gspc_trio.workflow.graph import TaskGraph
 
 if TYPE_CHECKING:
     from gspc_trio.workflow.flow import Flow

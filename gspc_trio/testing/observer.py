@@ -24,7 +24,7 @@ from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, TaskId
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.core.task import FailedThrough, Task, TaskError, TaskState
 from gspc_trio.iml.coordinator import Coordinator
 from gspc_trio.iml.store import Store
 from gspc_trio.protocol.session import Session
@@ -45,7 +45,6 @@ from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
 from gspc_trio.testing.simulated.backend import Run
 from gspc_trio.testing.simulated.process import SimulatedProcess
-from gspc_trio.workflow.graph import FailedThrough
 
 HISTORY_EVENTS = 20_000
 """Events that are kept for a story."""

@@ -17,6 +17,10 @@ ALL_TASKS_MAX = 1500
 """So many tasks all jobs of such a shape have at most, together: a run is to take some seconds."""
 
 
+BATCH_STEPS = 60
+"""Commands of a batch system in a run, about."""
+
+
 class Options(Struct, frozen=True):
     """What is simulated.
 
@@ -28,6 +32,7 @@ class Options(Struct, frozen=True):
         latency_s: mean latency of connections.
         schedule: what happens, instead of what the seed says.
         task_s: mean time of a task, about, in seconds.
+        chained: about how many tasks one more job has, whose tasks are chains; 0: there is none.
         full_checks: machines check themselves after each event; else large ones do it less often.
     """
 
@@ -40,6 +45,21 @@ class Options(Struct, frozen=True):
     schedule: tuple[Fault, ...] | None = None
     task_s: float = TASK_S
     full_checks: bool = False
+    chained: int = 0
+
+
+def crowding(options: Options) -> int:
+    """Return how many times as much each host has to do, and to keep, as by default; 1 at least."""
+    usual = Options()
+    work, hosts = options.jobs * options.tasks, options.hosts
+    return max(1, -(-work * usual.hosts // (usual.jobs * usual.tasks * hosts)))
+
+
+def steps_of(options: Options) -> dict[str, int]:
+    """Return about how many steps each role makes in a run."""
+    tasks = options.tasks * options.jobs
+    process = 100 + 10 * tasks
+    return {"rts": process, "rif": process, "job": process, "compute": 2 * tasks, "batch": BATCH_STEPS}
 
 
 def any_shape(seed: int, options: Options) -> Options:

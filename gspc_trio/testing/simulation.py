@@ -20,7 +20,6 @@ from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.policies.plans.by_name import PLANS
 from gspc_trio.policies.queues import QUEUES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.testing.chains import ChainLife
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.coallocation_requests import coallocation_broken
@@ -33,9 +32,10 @@ from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.locations import locations_broken
 from gspc_trio.testing.managers import managers_broken
 from gspc_trio.testing.observer import Observer
-from gspc_trio.testing.options import Options, Report
+from gspc_trio.testing.options import Options, Report, crowding, steps_of
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.simulated.batch import BlockSystem
+from gspc_trio.testing.simulated.chains import ChainLife
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES
@@ -98,37 +98,17 @@ UNPROVED_MAX = 8
 SITED = 0.2
 """In so many of the runs without a memory layer there is a site with a batch system."""
 
-BATCH_STEPS = 60
-"""Commands of a batch system in a run, about."""
-
 QUEUED = 0.3
 """Of the jobs so many have queues of resources."""
 
 PLANNED = 0.3
 """Of the others so many have a plan."""
 
-CHAINED_TASKS = 40
-"""So many tasks a job of chains has, about."""
-
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
 
 A host that is just being started may not come up, and then be started twice; each takes 30 s to notice.
 """
-
-
-def crowding(options: Options) -> int:
-    """Return how many times as much each host has to do, and to keep, as by default; 1 at least."""
-    usual = Options()
-    work, hosts = options.jobs * options.tasks, options.hosts
-    return max(1, -(-work * usual.hosts // (usual.jobs * usual.tasks * hosts)))
-
-
-def steps_of(options: Options) -> dict[str, int]:
-    """Return about how many steps each role makes in a run."""
-    tasks = options.tasks * options.jobs
-    process = 100 + 10 * tasks
-    return {"rts": process, "rif": process, "job": process, "compute": 2 * tasks, "batch": BATCH_STEPS}
 
 
 class Simulation:
@@ -230,6 +210,9 @@ class Simulation:
             said = {"assign": assign, "placement": placement, "plan": plan}
             life = JobLife(self, name, workload, own, journaled=journaled, layers=layers, **said)
             lives.append(life)
+        if self.options.chained:
+            own = Random(self._cluster_seed + 23)
+            lives.append(ChainLife(self, "chains1", own, self.options.chained))
         return lives
 
     def close(self) -> None:
@@ -481,15 +464,6 @@ class Simulation:
         backend.on_end = lambda run: self.observer.ended(process, run)
 
 
-class ChainSimulation(Simulation):
-    """A small run in which a job has chains of tasks, beside one with a net."""
-
-    def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
-        random = Random(self._cluster_seed + 23)
-        chains = ChainLife(self, "chains1", random, CHAINED_TASKS)
-        return [chains, *super()._make_lives(workloads)]
-
-
 def living_tasks() -> int:
     """Return the number of trio tasks."""
     return trio.lowlevel.current_statistics().tasks_living
@@ -558,8 +532,7 @@ def simulate_study(seed: int, options: Options | None = None) -> Report:
 def simulate_chains(seed: int, options: Options | None = None) -> Report:
     """Run chains of tasks of one seed alone; see :func:`simulate`."""
     faults = replace((options or Options()).faults, layers=False, wide=False, sites=False, drills=False)
-    usual = Options(hosts=2, cores=2, jobs=1, tasks=6, faults=faults)
-    return _simulate(seed, usual, ChainSimulation)
+    return _simulate(seed, Options(hosts=2, jobs=1, tasks=6, faults=faults, chained=40), Simulation)
 
 
 def _simulate(seed: int, options: Options, what: Callable[[int, Options, MockClock], Simulated]) -> Report:

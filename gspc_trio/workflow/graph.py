@@ -16,6 +16,7 @@ from gspc_trio.core.task import (
     CORE,
     DEFAULT_OPTIONS,
     TO_COME,
+    FailedThrough,
     Shape,
     Task,
     TaskError,
@@ -55,19 +56,6 @@ class Ref(Struct, frozen=True):
 
 
 Argument: TypeAlias = bytes | Ref
-
-
-class FailedThrough(Struct, frozen=True):
-    """A task that failed because one that it depends on failed or was cancelled.
-
-    Attributes:
-        task_id, name: which.
-        error: kind and cause are those of the task where it began, which the message names.
-    """
-
-    task_id: TaskId
-    name: str
-    error: TaskError
 
 
 class Node:
@@ -240,12 +228,7 @@ class TaskGraph:
         return user.task if user.missing == 1 and user.state is _READY else None
 
     def extract(self, task_id: TaskId, ahead: int = 0) -> Task:
-        """Return a ready task; it counts as extracted from now on.
-
-        Args:
-            task_id: of the task.
-            ahead: so many of those that it refers to may still be under way: TO_COME stands for their
-                results.
+        """Return a task that lacks at most ``ahead`` results (TO_COME); it counts as extracted from now on.
 
         Raises:
             IllegalEvent: the task is not ready.

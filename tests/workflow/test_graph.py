@@ -9,6 +9,7 @@ from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import (
     CORE,
     DEFAULT_OPTIONS,
+    FailedThrough,
     Requirement,
     Shape,
     Task,
@@ -17,7 +18,7 @@ from gspc_trio.core.task import (
     TaskState,
 )
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
+from gspc_trio.workflow.graph import Ref, TaskGraph
 
 BOOM = TaskError("ValueError", "boom", "File user.py", b"pickled")
 

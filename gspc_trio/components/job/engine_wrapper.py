@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 from gspc_trio.components.job.scheduler.interface import Dependents
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.net import NetStatus
-from gspc_trio.core.task import Shape, Task, TaskError
+from gspc_trio.core.task import FailedThrough, Shape, Task, TaskError
 from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import FactColumns, TaskFlow
-from gspc_trio.workflow.graph import FailedThrough
 
 if TYPE_CHECKING:
     from gspc_trio.workflow.flow import Flow

@@ -38,6 +38,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.job.scheduler.ties import has_failed_too
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.core.demand import DemandWanted, GroupRefused
@@ -370,9 +371,8 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
 
     def deadline(self) -> float | None:
         """Return the scheduler's deadline; a time that has come when the engine has more to do."""
-        if self._more_since is not None and self._stop is None:
-            return self._more_since
-        return self.scheduler.deadline()
+        has_more = self._more_since is not None and self._stop is None
+        return self._more_since if has_more else self.scheduler.deadline()
 
     def check(self) -> None:
         """Assert the invariants of the scheduler, and that an ended job has nothing live."""
@@ -396,7 +396,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 self._drained = False
                 if action.state is _FINISHED and not self.journaled:
                     self.engine.inject(action.task_id, action.outcome.values)
-                elif not (through and self._has_failed(action, through)):
+                elif not (through and has_failed_too(action, through)):
                     through += self._done(action)
             actions += through
             position = len(actions)
@@ -418,14 +418,6 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 break
         if self._stopping or not self.scheduler.live:
             self._maybe_end()
-
-    def _has_failed(self, done: TaskDone, through: list[TaskDone]) -> bool:
-        """Whether a task that was sent ahead, and has just ended, has failed through another one as well."""
-        for also in through:
-            if also.task_id == done.task_id:
-                through.remove(also)
-                return True
-        return False
 
     def _look_up(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
         """Have these tasks looked up; return those that are not."""

@@ -29,9 +29,9 @@ from gspc_trio.core.nested import (
     ToTaskProcess,
 )
 from gspc_trio.core.resources import lender_of
-from gspc_trio.core.task import LastAttempt, TaskError, TaskState
+from gspc_trio.core.task import FailedThrough, LastAttempt, TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
+from gspc_trio.workflow.graph import Ref, TaskGraph
 
 DEPTH_PRIORITY = 1_000
 """Of nested tasks the deepest come first, whatever else they state: those that others wait for."""

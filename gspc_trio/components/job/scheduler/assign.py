@@ -18,6 +18,7 @@ from itertools import chain, islice
 from math import inf
 
 from gspc_trio.components.job.scheduler.ending import stated_s, staying
+from gspc_trio.components.job.scheduler.interface import CodeTime
 from gspc_trio.components.job.scheduler.resource_queues import (
     assigned_of,
     backlog_s,
@@ -42,7 +43,6 @@ from gspc_trio.components.job.scheduler.state import (
     AVOIDING_SEEN,
     Assigned,
     ClassQueues,
-    CodeTime,
     Held,
     Row,
     SchedulerState,

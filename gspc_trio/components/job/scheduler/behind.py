@@ -14,10 +14,9 @@ from gspc_trio.components.job.scheduler.state import (
     SchedulerState,
     TaskEntry,
     TaskPlace,
-    Tie,
 )
 from gspc_trio.components.job.scheduler.ties import waits
-from gspc_trio.components.job.scheduler.waiting import rank_of
+from gspc_trio.components.job.scheduler.waiting import Tie, rank_of
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.records.facts import TaskChanged

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from gspc_trio.components.job.scheduler.choices import note_failure
 from gspc_trio.components.job.scheduler.evacuation import is_fault_of_host
 from gspc_trio.components.job.scheduler.grants import leave
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.interface import CodeTime, TaskDone
 from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose, tell_of_attempt
 from gspc_trio.components.job.scheduler.resource_queues import learned
 from gspc_trio.components.job.scheduler.state import (
     AskedBack,
-    CodeTime,
     Held,
     SchedulerState,
     TaskEntry,

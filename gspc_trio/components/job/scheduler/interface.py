@@ -258,6 +258,13 @@ SchedulerAction: TypeAlias = (
 # Policies ---------------------------------------------------------------------------------------------------
 
 
+class CodeTime(Struct):
+    """Measured seconds of compute of one code."""
+
+    samples: int = 0
+    average_s: float = 0.0
+
+
 class RetryPolicy(Protocol):
     """Whether and when an attempt is followed by another."""
 

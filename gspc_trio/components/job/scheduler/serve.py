@@ -14,11 +14,11 @@ from itertools import islice
 from math import inf
 
 from gspc_trio.components.job.scheduler.ending import fitting_share
+from gspc_trio.components.job.scheduler.interface import CodeTime
 from gspc_trio.components.job.scheduler.resource_queues import look_again
 from gspc_trio.components.job.scheduler.state import (
     AVOIDING_SEEN,
     AskedBack,
-    CodeTime,
     Held,
     SchedulerState,
     ShapeQueue,

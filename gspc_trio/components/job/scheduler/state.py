@@ -13,17 +13,23 @@ from attrs import Factory, define
 from msgspec import Struct, field
 
 from gspc_trio.components.job.scheduler.interface import (
+    CodeTime,
     Dependents,
     LookAheadPolicy,
     RetryPolicy,
     RunTimes,
     SchedulerAction,
-    TaskDone,
     VariantCost,
     VariantPolicy,
     WorkAheadPolicy,
 )
-from gspc_trio.components.job.scheduler.waiting import AssignedTasks, QueuesOfClass, ResourceQueue, Waiting
+from gspc_trio.components.job.scheduler.waiting import (
+    AssignedTasks,
+    QueuesOfClass,
+    ResourceQueue,
+    Tie,
+    Waiting,
+)
 from gspc_trio.core.demand import TaskGroup
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.machine import Turn
@@ -132,22 +138,6 @@ class AskedBack(IntEnum):
     BEGUN = 2
 
 
-class Tie(Struct, eq=False):
-    """What ties a task to others in a chain of which parts are sent ahead.
-
-    Attributes:
-        before: the task whose result it takes, until that has finished.
-        behind: the task that was sent ahead behind it, until it has finished.
-        made: the result that it takes, once that is there, until the task gets its arguments.
-        failed: told when it has come back: it has failed through another one meanwhile.
-    """
-
-    before: TaskEntry | None = None
-    behind: TaskEntry | None = None
-    made: bytes = b""
-    failed: TaskDone | None = None
-
-
 class TaskEntry(Struct, eq=False):
     """A task that has not ended, or has failed and may be retried.
 
@@ -201,7 +191,7 @@ class TaskEntry(Struct, eq=False):
     doubts: int = 0
     timer: int = 0
     line: Held | None = None
-    tie: Tie | None = None
+    tie: Tie[TaskEntry] | None = None
 
     @property
     def tries(self) -> int:
@@ -314,13 +304,6 @@ class Levels:
             group[held] = None
             self.size += 1
         held.level = count
-
-
-class CodeTime(Struct):
-    """Measured seconds of compute of one code."""
-
-    samples: int = 0
-    average_s: float = 0.0
 
 
 Row: TypeAlias = OrderedDict[TaskId, TaskEntry]
@@ -518,8 +501,7 @@ class SchedulerState(Turn[SchedulerAction]):
             last time; None: none waits.
         now, actions: time of the event that is being handled, and what is to be done after it, in order.
         again: tasks that go back to the front of their queue when the event is done.
-        touched, turned: grants and queues that the event has changed.
-        filled: grants behind whose last task another one may be sent ahead.
+        touched, turned, filled: grants, queues, and grants with room behind, that the event has changed.
     """
 
     job: JobId

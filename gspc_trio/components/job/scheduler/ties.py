@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.scheduler.state import TaskEntry
 from gspc_trio.core.task import TO_COME
 
@@ -35,3 +36,15 @@ def fill(entry: TaskEntry) -> None:
         made, tie.made = tie.made, b""
         arguments = tuple([made if argument == TO_COME else argument for argument in entry.task.arguments])
         entry.task = replace(entry.task, arguments=arguments)
+
+
+def has_failed_too(done: TaskDone, through: list[TaskDone]) -> bool:
+    """Whether a task that was sent ahead, and has ended, has just failed through another one as well.
+
+    It is taken off the list of these then: it ends once.
+    """
+    for also in through:
+        if also.task_id == done.task_id:
+            through.remove(also)
+            return True
+    return False

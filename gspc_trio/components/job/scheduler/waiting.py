@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from attrs import Factory, define
 
-from gspc_trio.components.job.scheduler.interface import AssignPolicy
+from gspc_trio.components.job.scheduler.interface import AssignPolicy, TaskDone
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.task import Shape, Task
 
@@ -231,3 +231,20 @@ class AssignedTasks(Generic[HeldT, QueueT]):
     counter: int = 0
     pending: dict[HeldT, None] = Factory(dict)
     stolen: int = 0
+
+
+@define(eq=False)
+class Tie(Generic[EntryT]):
+    """What ties a task to others in a chain of which parts are sent ahead.
+
+    Attributes:
+        before: the task whose result it takes, until that has finished.
+        behind: the task that was sent ahead behind it, until it has finished.
+        made: the result that it takes, once that is there, until the task gets its arguments.
+        failed: told when it has come back: it has failed through another one meanwhile.
+    """
+
+    before: EntryT | None = None
+    behind: EntryT | None = None
+    made: bytes = b""
+    failed: TaskDone | None = None

@@ -20,12 +20,11 @@ from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.lineage import Forgotten, Lineage, Origin, ancestors, plan
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.staging import split_plan
-from gspc_trio.core.task import Outcome, Reason, Task, TaskError
+from gspc_trio.core.task import FailedThrough, Outcome, Reason, Task, TaskError
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.protocol.values import TrackedReference, decode_reference, is_range, is_reference
-from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.tokens import Outputs
 
 log: logging.Logger = logging.getLogger(__name__)

@@ -422,18 +422,11 @@ class _JobServer:
             None if takeover is None else takeover.report,
         )
 
-    def _scheduler(self, job_id: JobId, plans: Plans | None) -> Scheduler:
+    def _scheduler(self, job: JobId, plans: Plans | None) -> Scheduler:
         kept, traced, model = self.settings.failed_max, self.tracer is not None, self.model
-        looks = self.journal is not None or self.cache is not None  # for results, before tasks run
-        alone = looks or self.data is not None or self.settings.process_tasks_max
+        known = None if self.data or self.cache or self.settings.process_tasks_max else self.engine.dependents
         return self.policy.scheduler(
-            job_id,
-            failed_max=kept,
-            recording=False,
-            tracing=traced,
-            model=model,
-            plans=plans,
-            dependents=None if alone else self.engine.dependents,
+            job, failed_max=kept, recording=False, tracing=traced, model=model, plans=plans, dependents=known
         )
 
     def _planning(self) -> tuple[Plans | None, GraphAhead | None]:
