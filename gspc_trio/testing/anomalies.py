@@ -17,6 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from gspc_trio.workflow.formats.in_tasks.native import c_library
@@ -53,19 +54,54 @@ def memeater(until_s: float, room_bytes: int) -> None:
 
 
 def dial(until_s: float, _: int) -> None:
-    """Compute on one core, with what its registers hold."""
+    """Compute ``pow``, ``sqrt``, ``log`` and ``exp`` on one core, with what its registers hold."""
     value = 1.5
     while time.monotonic() < until_s:
         for _number in range(10_000):
             value = math.exp(math.log(math.sqrt(math.pow(value, 2.0)))) % 100.0 + 1.0
 
 
-def ddot(until_s: float, _: int) -> None:
-    """Move memory of five caches on one core, again and again, as a product of such matrices does."""
-    size = 5 * CACHE_BYTES
-    source, target = (ctypes.create_string_buffer(size) for _number in range(2))
+PRODUCT = """
+void product(double *to, const double *left, const double *right, long size, long begin, long end) {
+    for (long row = begin; row < end; row++)
+        for (long middle = 0; middle < size; middle++) {
+            double value = left[row * size + middle];
+            for (long column = 0; column < size; column++)
+                to[row * size + column] += value * right[middle * size + column];
+        }
+}
+"""
+ROWS = 16
+"""Of a product so many rows are computed before the time is looked at."""
+
+
+def ddot(until_s: float, _: int, caches: float = 5.0) -> None:
+    """Multiply matrices on one core, again and again.
+
+    Args:
+        until_s: on the monotonic clock.
+        caches: three matrices take so many times the room of the last cache: 0.9, 5 or 10.
+    """
+    product = ctypes.CDLL(str(c_library(PRODUCT))).product
+    size = int(math.sqrt(caches * cache_bytes() / 3 / 8))
+    to, left, right = ((ctypes.c_double * (size * size))() for _number in range(3))
+    sizes = tuple(map(ctypes.c_long, (size,)))
     while time.monotonic() < until_s:
-        ctypes.memmove(target, source, size)
+        for begin in range(0, size, ROWS):
+            end = min(size, begin + ROWS)
+            product(to, left, right, *sizes, ctypes.c_long(begin), ctypes.c_long(end))
+            if time.monotonic() >= until_s:
+                break
+
+
+def cache_bytes() -> int:
+    """Return the size of the last cache, as the kernel says; 8 MiB if it does not."""
+    found = CACHE_BYTES
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        with suppress(OSError, ValueError):
+            text = (folder / "size").read_text().strip()
+            found = int(text[:-1]) * {"K": 1 << 10, "M": MIB}[text[-1]]
+    return found
 
 
 def copy(until_s: float, room_bytes: int) -> None:
@@ -113,8 +149,13 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--for-s", type=float, default=60.0, help="seconds")
     parser.add_argument("--room-mib", type=int, default=12_000, help="no more memory or disk than this")
+    parser.add_argument("--caches", type=float, default=5.0, help="of ddot: room of its matrices in caches")
     chosen = parser.parse_args()
-    KINDS[chosen.kind](time.monotonic() + chosen.for_s, chosen.room_mib * MIB)
+    until_s = time.monotonic() + chosen.for_s
+    if chosen.kind == "ddot":
+        ddot(until_s, 0, chosen.caches)
+    else:
+        KINDS[chosen.kind](until_s, chosen.room_mib * MIB)
 
 
 if __name__ == "__main__":

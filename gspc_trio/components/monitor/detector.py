@@ -46,9 +46,11 @@ class DetectorLimits(Struct, frozen=True):
         leak_return_share: it has not fallen by more than this share of the memory in any frame.
         jump_share, jump_frames: it rises by this share of the memory within so many frames, ``rest_share``:
             and then by less than this in a frame.
+        load_bytes: unexplained memory that came with the unexplained cores from which on they move memory.
         slow: speed of the cache or memory probe below which it is slow.
         faults: page faults over their base, with a slow memory probe.
-        arithmetic: speed of the probe, or frequency, below which the processor is slow.
+        arithmetic: speed of the probe, or frequency, below which the processor is slow. ``stolen_share``: a
+            hypervisor takes so much that the probe says nothing.
         write: time to write over its base.
         disk_share: part of what the device moves that is unexplained; ``disk_bytes_per_s``: at least so much.
         round_trip, round_trip_us: time over its base, and how much more it must be.
@@ -72,9 +74,11 @@ class DetectorLimits(Struct, frozen=True):
     jump_share: float = 0.05
     jump_frames: int = 6
     rest_share: float = 0.002
+    load_bytes: float = 24.0 * (1 << 20)
     slow: float = 0.7
     faults: float = 5.0
     arithmetic: float = 0.85
+    stolen_share: float = 0.05
     write: float = 5.0
     disk_share: float = 0.5
     disk_bytes_per_s: float = 1e6
@@ -238,11 +242,16 @@ class Symptom(Struct, frozen=True):
 
 
 class _View(Struct, frozen=True):
-    """What rules see: the last frames, the newest at the end, and the bases."""
+    """What rules see: the last frames, the newest at the end, and the bases.
+
+    Attributes:
+        quiet_memory: unexplained, in the last frame without unexplained cores; None: not known.
+    """
 
     last: Sequence[Figures]
     bases: Bases
     limits: DetectorLimits
+    quiet_memory: float | None = None
 
     @property
     def now(self) -> Figures:
@@ -306,13 +315,19 @@ def _memeater(view: _View) -> Iterator[Symptom]:
 
 
 def _load(view: _View) -> Iterator[Symptom]:
-    if view.has_other_load:
-        speed = view.bases.speed(view.now, "probe_cache_us")
-        told = f"{view.now.cores:.1f} cores work for others"
-        if view.is_below(speed, view.limits.slow):
-            yield Symptom("ddot", f"{told}, and the cache is at {speed:.2f} of its speed")
-        else:
-            yield Symptom("dial", told)
+    if not view.has_other_load:
+        return
+    speed = view.bases.speed(view.now, "probe_cache_us")
+    told = f"{view.now.cores:.1f} cores work for others"
+    memory, before = view.now.memory, view.quiet_memory
+    came = 0.0 if memory is None or before is None else memory - before
+    if view.is_below(speed, view.limits.slow):
+        yield Symptom("ddot", f"{told}, and the cache is at {speed:.2f} of its speed")
+    elif came >= view.limits.load_bytes:
+        # A cache of each core is as fast as ever beside programs that move memory.
+        yield Symptom("ddot", f"{told}, with {came / (1 << 20):.0f} MiB")
+    else:
+        yield Symptom("dial", told)
 
 
 def _cpufreq(view: _View) -> Iterator[Symptom]:
@@ -322,11 +337,14 @@ def _cpufreq(view: _View) -> Iterator[Symptom]:
     if throttles := view.count("throttles"):
         yield Symptom("cpufreq", f"processors were throttled {throttles} times")
         return
-    speed = view.bases.speed(view.now, "probe_arithmetic_us")
-    frequency = view.bases.ratio(view.now, "frequency_mhz") if view.now.is_busy else None
-    if view.is_below(speed, limits.arithmetic) or view.is_below(frequency, limits.arithmetic):
-        slowest = min(one for one in (speed, frequency) if one is not None)
-        yield Symptom("cpufreq", f"the processor is at {slowest:.2f} of its speed")
+    if "frequency_mhz" in view.now.frame.levels:  # it is low without work, and what else is slow is no matter
+        ratio = view.bases.ratio(view.now, "frequency_mhz") if view.now.is_busy else None
+    else:
+        stolen_s = (view.now.frame.per_s("cpu_stolen_ms") or 0.0) / 1000
+        is_known = stolen_s < limits.stolen_share
+        ratio = view.bases.speed(view.now, "probe_arithmetic_us") if is_known else None
+    if ratio is not None and ratio < limits.arithmetic:
+        yield Symptom("cpufreq", f"the processor is at {ratio:.2f} of its speed")
 
 
 def _pagefail(view: _View) -> Iterator[Symptom]:
@@ -395,6 +413,7 @@ class HostDetector:
         self._switches: dict[tuple[str, str], Switch] = {}
         self._evidence: dict[tuple[str, str], str] = {}
         self._is_urgent = False
+        self._quiet_memory: float | None = None
 
     @property
     def on(self) -> list[tuple[str, str]]:
@@ -409,7 +428,9 @@ class HostDetector:
             self._last.clear()  # what lies between is not known
         figures = figures_of(frame, self._cpus, self._limits)
         self._last.append(figures)
-        view = _View(self._last, self._bases, self._limits)
+        view = _View(self._last, self._bases, self._limits, self._quiet_memory)
+        if not view.has_other_load:
+            self._quiet_memory = figures.memory
         shown = {(one.kind, one.subject): one.evidence for rule in RULES for one in rule(view)}
         found = []
         for key in dict.fromkeys((*self._switches, *shown)):

@@ -175,6 +175,13 @@ def _throttles(text: str, found: Reading) -> None:
     _add(found, "throttles", int(text))
 
 
+def _limit_reached(text: str, found: Reading) -> None:
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom":  # the group of processes had reached its limit, and an allocation was to fail
+            found.counts["allocation_failures"] = int(value)
+
+
 def _disk_errors(text: str, found: Reading) -> None:
     _add(found, "disk_errors", int(text, 0))
 
@@ -192,6 +199,7 @@ _PARSERS: tuple[tuple[re.Pattern[str], Callable[[str, Reading], None]], ...] = t
         ("proc/pressure/io", _pressure("io")),
         (r"sys/devices/system/cpu/cpu\d+/thermal_throttle/core_throttle_count", _throttles),
         (r"sys/block/.*/device/ioerr_cnt", _disk_errors),
+        ("sys/fs/cgroup/memory.events", _limit_reached),
     )
 )
 
@@ -267,6 +275,7 @@ def _numbers(texts: Mapping[str, str], pattern: re.Pattern[str]) -> list[float]:
 FILES = (
     *("proc/stat", "proc/meminfo", "proc/vmstat", "proc/loadavg", "proc/diskstats", "proc/net/dev"),
     *("proc/net/snmp", "proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io"),
+    "sys/fs/cgroup/memory.events",
 )
 """Files that are read once a second, below the root."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gspc_trio.components.monitor.detector import KINDS, Detector, DetectorLimits, Finding, Switch
 from gspc_trio.components.monitor.messages import NodeFrame
+from gspc_trio.components.monitor.readings import LEVELS as ALL_LEVELS
 
 GIB = 1 << 30
 COUNTS = {
@@ -25,7 +26,6 @@ LEVELS = {
     "memory_bytes": 16.0 * GIB,
     "own_memory_bytes": 1.0 * GIB,
     "unexplained_memory_bytes": 2.0 * GIB,
-    "frequency_mhz": 3000.0,
     "probe_arithmetic_us": 1000.0,
     "probe_cache_us": 60.0,
     "probe_memory_us": 1300.0,
@@ -67,9 +67,7 @@ QUIET: list[Change] = [
 
 def frame(number: int, changes: Mapping[str, float] | None = None, covered_s: float = 5.0) -> NodeFrame:
     values = {**COUNTS, **LEVELS, **(changes or {})}
-    counts = {
-        name: int(value) for name, value in values.items() if name not in LEVELS and name != "disk_read_only"
-    }
+    counts = {name: int(value) for name, value in values.items() if name not in ALL_LEVELS}
     levels = {name: value for name, value in values.items() if name not in counts}
     return NodeFrame(5 * number, covered_s, counts, levels)
 
@@ -99,6 +97,56 @@ def test_other_signs_and_causes(kind: str, subject: str, change: Change) -> None
     assert {(one.kind, one.subject) for one in found(change)} >= {(kind, subject)}
     if subject == "tasks":
         assert all(one.subject == "tasks" for one in found(change))
+
+
+def series(*parts: tuple[int, Mapping[str, float]]) -> list[tuple[str, bool]]:
+    """Return what is found in so many frames of each kind, one after the other."""
+    detector, number, shown = Detector(), 0, []
+    detector.joined("a", 2)
+    for frames, changes in parts:
+        for _ in range(frames):
+            shown += [(one.kind, one.is_on) for one in detector.take("a", frame(number, changes))]
+            number += 1
+    return shown
+
+
+def test_where_the_frequency_is_told_nothing_else_is_a_slow_processor() -> None:
+    work = {"usable_busy_ms": 9000, "own_cpu_ms": 8800}
+    idle, fast, slow = ({"frequency_mhz": mhz} for mhz in (1000.0, 3000.0, 2100.0))
+    assert series((10, idle), (10, fast | work), (10, slow | work))[:1] == [("cpufreq", True)]
+    assert series((10, fast), (10, idle)) == [], "it is low without work"
+    assert series((10, fast), (10, fast | {"probe_arithmetic_us": 3000.0})) == [], (
+        "a neighbour shares its core"
+    )
+    assert series((10, {}), (10, {"probe_arithmetic_us": 3000.0, "cpu_stolen_ms": 900})) == []
+
+
+def test_load_that_comes_with_memory_moves_it() -> None:
+    load, mib = {"usable_busy_ms": 6000}, 1 << 20
+    more = {"unexplained_memory_bytes": 2.0 * GIB + 30 * mib}
+    assert series((10, {}), (20, load | more))[:1] == [("ddot", True)]
+    little = {"unexplained_memory_bytes": 2.0 * GIB + 10 * mib}
+    assert series((10, {}), (20, load | little)) == [("dial", True)]
+
+
+def test_one_error_is_chance_and_two_are_a_fault() -> None:
+    once = {"probe_io_errors": 1}
+    assert series((10, {}), (1, once), (5, {}), (1, once), (3, {})) == []
+    assert series((10, {}), (1, once), (2, {}), (1, once))[-1:] == [("ioerr", True)]
+
+
+def test_a_leak_is_urgent_once_when_little_memory_is_left() -> None:
+    detector, told = Detector(), []
+    detector.joined("a", 2)
+    for n in range(40):
+        levels = {
+            "unexplained_memory_bytes": (2 + 0.4 * n) * GIB,
+            "memory_available_bytes": (14 - 0.4 * n) * GIB,
+        }
+        told += detector.take("a", frame(n, levels))
+    leaks = [(one.is_on, one.is_urgent) for one in told if one.kind == "leak"]
+    assert leaks == [(True, False), (True, True)]
+    assert [one.evidence for one in told if one.is_urgent] == ["10% of the memory is left"]
 
 
 @pytest.mark.parametrize("change", QUIET)

@@ -166,7 +166,8 @@ class Measures:
 
     def give(self, reading: Reading) -> Reading:
         """Give a reading what was measured since the last one, and counts as they are; return it."""
-        reading.counts.update(self._log.counts())
+        for name, number in self._log.counts().items():
+            reading.counts[name] = reading.counts.get(name, 0) + number
         reading.counts.update(self._counts)
         levels, self._levels = self._levels, {}
         reading.levels.update(levels)
