@@ -84,7 +84,9 @@ def ddot(until_s: float, _: int, caches: float = 5.0) -> None:
     """
     product = ctypes.CDLL(str(c_library(PRODUCT))).product
     size = int(math.sqrt(caches * cache_bytes() / 3 / 8))
-    to, left, right = ((ctypes.c_double * (size * size))() for _number in range(3))
+    to, left, right = matrices = [(ctypes.c_double * (size * size))() for _number in range(3)]
+    for one in matrices:
+        ctypes.memset(one, 1, ctypes.sizeof(one))  # memory that nobody has written to is not there yet
     sizes = tuple(map(ctypes.c_long, (size,)))
     while time.monotonic() < until_s:
         for begin in range(0, size, ROWS):
