@@ -8,7 +8,7 @@
 ``anomaly.leak_s``    the same for a leak
 ``anomaly.false``     what was found while only tasks worked, for a minute
 
-The host is one of a few processes on this machine (``gspc_trio.testing.contained_root``): what others do
+The host is one of a few processes on this machine (``bench/contained_root.py``): what others do
 here is not seen, except by how fast the probe is. What puts anomalies into it are real processes, which need
 a core for themselves: on a shared machine give it real-time priority. Slow processors and failing memory are
 written into the files of that host; writes fail by a library that is loaded first. Slow links are not among
@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 
 import trio
+from contained_root import ContainedRoot
 from figures import Figures, options_parser
 
 from gspc_trio.components.monitor.detector import Detector, Finding
 from gspc_trio.components.monitor.messages import MonitorTold
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.testing.anomalies import failing_io
-from gspc_trio.testing.contained_root import ContainedRoot
 
 CASES = (
     *(("work", "", 60.0), ("dial", "", 40.0), ("ddot", "5", 40.0), ("ddot", "0.9", 40.0), ("copy", "", 40.0)),
