@@ -21,7 +21,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
-NOT_BENCHMARKS = {"all", "figures", "peers_adapter"}
+NOT_BENCHMARKS = {"all", "contained_root", "figures", "peers_adapter"}
 PACKAGES = {path.parent.name for path in HERE.glob("*/__main__.py")}
 NAMES = sorted({path.stem for path in HERE.glob("*.py")} - NOT_BENCHMARKS | PACKAGES)
 BY_HOSTS = "scale.cpu_us_per_task_"
