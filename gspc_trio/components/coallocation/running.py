@@ -217,7 +217,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self, told: SubmitRequest, jobs: Sequence[CoJob], order: JobOrder, stages: Sequence[GivenStage] = ()
     ) -> None:
         super().__init__()
-        self.request = told.request
+        self.request: str = told.request
         self.jobs: Sequence[CoJob] = jobs
         self.order = order
         self.flow: RequestFlow = RequestFlow(order)

@@ -227,7 +227,7 @@ class LifeCycle(Turn[RtsAction]):
     def announce(self, rif: ManagedRif) -> None:
         """Tell all jobs what the RIF has now."""
         if self._jobs:
-            self.actions += announcements(rif, tuple(self._jobs), self.now)
+            self.actions.extend(announcements(rif, tuple(self._jobs), self.now))
 
     # Loss ---------------------------------------------------------------------------------------------------
 

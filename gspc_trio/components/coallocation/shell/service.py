@@ -116,7 +116,7 @@ class CoallocationShell(Performer[HostAction]):
     """
 
     def __init__(self, name: str, network: Network, parent: Path | None = None) -> None:
-        self.address = ""
+        self.address: str = ""
         self.stopped: trio.Event = trio.Event()
         self.machine: CoallocationHost = CoallocationHost(name, secrets.token_hex(4))
         self._network = network
