@@ -26,6 +26,10 @@ DOCUMENT = {
 """The requests of the document, and how many jobs each has."""
 
 
+SITES = {"top": "air", "left": "land", "low": "ocean"}
+"""Service -> its site; examples/climate.xml names two of them."""
+
+
 class Services:
     """On each host a run-time system and a service: top on h1, left below it on h2, low below that on h3."""
 
@@ -64,7 +68,7 @@ class Services:
         parent = f"--parent {self.folder(above)}/service.json" if above else ""
         self.on(
             name,
-            f"coallocation.commands serve --name {name} --rts site-{name}={folder}/rts.json --tls "
+            f"coallocation.commands serve --name {name} --rts {SITES[name]}={folder}/rts.json --tls "
             f"--listen {where} --connection-file {folder}/service.json {parent}",
         )
         wait_until((self.world.folder / name / "service.json").exists, f"{name} serves")
@@ -125,10 +129,9 @@ def test_requests_of_the_document_run_over_three_hosts_in_order(services: Servic
         ends = ends_of(services, text)
         assert [end["state"] for end in ends] == ["finished"] * count, ends
         assert {end["output"].strip() for end in ends} <= {"h1", "h2", "h3"}
-    jobs = services.world.folder / "jobs.toml"
-    part = '[{0}]\nexecutable = "python3"\narguments = ["{1}/examples/climate.py", "{0}"]\ncontact = "{2}"\n'
-    jobs.write_text(JOBS + part.format("ocean", ROOT, "site-low") + part.format("air", ROOT, "site-top"))
-    ends = ends_of(services, "*(*(+(ocean)(air)))(word)")
+    line = services.command("climate.xml")
+    done = services.world.run("coallocation.commands", *line, cwd=str(ROOT))
+    ends = json.loads(done.stdout)
     assert [end["state"] for end in ends] == ["finished", "finished"], ends
     assert sorted(ends[0]["output"].splitlines()) == [
         "air: 15 degrees after 5 steps",
@@ -143,8 +146,8 @@ def test_what_is_killed_between_ready_and_go_takes_the_request_along_and_nothing
 ) -> None:
     world, lab = services.world, services.lab
     jobs = world.folder / "jobs.toml"
-    part = '[{0}]\nexecutable = "sleep"\narguments = ["60"]\ncontact = "site-{0}"\ncount = 2\n'
-    jobs.write_text(JOBS + part.format("left") + part.format("top"))
+    part = '[{0}]\nexecutable = "sleep"\narguments = ["60"]\ncontact = "{1}"\ncount = 2\n'
+    jobs.write_text(JOBS + part.format("left", SITES["left"]) + part.format("top", SITES["top"]))
     # What is held at the top keeps the other part from being ready.
     world.start("coallocation.commands", *services.command("top"))
     wait_until(lambda: not services.all_free("top"), "the top is full")
