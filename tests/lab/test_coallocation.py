@@ -26,7 +26,7 @@ DOCUMENT = {
 """The requests of the document, and how many jobs each has."""
 
 
-SITES = {"top": "air", "left": "land", "low": "ocean"}
+SITES = {"top": "ocean", "left": "land", "low": "air"}
 """Service -> its site; examples/climate.xml names two of them."""
 
 
