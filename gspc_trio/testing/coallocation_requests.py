@@ -122,6 +122,7 @@ class RequestsWorld(CoallocationWorld):
         for request, submitted in self.submitted.items():
             if submitted.client == name:
                 self.answers.setdefault(request, PartsDone(request, "its client is gone"))
+                self._told_s.setdefault(request, self.now)
 
     def _pause_client(self, name: str) -> None:
         if not self.clients[name].paused:
@@ -161,6 +162,7 @@ class RequestsWorld(CoallocationWorld):
 
     def _cancel_request(self, client: str, name: str) -> None:
         if self.clients[client].alive:
+            self._told_s.setdefault(name, self.now)
             self._send(client, "top", CancelRequest(name))
 
     def _text(self, request: str) -> str:
@@ -210,7 +212,7 @@ class RequestsWorld(CoallocationWorld):
             if left:
                 raise Broken(f"{message.request} is over ({message.error}), and {sorted(left)} have no end")
             self.answers[message.request] = PartsDone(message.request, message.error)
-            self._told_s[message.request] = self.now
+            self._told_s.setdefault(message.request, self.now)
 
     def _take_report(self, request: str, report: JobReport) -> None:
         submitted = self.submitted[request]
@@ -295,7 +297,7 @@ class RequestsWorld(CoallocationWorld):
             raise Broken(f"parts of {request} start, and nobody has said so")
         # A service that is cut off may have been told to start; it stops that itself within its lease.
         if self.now > self._told_s.get(request, END_S) + LEASE_S + LATE_S:
-            raise Broken(f"parts of {request} start after its end was told")
+            raise Broken(f"parts of {request} start after its end was told, or asked for")
         order = self.submitted[request].order
         for other in order.waits(int(number)):
             if not self._has_finished(request, other):
