@@ -18,6 +18,7 @@ them.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -176,8 +177,10 @@ def main() -> None:
     """Measure and print."""
     chosen = options_parser(__doc__).parse_args()
     if ORDER not in os.environ:  # all that follows is read and written by the library
-        order = Path(tempfile.mkdtemp(dir="/var/tmp")) / "order"
-        os.environ |= {ORDER: str(order), "LD_PRELOAD": str(failing_io())}
+        folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+        (folder / "tmp").mkdir()  # nothing else is written there
+        more = {ORDER: str(folder / "order"), "LD_PRELOAD": str(failing_io()), "TMPDIR": str(folder / "tmp")}
+        os.environ |= more
         os.execv(sys.executable, [sys.executable, *sys.argv])
     figures = Figures(chosen.json)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
@@ -193,7 +196,7 @@ def main() -> None:
         figures.add("anomaly.leak_s", max(soon["leak"]), "s")
     if not chosen.small:
         figures.add("anomaly.false", float(during_work), "")
-    Path(os.environ[ORDER]).parent.rmdir()
+    shutil.rmtree(Path(os.environ[ORDER]).parent)
 
 
 if __name__ == "__main__":
