@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -45,18 +45,19 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
     encoded: dict[int, bytes] = {}
     errors: dict[int, ErrorFields] = {}
     size_bytes = 0
-    rows: Iterable[Iterable[Any]] = zip(*columns, strict=True)
-    if are_encoded:
-        rows = (map(loads, row) for row in rows)
+    rows, call = _calls(function, are_encoded, columns)
     before = perf_counter()
     end = before + LIMIT_S
-    for arguments in rows:
+    for row in rows:
         try:
-            value: Any = function(*arguments)
+            value = call(row)
             if type(value) not in _SHORT:
                 if changes.in_fork:
                     changes.leave_fork()
-                size = _size_if_shared(value)
+                if type(value) is tuple and _SHORT.issuperset(map(type, value)):
+                    size = len(value)
+                else:
+                    size = _size_if_shared(value)
                 if size < 0:
                     encoded[len(results)] = data = dumps(value)
                     size, value = len(data), None
@@ -81,6 +82,16 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
         before = now
     answer = pickled(pickle.dumps((results, encoded, errors), 5))  # for tuples much faster than msgpack
     return ANSWER_HEAD.pack(len(results), len(errors)) + answer
+
+
+def _calls(
+    function: Callable[..., Any], are_encoded: bool, columns: Sequence[Iterable[Any]]
+) -> tuple[Iterable[Any], Callable[[Any], Any]]:
+    """Return rows, and what calls the function with one of them: itself, if it takes one argument."""
+    if len(columns) == 1:
+        return columns[0], (lambda data: function(loads(data))) if are_encoded else function
+    rows = zip(*columns, strict=True)
+    return rows, (lambda row: function(*map(loads, row))) if are_encoded else lambda row: function(*row)
 
 
 def _size_if_shared(value: Any) -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -35,7 +32,7 @@ from gspc_trio.executor.futures import (
     value_of,
 )
 from gspc_trio.executor.notebook import Cells
-from gspc_trio.executor.waiting import wait_ended
+from gspc_trio.executor.waiting import HandOver, loops, wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.failures import ExecutorBroken
@@ -99,6 +96,7 @@ class Loop:
         self._parked: dict[Call, None] = {}
         self._lock = threading.Lock()
         self._waking = False
+        self._hand_over = HandOver()
         self._closed = False
         self._closing = False
         self._broken: BaseException | None = None
@@ -137,7 +135,7 @@ class Loop:
                 if self._template is not None:
                     self._template.abandon()
                 raise
-        _loops.add(self)
+        loops.add(self)
         try:
             self._up.wait()
         except BaseException:  # Ctrl-C
@@ -187,8 +185,11 @@ class Loop:
             self._check_takes()
             if self.cells is not None:
                 self.cells.note(calls)
+            is_due = self._hand_over.is_due(len(calls), not (self._waking or self._futures))
             self._calls.extend(calls)
             self._wake()
+        if is_due and threading.get_ident() != self._thread_id:
+            self._hand_over.wait()
 
     def put_items(self, items: ItemsMap) -> None:
         """Look at a map that has more items; raises as :meth:`put`."""
@@ -432,6 +433,7 @@ class Loop:
             self._table.cancel([future._task_id for future in cancelled])
         self.maps.look()
         self.job.look()
+        self._hand_over.looked()
         if calls or self._closing:
             with self._lock:
                 if calls:
@@ -555,25 +557,3 @@ def _first_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-_loops: weakref.WeakSet[Loop] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """At the end of the interpreter, wait for executors that were not shut down, as the standard ones do."""
-    for loop in tuple(_loops):
-        if not loop.forked:
-            loop.interpreter_ends = True
-            loop.close()
-            loop.join()
-
-
-def _mark_forked() -> None:
-    for loop in tuple(_loops):
-        loop.forked = True
-
-
-# Before threads are joined and while new ones can still be started, as the standard executors do it.
-getattr(threading, "_register_atexit", atexit.register)(_close_all)
-os.register_at_fork(after_in_child=_mark_forked)
