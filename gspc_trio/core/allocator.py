@@ -80,6 +80,30 @@ class Allocator:
         self.free_bytes -= need
         return offset
 
+    def allocate_at(self, offset: int, size_bytes: int) -> bool:
+        """Take the piece of the size at this offset; return False, and take nothing, if it is not free.
+
+        It costs O(n) comparisons in n free blocks.
+
+        Raises:
+            AllocatorError: the size is below 1.
+        """
+        if size_bytes < 1:
+            raise AllocatorError(f"cannot allocate {size_bytes} bytes: ask for 1 or more")
+        need = self.rounded(size_bytes)
+        for start, block_bytes in self._by_start.items():
+            end = start + block_bytes
+            if start <= offset and offset + need <= end:
+                self._take_block(start, block_bytes)
+                if start < offset:
+                    self._put_block(start, offset - start)
+                if offset + need < end:
+                    self._put_block(offset + need, end - offset - need)
+                self._used[offset] = need
+                self.free_bytes -= need
+                return True
+        return False
+
     def free(self, offset: int) -> None:
         """Give the piece at the offset back.
 

@@ -62,12 +62,17 @@ END_S = 200.0
 REST_S = 20.0
 """Simulated seconds after the end of all jobs within which nothing is held any more."""
 
+HOST_BYTES = 7
+"""Memory of a host: what tasks ask for does not fit twice in some ways."""
+
 _SHAPES = (
     CORE,
     CORE,
     Shape((Requirement("node"),)),
     Shape((Requirement("node"),) * 2),
     Shape((Requirement("core"),) * 2),
+    Shape((Requirement("core"),), memory_bytes=3),
+    Shape((Requirement("core"),), memory_bytes=2, memories=(1,)),
 )
 
 
@@ -155,6 +160,7 @@ class ManagersWorld:
         self._live: dict[ResourceId, GrantId] = {}
         self._newest: dict[ResourceId, GrantId] = {}
         self._there: set[ResourceId] = set()
+        self._bytes: dict[GrantId, set[tuple[str, int]]] = {}
         self._rts_inbox: list[ManagersEvent] = []
         self._unheard: dict[JobId, int] = {}
         self._rts_free_at = 0.0
@@ -167,7 +173,7 @@ class ManagersWorld:
 
     def add_host(self, name: str, cores: int = 2, more: Sequence[Resource] = ()) -> None:
         """A host comes, with a node and so many cores."""
-        node = Resource(f"{name}.node", "node")
+        node = Resource(f"{name}.node", "node", memory_bytes=HOST_BYTES)
         below = [Resource(f"{name}.core{number}", "core", (node.resource_id,)) for number in range(cores)]
         event = Added((node, *below, *more), name)
         self._family.add(event)
@@ -336,11 +342,31 @@ class ManagersWorld:
                     raise Broken(f"{name} is in {grant.grant_id}, and {near} in {self._live[near]}")
                 if self._newest.get(near, NO_GRANT) >= grant.grant_id:
                     raise Broken(f"{grant.grant_id} of {name} is older than {self._newest[near]} of {near}")
+        self._check_memory(grant)
         for name in grant.resources:
             if name in self._there:  # else it was lost while this was on its way, and the grant will lapse
                 self._live[name] = self._newest[name] = grant.grant_id
         work = self.jobs[grant.job]
         self._send(-1, -2, lambda: self._got(work, grant))
+
+    def _check_memory(self, grant: Grant) -> None:
+        """Nobody else has a byte of its memory."""
+        sizes = [size for size in (grant.shape.memory_bytes, *grant.shape.memories) if size]
+        if len(grant.memories) != len(sizes):
+            raise Broken(f"{grant.grant_id} has not the memory that was asked for: {grant}")
+        mine = {
+            (name, offset + at)
+            for (name, offset), size in zip(grant.memories, sizes, strict=True)
+            for at in range(size)
+        }
+        live = set(self._live.values())
+        for other in [one for one in self._bytes if one not in live]:
+            del self._bytes[other]
+        for other, bytes_there in self._bytes.items():
+            if both := mine & bytes_there:
+                raise Broken(f"{grant.grant_id} and {other} have the same memory: {sorted(both)[0]}")
+        if mine:
+            self._bytes[grant.grant_id] = mine
 
     def _lapsed(self, work: Work, lapsed: Lapsed) -> None:
         for grant_id in lapsed.grant_ids:

@@ -77,6 +77,19 @@ class AllocatorAgainstBytes(RuleBasedStateMachine):
         assert self.owner[offset : offset + need] == [None] * need
         self.owner[offset : offset + need] = [offset] * need
 
+    @precondition(lambda self: hasattr(self, "memory"))
+    @rule(data=st.data())
+    def allocate_at(self, data: st.DataObject) -> None:
+        step = self.memory.alignment_bytes
+        offset = data.draw(st.integers(0, len(self.owner) // step)) * step
+        size = data.draw(st.integers(1, 20))
+        need = self.memory.rounded(size)
+        there = self.owner[offset : offset + need]
+        is_free = there == [None] * need
+        assert self.memory.allocate_at(offset, size) == is_free
+        if is_free:
+            self.owner[offset : offset + need] = [offset] * need
+
     @precondition(lambda self: hasattr(self, "memory") and self.memory.pieces)
     @rule(data=st.data())
     def free(self, data: st.DataObject) -> None:

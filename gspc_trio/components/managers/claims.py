@@ -50,6 +50,7 @@ from gspc_trio.components.rm.messages import (
 )
 from gspc_trio.components.rm.replay_log import ReplayLog
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
+from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, host_name
 from gspc_trio.core.machine import IllegalEvent, Tick, handles
 from gspc_trio.core.resources import Resource
@@ -64,9 +65,6 @@ JITTER_S = 0.005
 
 JITTER_MAX_S = 0.5
 """Longest pause."""
-
-NO_MEMORY = "memory is given by one resource manager, or by several with --sharing pessimistic"
-"""Why a request for memory is refused: where it is free is not in the versions."""
 
 Key = tuple[JobId, Shape]
 
@@ -107,6 +105,10 @@ class _Versions:
 
     def __contains__(self, name: ResourceId) -> bool:
         return name in self._above
+
+    def above(self, name: ResourceId) -> tuple[ResourceId, ...]:
+        """Return what contains a resource."""
+        return self._above.get(name, ())
 
     def add(self, event: Added) -> None:
         """These resources may be given."""
@@ -159,6 +161,73 @@ class _Versions:
         }
 
 
+class _Memories:
+    """Where which grant has pieces of memory."""
+
+    def __init__(self) -> None:
+        self._there: dict[ResourceId, Allocator] = {}
+        self._taken: dict[GrantId, list[tuple[ResourceId, Allocator, int, int]]] = {}
+        self._given: dict[ResourceId, dict[int, int]] = {}
+
+    def add(self, event: Added, versions: _Versions) -> None:
+        """These resources may be given; of those that offer memory the topmost one counts."""
+        for resource in event.resources:
+            above = versions.above(resource.resource_id)
+            if resource.memory_bytes > 0 and not any(name in self._there for name in above):
+                self._there[resource.resource_id] = Allocator(resource.memory_bytes)
+
+    def remove(self, names: Iterable[ResourceId]) -> None:
+        """These may not."""
+        for name in names:
+            self._there.pop(name, None)
+            self._given.pop(name, None)
+
+    def take(self, number: int, grant: Grant, version: int, new: int) -> bool:
+        """Take the pieces of a grant, all or none; return whether that can be.
+
+        They must be free, and no other manager was given anything of these memories since the version that
+        this one had seen: when it hears of that, it gives up what it has there, even if it is free again.
+        """
+        if not grant.memories:
+            return True
+        for name, _ in grant.memories:
+            if any(at > version for by, at in self._given.get(name, {}).items() if by != number):
+                return False
+        taken = self._taken[grant.grant_id] = []
+        for name, offset, size_bytes in _pieces_of(grant):
+            memory = self._there.get(name)
+            if memory is None or not memory.allocate_at(offset, size_bytes):
+                self.free(grant.grant_id)
+                return False
+            taken.append((name, memory, offset, size_bytes))
+        for name, _ in grant.memories:
+            self._given.setdefault(name, {})[number] = new
+        return True
+
+    def free(self, grant_id: GrantId) -> None:
+        """The grant is over."""
+        for _, memory, offset, _ in self._taken.pop(grant_id, ()):
+            memory.free(offset)
+
+    def holding(self, grant: Grant) -> set[GrantId]:
+        """Return the grants that have something of the pieces of this one."""
+        wanted = list(_pieces_of(grant))
+        return {
+            grant_id
+            for grant_id, taken in (self._taken.items() if wanted else ())
+            for name, _, at, bytes_there in taken
+            for other, offset, size_bytes in wanted
+            if name == other and at < offset + size_bytes and offset < at + bytes_there
+        }
+
+
+def _pieces_of(grant: Grant) -> Iterable[tuple[ResourceId, int, int]]:
+    """Yield memory, offset and size of each piece of a grant."""
+    sizes = [size for size in (grant.shape.memory_bytes, *grant.shape.memories) if size]
+    for (name, offset), size_bytes in zip(grant.memories, sizes, strict=True):
+        yield name, offset, size_bytes
+
+
 class OptimisticManagers(Managers):
     """Decides between managers that all see all hosts: it takes a claim that is fresh, and refuses others.
 
@@ -185,6 +254,7 @@ class OptimisticManagers(Managers):
             member.noted = self._log
         self._views = [_View() for _ in self._members]
         self._versions = _Versions()
+        self._memories = _Memories()
         self._live: dict[GrantId, Grant] = {}
         self._revoking: set[GrantId] = set()
         self._instead: dict[Removed, Removed] = {}
@@ -236,9 +306,6 @@ class OptimisticManagers(Managers):
     @handles(Demand, Interrupt)
     def _of_job(self, event: Demand | Interrupt) -> None:
         number = self._serving(event.job)
-        if isinstance(event, Demand) and (event.shape.memory_bytes or event.shape.memories):
-            self.actions.append(Refuse(event.job, event.shape, NO_MEMORY))
-            return
         self._log.said(event)
         self._tell(number, event)
 
@@ -289,6 +356,7 @@ class OptimisticManagers(Managers):
             self._live[grant.grant_id] = replace(grant, resources=rest)
         else:
             del self._live[grant.grant_id]
+            self._memories.free(grant.grant_id)
         if ended:
             self.actions.append(GrantChanged(self.now, grant.job, grant.grant_id, ended, False))
 
@@ -301,6 +369,7 @@ class OptimisticManagers(Managers):
     def _added(self, event: Added) -> None:
         self._log.said(event)
         self._versions.add(event)
+        self._memories.add(event, self._versions)
         self._tell_all(event)
 
     @handles(Removed)
@@ -318,6 +387,7 @@ class OptimisticManagers(Managers):
             self._instead[told] = event
         if told.policy == "lose":
             self._versions.remove(told.resource_ids)
+            self._memories.remove(told.resource_ids)
         self._tell_all(told)
 
     # What managers say --------------------------------------------------------------------------------------
@@ -363,7 +433,9 @@ class OptimisticManagers(Managers):
             return
         names = sorted(grant.resources, key=host_name)
         key = (grant.job, grant.shape)
-        if not self._versions.is_fresh(number, names, self._views[number].seen(claim.seen)):
+        version = self._views[number].seen(claim.seen)
+        is_fresh = self._versions.is_fresh(number, names, version)
+        if not is_fresh or not self._memories.take(number, grant, version, self._versions.version + 1):
             self.conflicts += 1
             self._overrule(number, grant)
             self._choose_again(number, key, grant.grant_id)
@@ -383,8 +455,11 @@ class OptimisticManagers(Managers):
 
     def _overrule(self, number: int, grant: Grant) -> None:
         """Tell a manager that it has not given this, and who holds what it wanted."""
-        holders = self._versions.holding(grant.resources)
-        self._tell(number, Overruled(grant.job, grant.grant_id, tuple(self._live[one] for one in holders)))
+        holders = [*self._versions.holding(grant.resources), *sorted(self._memories.holding(grant))]
+        self._tell(
+            number,
+            Overruled(grant.job, grant.grant_id, tuple(self._live[one] for one in dict.fromkeys(holders))),
+        )
 
     def _choose_again(self, number: int, key: Key, grant_id: GrantId) -> None:
         times = self._lost[key] = self._lost.get(key, 0) + 1
@@ -433,6 +508,7 @@ class OptimisticManagers(Managers):
             self._note(resources[name], "removed", label)
         self._log.left(names)
         self._versions.remove(names)
+        self._memories.remove(names)
         for grant in [one for one in self._live.values() if not set(names).isdisjoint(one.resources)]:
             self._end(grant, names)
         self.actions.append(ResourcesLeft(names))
@@ -450,6 +526,7 @@ class OptimisticManagers(Managers):
             elif isinstance(event, Added):
                 names = tuple(one.resource_id for one in event.resources)
                 self._versions.remove(names)
+                self._memories.remove(names)
                 self._tell_all(Removed(names, "lose"))
 
     def _note(self, resource: Resource, state: str, label: str) -> None:

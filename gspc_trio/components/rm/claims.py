@@ -6,13 +6,16 @@ of is free. Should two speak of one resource, the fence of its RIF decides, as e
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from gspc_trio.components.rm.events import Claimed, Overruled
 from gspc_trio.components.rm.lapse import recall_unwanted, revoke
 from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rm.parts import Form, Holding, Job
 from gspc_trio.components.rm.search import allocate_all
 from gspc_trio.components.rm.state import ManagerState
-from gspc_trio.core.ids import GrantId, JobId, host_name
+from gspc_trio.core.allocator import Allocator
+from gspc_trio.core.ids import GrantId, JobId, ResourceId, host_name
 from gspc_trio.records.facts import GrantChanged
 
 TAKEN = "given to others, or removed, while this job was away"
@@ -50,7 +53,21 @@ def given_elsewhere(state: ManagerState, grant: Grant) -> None:
         vertex = resources.get(name)
         for holding in [] if vertex is None else list(state.pool.related_holdings(vertex, limit=4096)):
             state.release(holding, holding.vertices)
+    if grant.memories and grant.resources[0] in resources:
+        _clear(state, resources[grant.resources[0]].host.memories, grant)
     _hold(state, state.jobs[grant.job], grant)
+
+
+def _clear(state: ManagerState, memories: Mapping[ResourceId, Allocator], grant: Grant) -> None:
+    """Release what was to be given of the pieces of memory of a grant."""
+    sizes = [size for size in (grant.shape.memory_bytes, *grant.shape.memories) if size]
+    for (name, offset), size_bytes in zip(grant.memories, sizes, strict=False):
+        memory = memories.get(name)
+        for holding in list(state.grants.values()) if memory is not None else ():
+            for one, at in holding.pieces:
+                if one is memory and at < offset + size_bytes and offset < at + memory.pieces[at]:
+                    state.release(holding, holding.vertices)
+                    break
 
 
 def there(state: ManagerState) -> None:
@@ -147,9 +164,25 @@ def _hold(state: ManagerState, job: Job, grant: Grant) -> bool:
         state.actions.append(GrantChanged(state.now, job.job, grant_id, names, True))
         if new[0].resource_id == grant.resources[0] and not holding.pieces:
             sizes = holding.want.form.sizes
-            holding.pieces = allocate_all(list(new[0].host.memories.values()), sizes) or ()
+            holding.pieces = _pieces(new[0].host.memories, grant, sizes)
             pool.memory_moved([memory for memory, _ in holding.pieces])
     return True
+
+
+def _pieces(
+    memories: Mapping[ResourceId, Allocator], grant: Grant, sizes: tuple[int, ...]
+) -> Sequence[tuple[Allocator, int]]:
+    """Take the pieces of memory that the grant has; if it does not say where they are, others."""
+    taken: list[tuple[Allocator, int]] = []
+    for (name, offset), size_bytes in zip(grant.memories, sizes, strict=False):
+        memory = memories.get(name)
+        if memory is not None and memory.allocate_at(offset, size_bytes):
+            taken.append((memory, offset))
+    if len(taken) == len(sizes):
+        return taken
+    for memory, offset in taken:
+        memory.free(offset)
+    return allocate_all(list(memories.values()), sizes) or ()
 
 
 def _was_removed(state: ManagerState, grant: Grant) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gspc_trio.components.managers.claims import JITTER_S, NO_MEMORY, OptimisticManagers
+from gspc_trio.components.managers.claims import JITTER_S, OptimisticManagers
 from gspc_trio.components.managers.messages import (
     ManagerClaim,
     ManagerDown,
@@ -13,7 +13,7 @@ from gspc_trio.components.managers.messages import (
     TellManager,
 )
 from gspc_trio.components.rm.events import Added, GivenElsewhere, JobJoined, Overruled, Removed
-from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
+from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.rts.events import RmAnswered
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
@@ -130,7 +130,23 @@ def test_what_is_removed_is_claimed_in_vain_and_another_manager_serves_the_jobs_
     assert managers.why["j1"] == "manager 1, which served it, was lost"
 
 
-def test_memory_is_refused():
-    managers = two_managers()
-    shape = Shape(CORE.requirements, memory_bytes=1)
-    assert managers.handle(Demand("j1", shape, 1, NO_GRANT), 1.0) == [Refuse("j1", shape, NO_MEMORY)]
+def test_of_two_claims_of_the_same_memory_the_first_is_a_grant_and_the_other_hears_who_has_it():
+    managers = OptimisticManagers(2, 7, Random(1))
+    node = Resource("r1.node", "node", memory_bytes=10)
+    cores = [Resource(f"r1.core{number}", "core", ("r1.node",)) for number in (0, 1)]
+    for event in (ManagerUp(0), ManagerUp(1), Added((node, *cores), "anna")):
+        managers.handle(event, 0.0)
+    shape = Shape(CORE.requirements, memory_bytes=6)
+    for job in ("j1", "j2"):
+        managers.handle(JobJoined(job), 0.0)
+        managers.handle(Demand(job, shape, 1, NO_GRANT), 0.0)
+    first = Grant("j1", shape, (7, 2), ("r1.core0",), (("r1.node", 0),))
+    late = Grant("j2", shape, (7, 3), ("r1.core1",), (("r1.node", 4),))
+    assert managers.handle(ManagerSaid(0, ManagerClaim(3, first)), 1.0)[0] == first
+    assert managers.handle(ManagerSaid(1, ManagerClaim(3, late)), 1.0) == [
+        TellManager(1, Overruled("j2", (7, 3), (first,))),
+        TellManager(1, Demand("j2", shape, 1, (7, 3))),
+    ]
+    managers.handle(Release("j1", (7, 2)), 1.0)
+    again = Grant("j2", shape, (7, 5), ("r1.core1",), (("r1.node", 0),))
+    assert managers.handle(ManagerSaid(1, ManagerClaim(9, again)), 1.0)[0] == again
