@@ -197,7 +197,7 @@ async def test_anomalies_are_kept_and_acted_on(autojump_clock: MockClock, tmp_pa
     ]
 
 
-def test_those_who_watch_only_tell() -> None:
+async def test_those_who_watch_only_tell() -> None:
     hosts, collector = Hosts(), Collector(None, "watch")
     assert collector.anomalies is not None
     collector.anomalies.hosts = hosts
