@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gspc_trio.components.worker.events import (
     Aborted,
@@ -26,7 +27,7 @@ from gspc_trio.components.worker.events import (
 )
 from gspc_trio.components.worker.machine import QUEUE_ITEMS_MAX
 from gspc_trio.components.worker.messages import Cancel, Finished, TakeBack
-from gspc_trio.components.worker.verdict import CANCELLED, TAKEN_BACK
+from gspc_trio.components.worker.verdict import CANCELLED, NOT_MADE, TAKEN_BACK
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.task import Reason, TaskError, TaskOptions
 from gspc_trio.records.facts import WorkerChanged
@@ -265,3 +266,12 @@ def test_a_cancelled_task_whose_code_was_taken_back_is_cancelled(bench: Bench) -
     bench.give(sub(1))
     bench(Cancel("j1", R, ((1, 1),)))
     assert bench(Computed((undefined,))) == [finished(ended(1, CANCELLED))]
+
+
+def test_what_was_sent_ahead_is_not_charged_with_a_loss_on_its_way_back(bench: Bench) -> None:
+    behind = replace(sub(2), after=(1, 1))
+    bench.give(sub(1), behind, fate=False)
+    failed = with_reason(1, Reason.FAILED, "E", "no")
+    assert bench(Computed((failed,))) == [finished(failed)]
+    actions = bench(ComputeLost("gone"))
+    assert finished(ended(2, NOT_MADE)) in actions
