@@ -148,12 +148,12 @@ def test_the_last_host_is_not_avoided_and_another_quarantine_goes_on() -> None:
 def test_jobs_are_told_what_to_evacuate_once_and_those_that_come_too() -> None:
     bench = Bench()
     add_bert(bench)
-    bench.give(2.0, events.JobConnected(5, "j1", RegisterJob("work", 7)))
+    bench.give(2.0, events.JobConnected(5, RegisterJob("work", 7, "here")))
     told = actions.TellJobs(("j1",), Evacuate("r1", "an ioerr"))
     assert bench.give(10.0, events.HostAvoided("anna", "an ioerr", evacuate=True))[-1] == told
     assert told not in bench.give(11.0, events.HostAvoided("anna", "a dial")), "it is told already"
     assert bench.rif.quarantine.evacuate
-    out = bench.give(12.0, events.JobConnected(6, "j2", RegisterJob("work", 7)))
+    out = bench.give(12.0, events.JobConnected(6, RegisterJob("work", 7, "here")))
     assert actions.TellJobs(("j2",), Evacuate("r1", "a dial")) in out
     out = bench.give(70.0, events.HostUsed("anna"))
     assert out[-1] == actions.TellJobs(("j1", "j2"), Evacuate("r1"))
@@ -162,7 +162,7 @@ def test_jobs_are_told_what_to_evacuate_once_and_those_that_come_too() -> None:
 def test_what_is_only_slow_becomes_what_may_fail() -> None:
     bench = Bench()
     add_bert(bench)
-    bench.give(2.0, events.JobConnected(5, "j1", RegisterJob("work", 7)))
+    bench.give(2.0, events.JobConnected(5, RegisterJob("work", 7, "here")))
     assert len(bench.give(10.0, events.HostAvoided("anna", "a dial"))) == 2
     out = bench.give(11.0, events.HostAvoided("anna", "a dial, an ioerr", evacuate=True))
     assert out[-1] == actions.TellJobs(("j1",), Evacuate("r1", "a dial, an ioerr"))
