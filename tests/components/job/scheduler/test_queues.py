@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
 from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.worker.messages import Submit
@@ -126,18 +128,21 @@ def test_what_waits_for_a_resource_that_is_recalled_or_lost_joins_other_queues()
 
 def test_a_task_that_failed_waits_for_another_resource_when_the_queue_it_had_joined_dissolves() -> None:
     world = Queued(3)
-    world.scheduler = SchedulingPolicy(assign=Queues(), retry=Retry(retries=1)).scheduler(JOB)
+    world.scheduler = SchedulingPolicy(assign=Queues(), retry=Retry(first_delay_s=0.0)).scheduler(JOB)
     world(ResourcesUp(tuple(Resource(core(n), "core", ("r1.node",)) for n in (1, 2, 3))))
     world(grant(1))
     world(grant(2))
-    assert world.submitted(world.add(1, 1.0, 1.0)) == {core(1): [1], core(2): [2]}
+    twice = TaskOptions(estimate_s=1.0, attempts=2)
+    tasks = TasksReady((task(1, twice), task(2, twice)))
+    assert world.submitted(world(tasks)) == {core(1): [1], core(2): [2]}
     world(finished(1, bad(1)))
     assert world.waiting() == {core(1): [], core(2): [1]}
     world(Recall(JOB, ((1, 2),)))
-    assert "core2" not in world.waiting()
-    actions = world(finished(2, ok(2)))
-    assert world.submitted(actions) == {}, "not on core 1 again: core 3 may still be granted"
-    assert world.submitted(world(grant(3))) == {core(3): [1]}
+    assert world.waiting() == {core(1): []}
+    assert world.submitted(world(finished(2, ok(2)))) == {}, (
+        "not on core 1 again: core 3 may still be granted"
+    )
+    assert world.submitted(world(grant(3, shape=replace(CORE, estimate_s=1.0)))) == {core(3): [1]}
 
 
 def test_what_was_never_measured_is_taken_for_half_a_second_and_counted_anew_when_it_was() -> None:
