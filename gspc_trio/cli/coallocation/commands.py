@@ -135,7 +135,7 @@ async def run(
     service
         Connection file of the co-allocation service that runs it; without it, it is run here.
     json
-        Print a line of JSON for each job at the end, and nothing else.
+        Print a JSON array with an object for each job at the end, and nothing else.
     """
     name, tree = await _read(request)
     if jobs is not None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gspc_trio.components.coallocation.agents.selection import at_steps, choose
 from gspc_trio.components.coallocation.agents.words import PartNeed, SiteOffer, SubmitRequest
 from gspc_trio.components.coallocation.jobs import CoJob
+from gspc_trio.components.coallocation.language import parse_coallocation
 from gspc_trio.components.coallocation.running import GivenStage, ladders_of, needs_of
 from gspc_trio.components.coallocation.text import print_text
 from gspc_trio.components.coallocation.tree import (
@@ -55,7 +56,7 @@ def given_stages(
                 if child:
                     own = options | {option.name: option for option in stage.options}
                     text = print_text(Multistage(stage.stages, tuple(own.values())))
-                    known = {name: named[name] for name in sorted(_names(stage)) if name in named}
+                    known = {name: named[name] for name in sorted(_names(stage, named)) if name in named}
                     name = f"{request_id}.{first}"
                     said = replace(told, request=name, text=text, jobs=encode(known).decode())
                     yield GivenStage(child, first, count, said)
@@ -104,10 +105,18 @@ def _least(job: CoJob) -> tuple[PartNeed, ...]:
     return tuple(replace(need, payload=b"") for need in needs)
 
 
-def _names(request: Request) -> set[str]:
-    """Return the names of the jobs that a request names."""
-    found = set()
-    for job in jobs_of(request):
-        parts = job.parts if isinstance(job, SingleStage) else (job,)
-        found |= {part.name for part in parts if isinstance(part, NamedJob)}
+def _names(request: Request, named: Mapping[str, object]) -> set[str]:
+    """Return the names of the jobs that a request names, and of those that their texts name."""
+    found: set[str] = set()
+    unread = [request]
+    while unread:
+        new = {name for job in jobs_of(unread.pop()) for name in _parts_named(job)} - found
+        found |= new
+        texts = (named.get(name) for name in new)
+        unread.extend(parse_coallocation(text) for text in texts if isinstance(text, str))
     return found
+
+
+def _parts_named(job: Request) -> Iterator[str]:
+    parts = job.parts if isinstance(job, SingleStage) else (job,)
+    return (part.name for part in parts if isinstance(part, NamedJob))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from random import Random
 
@@ -35,6 +36,7 @@ from gspc_trio.components.coallocation.running import (
     UnplaceJob,
 )
 from gspc_trio.components.coallocation.stages import given_stages
+from gspc_trio.components.coallocation.text import print_text
 from gspc_trio.core.machine import Tick
 
 JOBS = '{"a": {"executable": "a"}, "b": {"executable": "b", "attempts": 2}}'
@@ -113,6 +115,14 @@ def test_cancel_is_answered_when_nothing_runs_here_or_below() -> None:
     here = running("*(a)(a)")
     feed(here, BeginRequest())
     assert feed(here, RequestCancelled()) == [UnplaceJob("1.1"), UnplaceJob("2.1")]
+
+
+def test_a_stage_goes_below_with_the_jobs_that_its_jobs_name() -> None:
+    named = {"both": "+(a)(b)", "a": {"executable": "a"}, "b": "&(executable=b)", "c": {"executable": "c"}}
+    tree = parse_coallocation("*(*(both))(c)")
+    told = SubmitRequest("r", print_text(tree), json.dumps(named), "/")
+    (stage,) = given_stages(tree, told, jobs_with_options(tree, named), BELOW, "top-1")
+    assert json.loads(stage.told.jobs) == {name: named[name] for name in ("a", "b", "both")}
 
 
 def test_a_stage_whose_service_is_lost_goes_on_here_with_what_had_not_begun() -> None:

@@ -145,7 +145,7 @@ class RunningCoallocation:
                 for message in await self._peer.receive():
                     self._take(message)
         except PeerGone as gone:
-            self._failure = gone
+            self._failure = PeerGone(f"the co-allocation service is gone: {gone.reason}")
             self._over.set()
 
     def _take(self, message: object) -> None:

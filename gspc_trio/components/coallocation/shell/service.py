@@ -329,7 +329,8 @@ class CoallocationShell(Performer[HostAction]):
     def _drop(self, action: DropPeer) -> None:
         peer = self._parent if action.who == PARENT else self._peers.get(action.who)
         if peer is not None:
-            log.warning("%s: %s", "the service above" if action.who == PARENT else action.who, action.reason)
+            if action.who != PARENT:  # else whoever follows it says so, once while it stays the same
+                log.warning("%s: %s", action.who, action.reason)
             peer.drop(action.reason)
 
     @performs(RequestOver)

@@ -299,4 +299,5 @@ async def test_a_name_that_is_there_already_is_refused_and_said(
         await stack.enter_async_context(served("right", {"b": at.rts["z"]}, tmp_path / "x", parent=at.file))
         await until(lambda: "there is another low already" in caplog.text)
         await until(lambda: "there is another b already: give site b another name" in caplog.text)
+        assert caplog.text.count("there is another low already") == 1, "said once, though it is tried again"
         assert [offer.path for offer in at.services["top"].machine.service.offers()] == [("low", "b"), ("z",)]
