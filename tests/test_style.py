@@ -355,7 +355,7 @@ def test_a_lower_layer_does_not_load_trio(line: str) -> None:
 
 def test_the_repository_speaks_of_the_project_alone() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    forbidden = ("/" + "work/", "/" + "root/", "index" + "-url", "pypi." + "org")
+    forbidden = ("/" + "work/", "/" + "root/", "index" + "-url", "pypi." + "org", "\n" + "<" * 7 + " ")
     for name in listed.stdout.split():
         path = ROOT / name
         if path.suffix in {".py", ".md", ".toml", ".yml", ""} and path.is_file() and path.name != "LICENSE":

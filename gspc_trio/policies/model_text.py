@@ -236,7 +236,7 @@ class _Reader:
         try:
             value, self.position = self._decode(self._text, self.position)
         except json.JSONDecodeError as error:
-            raise BadModel(f"line {error.lineno}: {error.msg}") from None
+            raise BadModel(f"line {error.lineno}: {error.msg.removesuffix(' at')}") from None
         except (ValueError, RecursionError) as error:
             raise BadModel(f"line {self.line()}: {error}") from None
         self._skip()

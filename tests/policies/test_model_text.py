@@ -88,6 +88,7 @@ MEASURED = '{"code": "a", "variant": "b", "class": "core", "processor": "", "siz
         ('{"version": 1}\n\nmore', "line 3: there is more behind the model"),
         ('{"version": 1 "times": []}', 'line 1: "," or "}" is wanted'),
         ('{"version": 1, 5}', 'line 1: a name and ":" are wanted'),
+        ('{"version": 1,\n"tim', "line 2: Unterminated string starting"),
         ('{"version": 1,\n"times": 5}', "line 2: Expected `object`, got `int`"),
         (TIMES % '{"code": "a"', "line 4: Expecting ',' delimiter"),
         (TIMES % "{}", "line 3: Object missing required field `code`"),
