@@ -225,7 +225,9 @@ class Loop:
         directory = item.pop() if len(item) > 8 else b""
         held = item.pop() if len(item) > 7 else ()
         _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
-        if after is not None and not self._fill(arguments, after):
+        if after is None:
+            self._last = None  # else it would take up memory while this one runs
+        elif not self._fill(arguments, after):
             self._gather([task_id, attempt, (), 0.0, 0.0, b"", b"", _UNMADE], perf_counter())
             return
         is_staged = directory[:1] == b"\0"  # here, which may take as long as files do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ from gspc_trio.compute.loop import GATHER_S, QUICK_S, UNSENT_BYTES_MAX, Loop
 from gspc_trio.compute.output import last_words
 from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.protocol.values import dumps, loads
+
+MARK = b"only one result has this"
 
 
 class Printed:
@@ -267,6 +270,21 @@ def test_what_takes_another_result_than_the_last_goes_back_and_has_not_begun(wor
     kinds = {result[0]: result[7][0] for result in results if len(result) > 7 and result[7]}
     assert kinds == {3: UNMADE, 4: UNMADE, 5: UNMADE, 6: "ValueError", 7: UNMADE}
     assert {result[4] for result in results if result[0] in (3, 4, 5, 7)} == {0.0}
+
+
+def marked() -> bytes:
+    return MARK + bytes(100_000)
+
+
+def marked_held() -> int:
+    """Return how many results of the function above are held in this process."""
+    lists = (each for each in gc.get_objects() if type(each) is list)
+    return sum(type(it) is bytes and len(it) > 100_000 and MARK in it for each in lists for it in each)
+
+
+def test_a_result_takes_up_no_memory_while_another_task_runs(world: World) -> None:
+    world.hand(define(1, marked), define(2, marked_held), task(1, 1), task(2, 2))
+    assert values(world.run())[1] == 0
 
 
 def boom() -> None:

@@ -143,7 +143,8 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
             self.actions.append(WorkerChanged(self.now, self.resource.resource_id, "busy", submit.job))
         phases.present.update(new)
         phases.waiting.extend(submit.submissions)
-        phases.is_cut = phases.is_cut or any(one.after is not None for one in submit.submissions)
+        # Those behind the first take what is made here, or nothing.
+        phases.is_cut = phases.is_cut or submit.submissions[0].after is not None
 
     def _why_not(self, event: work.Assign) -> str:
         submit, resource = event.submit, self.resource

@@ -94,6 +94,9 @@ class Submit(Struct, frozen=True):
 
     ``resource_class`` is that of the tasks' first requirement; a worker of another class refuses them
     (WRK-1). Empty means that the grant alone says it.
+
+    The first one may take the result of an attempt that was submitted before; each of the others takes that
+    of one before it here, or none.
     """
 
     job: JobId
