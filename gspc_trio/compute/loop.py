@@ -231,7 +231,8 @@ class Loop:
             self._gather([task_id, attempt, (), 0.0, 0.0, b"", b"", _UNMADE], perf_counter())
             return
         is_staged = directory[:1] == b"\0"  # here, which may take as long as files do
-        if self._unsent and (is_staged or not (may_rerun and self._may_wait(code_id))):
+        # What takes a result may also wait for what is done with that result elsewhere.
+        if self._unsent and (after is not None or is_staged or not (may_rerun and self._may_wait(code_id))):
             self.send()
         place = self._place
         place.task_id, place.attempt = task_id, attempt

@@ -262,6 +262,17 @@ def test_a_result_becomes_an_argument_of_what_runs_next(world: World) -> None:
     assert values(frames) == [10, -9, 0]
 
 
+def sent_before_it(_result: int) -> int:
+    return current.waiting()
+
+
+def test_what_takes_a_result_starts_after_that_is_sent(world: World) -> None:
+    """Though it was always quick: it may wait for what is done with that result elsewhere."""
+    world.hand(define(1, identity), define(2, sent_before_it), task(1, 1, 10))
+    world.hand(behind(2, 1, b""), behind(3, 2, b""), behind(4, 3, b""))
+    assert values(world.run()) == [10, 1, 2, 3]
+
+
 def test_what_takes_another_result_than_the_last_goes_back_and_has_not_begun(world: World) -> None:
     world.hand(define(1, identity), define(2, difference), task(1, 1, 10), task(2, 1, 20))
     world.hand(behind(3, 1, dumps(1), b""), behind(4, 3, dumps(1), b""), behind(5, 2, dumps(1), b""))

@@ -14,6 +14,9 @@ from gspc_trio.testing.options import any_shape
 from gspc_trio.testing.simulation import Options, simulate
 from gspc_trio.testing.workload import Workload, behave, in_order
 
+CLUSTER = Faults(studies=False)
+"""Nothing is simulated besides the cluster."""
+
 ROLES_OF = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS}
 
 
@@ -33,7 +36,7 @@ def test_so_does_one_of_any_shape(seed):
 @pytest.mark.parametrize(("role", "step"), [("rts", 40), ("rif", 40), ("job", 40), ("compute", 5)])
 def test_each_role_can_be_killed(role, step):
     faults = (Fault("kill", role, 1), Fault("kill", role, step))
-    report = simulate(3, Options(schedule=faults))
+    report = simulate(3, Options(schedule=faults, faults=CLUSTER))
     assert report.broken == ""
     assert len(report.happened) == 2, report
 
@@ -68,7 +71,7 @@ def test_an_empty_menu_lets_nothing_happen():
 @pytest.mark.parametrize("kind", sorted(ROLES_OF))
 def test_each_kind_of_fault_happens_and_is_survived(kind):
     schedule = tuple(Fault(kind, role, step, 7.0) for role in ROLES_OF[kind] for step in (5, 60))
-    report = simulate(2, Options(schedule=schedule))
+    report = simulate(2, Options(schedule=schedule, faults=CLUSTER))
     assert report.broken == ""
     assert len(report.happened) >= len(ROLES_OF[kind])
 
@@ -80,6 +83,6 @@ SITED_SEED = 117
 @pytest.mark.parametrize("kind", SITE_KINDS)
 def test_each_kind_of_fault_of_a_batch_system_happens_and_is_survived(kind):
     schedule = tuple(Fault(kind, "batch", step, 7.0) for step in (1, 3, 10))
-    report = simulate(SITED_SEED, Options(schedule=schedule))
+    report = simulate(SITED_SEED, Options(schedule=schedule, faults=CLUSTER))
     assert report.broken == ""
     assert report.happened, "there was no batch system, or nobody asked it"

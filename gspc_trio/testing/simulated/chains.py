@@ -44,7 +44,7 @@ class ChainGraph(TaskGraph):
         tasks: about how many tasks it has.
     """
 
-    code_table = (CodeEntry(link), CodeEntry(link_twice))
+    code_table: tuple[CodeEntry, ...] = (CodeEntry(link), CodeEntry(link_twice))
 
     def __init__(self, random: Random, tasks: int) -> None:
         super().__init__()
