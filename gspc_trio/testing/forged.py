@@ -101,6 +101,8 @@ class ForgedMessages:
             many = arguments[-1] is Ellipsis
             members = arguments[:1] * random.choice((0, 1, 1, 2)) if many else arguments
             return tuple([self._value(member) for member in members])
+        if origin is frozenset:
+            return (self._value(arguments[0]),)
         if origin is dict:
             return {self._value(arguments[0]): self._value(arguments[1])}
         if kind in _LEAVES:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trio
 
-from gspc_trio import open_coallocation, open_rts
-from tests.commands import ROOT, run_command
+from tests.commands import run_command
 
 JOBS = '[a]\nexecutable = "true"\n'
 
@@ -40,16 +38,3 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, words: tuple[str, ...], statu
     assert (done.returncode, done.stdout) == (status, "")
     assert len(done.stderr.strip().splitlines()) == 1
     assert said in done.stderr
-
-
-async def test_two_programs_of_two_run_time_systems_exchange_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    request = (ROOT / "examples" / "climate.xml").read_text()
-    with trio.fail_after(60):
-        async with open_rts(cores=1) as ocean, open_rts(cores=1) as air:
-            async with open_coallocation(request, rts={"ocean": ocean, "air": air}) as running:
-                ends = await running.wait()
-    assert [(str(end.state), end.output.splitlines()) for end in ends] == [
-        ("finished", ["ocean: 15 degrees after 5 steps", "air: 15 degrees after 5 steps"]),
-        ("finished", ["the climate is known"]),
-    ]

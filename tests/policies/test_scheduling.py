@@ -59,7 +59,7 @@ def test_the_usual_policy_has_a_name() -> None:
 
 def test_programs_are_sent_further_ahead_if_nothing_else_runs_and_nobody_says_otherwise() -> None:
     program, function = CodeEntry(Program(["true"])), CodeEntry(len)
-    assert usual_policy([program, program]) == SchedulingPolicy(work_ahead=WorkAhead(ahead_s=0.01))
+    assert usual_policy([program, program]) == SchedulingPolicy(work_ahead=WorkAhead(ahead_s=0.02))
     assert [usual_policy(entries) for entries in ([], [function], [program, function])] == [USUAL] * 3
 
 
