@@ -16,6 +16,7 @@ import trio
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.errors import AuthenticationFailed, HandshakeCut
 from gspc_trio.nursery.connections.network import AGAIN_AFTER_S, Network
+from gspc_trio.nursery.connections.rpc import PeerGone
 from tests.nursery.connections.support import (
     TOKEN,
     WEBSOCKET,
@@ -86,6 +87,18 @@ KINDS = {
 }
 
 
+async def until_heard(network: Network, address: str) -> None:
+    """Connect and call, three times at most: who is not known yet when a 65th comes may be the oldest."""
+    for tries_left in (2, 1, 0):
+        try:
+            async with network.connect(address, role="job", name="new", expect="rts") as new:
+                assert await new.call(Done()) == Done()
+                return
+        except PeerGone:
+            if not tries_left:
+                raise
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_thousand_strangers_do_not_keep_honest_peers_out(kind: str) -> None:
     said, again = KINDS[kind]
@@ -99,8 +112,7 @@ async def test_a_thousand_strangers_do_not_keep_honest_peers_out(kind: str) -> N
                     nursery.start_soon(until_done, process)
                     for _ in range(20):
                         assert await old.call(Done()) == Done()
-                        async with network.connect(address, role="job", name="new", expect="rts") as new:
-                            assert await new.call(Done()) == Done()
+                        await until_heard(network, address)
                 assert me.num_fds() - files < 2 * 64 + 50, "strangers have 64 places"
                 assert me.memory_info().rss - before < MEMORY_BYTES_MAX
             assert await old.call(Done()) == Done()
