@@ -79,6 +79,15 @@ def tasks_of(executor: Executor) -> int:
     return executor._loop._table.graph.last_task_id
 
 
+def until_it_has_ended(executor: Executor) -> None:
+    """Run tasks until no map is left: what a worker has of one ends beside them."""
+    for _ in range(10_000):
+        assert executor.submit(square, 2).result() == 4
+        if not executor._loop.maps.active:
+            return
+    raise AssertionError("a map has not ended")
+
+
 def test_many_items_are_few_tasks_and_counted_as_items(executor: Executor) -> None:
     items, few = 50_000, False
     for _ in range(5):  # where others have the cores, items may take so long that they are tasks
@@ -161,11 +170,7 @@ def test_whoever_stops_early_cancels_the_rest(executor: Executor) -> None:
     assert list(islice(results, 1_000)) == [value * value for value in range(1_000)]
     assert isinstance(results, Iterator)
     results.close()  # type: ignore[attr-defined]
-    for _ in range(10_000):  # what a worker has of it ends beside other tasks
-        assert executor.submit(square, 2).result() == 4
-        if not executor._loop.maps.active:
-            break
-    assert not executor._loop.maps.active
+    until_it_has_ended(executor)
     with pytest.raises(TimeoutError):
         list(executor.map(time.sleep, [0.002] * 10_000, timeout=0.05))
     assert executor.submit(square, 2).result() == 4
@@ -179,8 +184,7 @@ def wrong(value: int) -> Iterator[int]:
 def test_what_reading_the_items_raises_ends_the_map(executor: Executor) -> None:
     with pytest.raises(KeyError):
         executor.map(square, wrong(20_000))
-    assert executor.submit(square, 2).result() == 4
-    assert not executor._loop.maps.active
+    until_it_has_ended(executor)
 
 
 def test_at_the_end_of_an_executor_maps_end_too() -> None:
