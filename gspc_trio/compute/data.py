@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from gspc_trio.compute.result_memory import ResultMemory
+    from gspc_trio.compute.results.memory import ResultMemory
     from gspc_trio.iml.local import LocalClient
 
 TRIES = 100
@@ -136,7 +136,7 @@ class LayerSerializer:
         """Return memory for results of the task that runs; see ``core.published``."""
         if not self._bytes_min <= size_bytes <= _RESULT_BYTES_MAX:
             return None
-        from gspc_trio.compute.result_memory import ResultMemory
+        from gspc_trio.compute.results.memory import ResultMemory
         from gspc_trio.iml.errors import ImlError
 
         def made(client: LocalClient) -> memoryview:

@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 from gspc_trio.compute import system
 from gspc_trio.compute.channel import (
     DEFINE,
-    FRAME_HEADER,
     INITIALIZER,
     LARGE,
     PACKET_BYTES_MAX,
     UNDEFINED,
     UNMADE,
     Message,
-    list_head,
     pack,
     unpack,
 )
@@ -34,6 +32,7 @@ from gspc_trio.compute.code import decode_code
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner, find_call
 from gspc_trio.compute.output import Output
+from gspc_trio.compute.results.unsent import GATHER_S, UNSENT_BYTES_MAX, UnsentResults
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace
 from gspc_trio.core.held import cpus_here, hold
@@ -46,9 +45,6 @@ if TYPE_CHECKING:  # few tasks have one
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
 
-GATHER_S = 0.01
-"""Results wait at most about so long for those of tasks that send them while they only wait themselves."""
-
 IDLE_S = 1
 """After so long without a task memory that tasks have freed is given back."""
 
@@ -58,10 +54,6 @@ _UNMADE = (UNMADE, "the task whose result it takes did not finish directly befor
 _IDLE, _FOR_EVER = pack_struct("ll", IDLE_S, 0), pack_struct("ll", 0, 0)
 _DESCRIPTOR_BYTES = socket.CMSG_SPACE(4)
 _AT_ONCE, _LATER = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CMSG_CLOEXEC)
-
-UNSENT_BYTES_MAX = 1 << 20
-"""Results are sent when they are more than this."""
-
 
 Item = list[Message]
 """What arrives in a packet: a task, or a code that tasks will name."""
@@ -94,11 +86,11 @@ class Loop:
         place: ComputePlace | None = None,
     ) -> None:
         self._place = place or ComputePlace("", "")
+        self._unsent = UnsentResults(results)
         self._place.results = self
         self._tasks = tasks
         self._poll = select.poll()
         self._poll.register(tasks, select.POLLIN)
-        self._results = results
         self._output = output
         self._open_code = open_code
         self._initializer = initializer
@@ -111,9 +103,6 @@ class Loop:
         self._sending: set[int] = set()  # codes that have sent results themselves, if they were due
         self._trace_text: Callable[[int, int], bytes] | None = None
         self._last: list[Any] | None = None  # result of the task that ran last, None if it failed
-        self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
-        self._oldest_unsent = 0.0
         self._grown = False  # freed memory may have been kept
 
     def run(self) -> None:
@@ -135,9 +124,7 @@ class Loop:
 
     def due_s(self) -> float | None:
         """Return in how many seconds the results that have gathered are to be sent; None: there are none."""
-        if not self._unsent:
-            return None
-        return max(0.0, self._oldest_unsent + GATHER_S - perf_counter())
+        return self._unsent.due_s()
 
     def _learn(self, code_id: int, duration_s: float) -> None:
         """Note how a task of a code has run."""
@@ -153,25 +140,24 @@ class Loop:
 
     def _may_wait(self, code_id: int) -> bool:
         """Whether the results that have gathered may wait while a task of this code runs."""
-        if self._unsent_bytes > UNSENT_BYTES_MAX:
+        if self._unsent.size_bytes > UNSENT_BYTES_MAX:
             return False
-        age_s = perf_counter() - self._oldest_unsent
+        age_s = perf_counter() - self._unsent.oldest_s
         if code_id in self._sending:
             # With nothing behind this one, who has more had better hear of them before it ends.
             return age_s < GATHER_S and bool(self._poll.poll(0))
         return code_id in self._quick and age_s <= QUICK_S
 
+    def _send_or_watch(self, may_wait: bool) -> None:
+        """Send the results that have gathered before a task begins, or have them wait until they are due."""
+        if may_wait:
+            self._unsent.watch()
+        else:
+            self.send()
+
     def send(self) -> None:
         """Send the results that have gathered."""
-        if not self._unsent:
-            return
-        head = list_head(len(self._unsent))
-        pieces = [FRAME_HEADER.pack(len(head) + self._unsent_bytes), head, *self._unsent]
-        small = self._unsent_bytes <= UNSENT_BYTES_MAX
-        self._unsent = []
-        self._unsent_bytes = 0
-        for piece in [b"".join(pieces)] if small else pieces:
-            self._results.sendall(piece)
+        self._unsent.send()
 
     def receive(self) -> list[Item] | None:
         """Return the items of the next packet, None at the end; send results before waiting for it."""
@@ -228,12 +214,12 @@ class Loop:
         if after is None:
             self._last = None  # else it would take up memory while this one runs
         elif not self._fill(arguments, after):
-            self._gather([task_id, attempt, (), 0.0, 0.0, b"", b"", _UNMADE], perf_counter())
+            self._unsent.add(pack([task_id, attempt, (), 0.0, 0.0, b"", b"", _UNMADE]), perf_counter())
             return
         is_staged = directory[:1] == b"\0"  # here, which may take as long as files do
-        # What takes a result may also wait for what is done with that result elsewhere.
-        if self._unsent and (after is not None or is_staged or not (may_rerun and self._may_wait(code_id))):
-            self.send()
+        if self._unsent:
+            # What takes a result may also wait for what is done with that result elsewhere.
+            self._send_or_watch(after is None and not is_staged and may_rerun and self._may_wait(code_id))
         place = self._place
         place.task_id, place.attempt = task_id, attempt
         if place.trace is not None:
@@ -282,17 +268,9 @@ class Loop:
                 result.append(True)
                 self._has_opened = False
         self._last = None if error else result
-        self._gather(result, ended)
+        self._unsent.add(pack(result), ended)
         if not may_rerun:  # nor may it be lost with what comes next
             self.send()
-
-    def _gather(self, result: list[Any], ended: float) -> None:
-        """Let a result wait for others."""
-        packed = pack(result)
-        if not self._unsent:
-            self._oldest_unsent = ended
-        self._unsent.append(packed)
-        self._unsent_bytes += len(packed)
 
     def _fill(self, arguments: list[bytes], after: list[int]) -> bool:
         """Put the result of the task that ran last into the arguments; return False if it is another one."""

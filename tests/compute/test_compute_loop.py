@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import socket
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -21,10 +23,13 @@ from gspc_trio.compute.channel import (
     unpack,
 )
 from gspc_trio.compute.code import function_code
-from gspc_trio.compute.loop import GATHER_S, QUICK_S, UNSENT_BYTES_MAX, Loop
+from gspc_trio.compute.loop import QUICK_S, Loop
 from gspc_trio.compute.output import last_words
+from gspc_trio.compute.results.unsent import GATHER_S, UNSENT_BYTES_MAX
 from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.protocol.values import dumps, loads
+
+HANG_S = 60.0
 
 MARK = b"only one result has this"
 
@@ -119,6 +124,16 @@ def values(frames: list[list[Any]]) -> list[Any]:
     return [loads(result[2][0][0]) for frame in frames for result in frame]
 
 
+def step_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Let not quite ``QUICK_S`` pass from one look at a clock to the next, and none for other threads."""
+    clock, own = iter(range(1000)), get_ident()
+    for module in ("loop", "results.unsent"):
+        patch.setattr(
+            f"gspc_trio.compute.{module}.perf_counter",
+            lambda: next(clock) * QUICK_S * 0.9 if get_ident() == own else 0.0,
+        )
+
+
 def test_results_of_quick_tasks_gather_in_frames(world: World) -> None:
     world.hand(define(1, identity), *(task(number, 1, number) for number in range(1, 101)))
     frames = world.run()
@@ -145,8 +160,7 @@ def test_a_code_that_is_not_known_to_be_quick_starts_after_all_results_are_sent(
 def test_results_do_not_wait_for_longer_than_a_quick_task(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter(range(1000))
-    monkeypatch.setattr("gspc_trio.compute.loop.perf_counter", lambda: next(clock) * QUICK_S * 0.9)
+    step_clocks(monkeypatch)
     world.hand(define(1, sent_before), *(task(number, 1) for number in range(5)))
     assert values(world.run()) == [0, 0, 2, 2, 4]
 
@@ -168,13 +182,35 @@ def test_results_wait_longer_for_a_task_that_sends_them_while_it_waits(
 ) -> None:
     place = ComputePlace("", "")
     monkeypatch.setattr("gspc_trio.core.current._find", lambda: place)
-    clock = iter(range(1000))
-    monkeypatch.setattr("gspc_trio.compute.loop.perf_counter", lambda: next(clock) * QUICK_S * 0.9)
+    step_clocks(monkeypatch)
     world.hand(define(1, wait_and_send), *(task(number, 1, number == 3) for number in range(5)))
     sent, due_s = zip(*values(world.run(place=place)), strict=True)
     assert sent == (0, 0, 0, 3, 3)
     assert due_s[0] is None
     assert all(0 < due < GATHER_S for due in due_s[1:])
+
+
+def wait_for_results(wanted: int) -> int:
+    """Do as what waits for somebody to whom results are sent, until there are so many."""
+    for _ in range(wanted):
+        select.select([current.results], [], [], HANG_S)
+    return current.waiting()
+
+
+def test_a_task_that_was_expected_to_be_quick_keeps_no_results_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two were quick. What the third waits for comes of their results."""
+    monkeypatch.setattr("gspc_trio.compute.loop.QUICK_S", HANG_S)
+    loop = world.loop()
+    for item in (define(1, wait_for_results), task(1, 1, 0), task(2, 1, 0)):
+        loop.handle(item)
+    assert world.waiting() == 0
+    loop.handle(task(3, 1, 1))
+    assert world.waiting() == 2
+    loop.send()
+    world.tasks.close()
+    assert [frame[-1][0] for frame in _frames(world.results.recv(1 << 20))] == [2, 3]
 
 
 def test_results_do_not_wait_for_the_last_task_that_there_is(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.compute.data import RESTORE, LayerSerializer
-from gspc_trio.compute.result_memory import REST_BYTES
+from gspc_trio.compute.results.memory import REST_BYTES
 from gspc_trio.compute.threads import TaskCancelled, interrupt_unless
 from gspc_trio.core import current
 from gspc_trio.core.current import ComputePlace

@@ -149,14 +149,9 @@ class CountingLoop(Loop):
         if threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid:
             raise RuntimeError("event() belongs to the process and the thread that a task runs in")
         place = self._place
-        self._add(pack([None, place.task_id, place.attempt, time(), text[:EVENT_CHARS_MAX]]))
+        told = [None, place.task_id, place.attempt, time(), text[:EVENT_CHARS_MAX]]
+        self._unsent.add(pack(told), perf_counter())
         super().send()
-
-    def _add(self, packed: bytes) -> None:
-        if not self._unsent:
-            self._oldest_unsent = perf_counter()
-        self._unsent.append(packed)
-        self._unsent_bytes += len(packed)
 
     def _read(self) -> None:
         assert self._meter is not None
@@ -164,4 +159,4 @@ class CountingLoop(Loop):
         reading = self._meter.read(tuple(self._ended))
         self._ended.clear()
         if reading is not None:
-            self._add(pack([None, *msgspec.to_builtins(reading)]))
+            self._unsent.add(pack([None, *msgspec.to_builtins(reading)]), self._read_s)
