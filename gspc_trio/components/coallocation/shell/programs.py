@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import trio
@@ -76,13 +76,16 @@ class InsideBarrier:
             self._waiting.pop()(answer)
 
 
-async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarrier) -> Any:
+async def run_inside(
+    worker: DirectWorker, program: Program, barrier: InsideBarrier, named: Mapping[str, object] | None = None
+) -> Any:
     """Run a program that calls the barrier; once it is refused, it may end by itself, then it is stopped.
 
     Args:
         worker: where it runs.
         program: what runs, with its environment.
         barrier: which it calls.
+        named: values of its placeholders.
 
     Returns:
         dict: ``exit_status``, ``stdout`` and ``stderr``; None if the barrier was refused.
@@ -92,7 +95,7 @@ async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarr
         PeerGone: its host is gone.
     """
     address = await worker.run(current_address)
-    worker.on_barrier = barrier.call
+    worker.on_barrier = barrier.call  # of the program that runs, until another one does
     place = {BARRIER_VARIABLE: worker.barrier_place(address).to_text()}
     result: Any = None
     async with open_scope() as nursery:
@@ -111,7 +114,8 @@ async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarr
         nursery.start_soon(answer)
         nursery.start_soon(refuse)
         try:
-            result = await worker.run(evolve(program, environment={**program.environment, **place}))
+            whole = evolve(program, environment={**program.environment, **place})
+            result = await worker.run(whole, named=named or {})
         except CallFailed:
             if not barrier.refused.is_set():
                 raise
@@ -119,36 +123,16 @@ async def run_inside(worker: DirectWorker, program: Program, barrier: InsideBarr
     return None if barrier.refused.is_set() else result
 
 
-async def made_ready(worker: DirectWorker) -> None:
-    """Make a process ready; what was stopped there a moment ago may take a little to end."""
+async def made_ready(worker: DirectWorker) -> str:
+    """Make a process ready, and return its directory; what was stopped there a moment ago may take a little
+    to end."""
     while True:
         try:
-            await worker.run(os.getpid)
+            return str(await worker.run(os.getcwd))
         except CallFailed as error:
             if error.kind != "refused":
                 raise
             await trio.sleep(REFUSED_S)
-        else:
-            return
-
-
-async def wait_or_lose(go: trio.Event, worker: DirectWorker) -> None:
-    """Wait for the start.
-
-    Raises:
-        NotReady: the worker was lost before.
-    """
-    async with trio.open_nursery() as nursery:
-
-        async def watch() -> None:
-            await worker.wait_gone()
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(watch)
-        await go.wait()
-        nursery.cancel_scope.cancel()
-    if not go.is_set():
-        raise NotReady(f"{worker.resource_id} was lost before all parts were ready")
 
 
 async def in_time(name: str, max_time_s: float | None, run: Callable[[], Awaitable[Any]]) -> Any:

@@ -41,19 +41,18 @@ from gspc_trio.components.coallocation.agents.words import (
     UpMessage,
 )
 from gspc_trio.components.coallocation.running import PartProgram
+from gspc_trio.components.coallocation.shell.kept import KeptGrant, KeptGrants
 from gspc_trio.components.coallocation.shell.programs import (
     InsideBarrier,
     NotReady,
     ProgramFailed,
     in_time,
-    made_ready,
     run_inside,
-    wait_or_lose,
 )
-from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
+from gspc_trio.components.rts.shell.acquire import AcquireRefused, Resources, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.delegation import minted
-from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
+from gspc_trio.components.rts.shell.direct import CallFailed
 from gspc_trio.core.code import Program
 from gspc_trio.core.held import RESOURCES_VARIABLE
 from gspc_trio.core.ids import ResourceId
@@ -151,7 +150,7 @@ class RtsSite:
         self._lends = lends
         self._runs: dict[str, _Run] = {}
         self._hosts: dict[str, frozenset[ResourceId]] = {}
-        self._held: dict[str, int] = {}
+        self._grants: KeptGrants | None = None
         self._credential: Credential | None = None
         self._minted_s = -math.inf
         self._system: RunTimeSystem
@@ -214,6 +213,7 @@ class RtsSite:
         try:
             async with open_scope() as nursery:
                 self._nursery = nursery
+                self._grants = KeptGrants(system, self._resources, nursery)
                 nursery.start_soon(self._look_again)
                 await system.peer.lost.wait()
                 reason = system.peer.reason
@@ -221,7 +221,7 @@ class RtsSite:
                 self._put(SiteGone(self.name, reason))
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
+            self._nursery = self._grants = None
 
     async def _look_again(self) -> None:
         while True:
@@ -236,7 +236,8 @@ class RtsSite:
         status = await self._system.status()
         self._hosts = {host: frozenset(ids) for host, ids in status.hosts.items()}
         there = {kind: entry.total for kind, entry in status.classes.items()}
-        free = {kind: entry.free + self._held.get(kind, 0) for kind, entry in status.classes.items()}
+        held = {} if self._grants is None else self._grants.held
+        free = {kind: entry.free + held.get(kind, 0) for kind, entry in status.classes.items()}
         memory_bytes = max((one.total_bytes for one in status.memories.values()), default=0)
         features = frozenset(one for rif in status.rifs for one in rif.features)
         if self._lends and trio.current_time() >= self._minted_s + MINT_S:
@@ -295,25 +296,22 @@ class RtsSite:
         for part in parts:
             needs += [self._requirement(part)] * part.need.count
         memories = [part.need.memory_bytes for part in parts if part.need.memory_bytes]
+        grants = self._grants
+        assert grants is not None
         try:
             programs = [decode(part.need.payload, type=PartProgram) for part in parts]
-            held = await self._resources.acquire(*needs, memories=memories)
+            kept = await grants.acquire(needs, memories)
         except (AcquireRefused, ValueError) as refused:
             raise NotReady(f"site {self.name}: {refused}") from None
-        self._count(parts, 1)
+        error = None
         try:
             self._say(PartsAccepted(wanted.request))
-            run.places = _places(parts, programs, held.resources)
-            return await self._run_on(wanted.request, held, run)
+            run.places = _places(parts, programs, kept.held.resources)
+            error = await self._run_on(wanted.request, grants, kept, run)
+            return error
         finally:
-            self._count(parts, -1)
-            if not held.lapsed.is_set():
-                self._resources.release(held)
-
-    def _count(self, parts: Sequence[PlacedPart], sign: int) -> None:
-        for part in parts:
-            kind = part.need.resource_class
-            self._held[kind] = self._held.get(kind, 0) + sign * part.need.count
+            kept.is_clean = error == ""
+            grants.give_back(kept)
 
     def _requirement(self, part: PlacedPart) -> Requirement:
         need = part.need
@@ -323,7 +321,7 @@ class RtsSite:
             need.resource_class, preferred, bool(preferred), features=tuple(sorted(need.features))
         )
 
-    async def _run_on(self, request: str, held: HeldGrant, run: _Run) -> str:
+    async def _run_on(self, request: str, grants: KeptGrants, kept: KeptGrant, run: _Run) -> str:
         """Make a process ready on each resource, and start the programs when the service says so.
 
         Raises:
@@ -334,45 +332,47 @@ class RtsSite:
 
             async def run_one(place: _Place) -> None:
                 try:
-                    await self._run_place(request, held, run, place)
+                    await self._run_place(request, grants, kept, run, place)
                 except (NotReady, ProgramFailed) as error:
                     failures.append(error)
                     run.stop(nursery.cancel_scope)
 
-            for place in run.places:
+            for place in run.places[1:]:
                 nursery.start_soon(run_one, place)
+            await run_one(run.places[0])
         if not failures:
             return "cancelled" if run.refused.is_set() else ""
         if isinstance(failures[0], NotReady):
             raise failures[0]
         return str(failures[0])
 
-    async def _run_place(self, request: str, held: HeldGrant, run: _Run, place: _Place) -> None:
+    async def _run_place(
+        self, request: str, grants: KeptGrants, kept: KeptGrant, run: _Run, place: _Place
+    ) -> None:
         """Report that a process is ready, wait for the others, and run its program."""
         name = place.program.program[0]
         try:
-            async with open_worker(self._system, self._resources, held, place.resource) as worker:
-                await made_ready(worker)
-                report = partial(self._report, request, run)
-                barrier = InsideBarrier(run.go, run.refused, run.told, report)
-                if place.program.start == "together":
-                    report()
-                    await wait_or_lose(run.go, worker)
-                variables = {
-                    RESOURCES_VARIABLE: run.told(),
-                    PART_VARIABLE: str(place.program.part),
-                    RANK_VARIABLE: str(place.rank),
-                    **place.program.environment,
-                }
-                program = Program(place.program.program, variables, place.program.directory or os.getcwd())
-                if place.program.start == "inside":
-                    run_it = partial(run_inside, worker, program, barrier)
-                else:
-                    run_it = partial(worker.run, program)
-                told = await in_time(name, place.program.max_time_s, run_it)
-                place.output = "" if told is None else str(told["stdout"])
-                if told is not None and not run.go.is_set():
-                    raise NotReady(f"{name} ended before all were ready: it has not called the barrier")
+            ready = await grants.worker(kept, place.resource, place.program.directory)
+            report = partial(self._report, request, run)
+            barrier = InsideBarrier(run.go, run.refused, run.told, report)
+            if place.program.start == "together":
+                report()
+                if not await ready.wait_for(run.go):
+                    raise NotReady(f"{place.resource} was lost before all parts were ready")
+            named = {
+                RESOURCES_VARIABLE: run.told(),
+                PART_VARIABLE: place.program.part,
+                RANK_VARIABLE: place.rank,
+            }
+            program = _as_program(place.program, ready.directory)
+            if place.program.start == "inside":
+                run_it = partial(run_inside, ready.worker, program, barrier, named)
+            else:
+                run_it = partial(ready.worker.run, program, named=named)
+            told = await in_time(name, place.program.max_time_s, run_it)
+            place.output = "" if told is None else str(told["stdout"])
+            if told is not None and not run.go.is_set():
+                raise NotReady(f"{name} ended before all were ready: it has not called the barrier")
         except CallFailed as error:
             if not run.go.is_set():
                 raise NotReady(f"a process was not ready: {error}") from None
@@ -397,6 +397,13 @@ class RtsSite:
             name = f"{place.resource}@{host_of.get(place.resource, '')}"
             found[place.part.part] = (*found.get(place.part.part, ()), name)
         return tuple(sorted(found.items()))
+
+
+def _as_program(asked: PartProgram, directory: str) -> Program:
+    """Return what runs at a worker whose process is in a directory, with the names of what it is told."""
+    told = {name: f"{{{name}}}" for name in (RESOURCES_VARIABLE, PART_VARIABLE, RANK_VARIABLE)}
+    where = asked.directory or os.getcwd()
+    return Program(asked.program, {**told, **asked.environment}, "" if where == directory else where)
 
 
 def _places(

@@ -20,6 +20,9 @@ from gspc_trio.core.task import Requirement, Shape
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.scope import open_scope
 
+CREDITS_UNTOLD_MAX = 64
+"""Of each so many waits that have ended without a grant of their own the resource manager is told."""
+
 LEAVE_S = 5.0
 """How long the run-time system may take to say good-bye."""
 
@@ -64,9 +67,10 @@ class HeldGrant:
 
 
 class _Waiter:
-    """A call of ``acquire`` and what became of it."""
+    """A call of ``acquire`` and what became of it; earlier calls have lower numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.done = trio.Event()
         self.held: HeldGrant | None = None
         self.error: Exception | None = None
@@ -85,6 +89,12 @@ class Resources:
         self._seen: GrantId = NO_GRANT
         self._waiters: dict[Shape, deque[_Waiter]] = {}
         self._held: dict[GrantId, HeldGrant] = {}
+        self._last = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call of :meth:`acquire` waits."""
+        return bool(self._waiters)
 
     async def acquire(
         self,
@@ -115,7 +125,8 @@ class Resources:
             PeerGone: the run-time system is gone.
         """
         shape = _shape(requirements or ("core",), memories, same_host, estimate_s, wait)
-        waiter = _Waiter()
+        self._last += 1
+        waiter = _Waiter(self._last)
         self._waiters.setdefault(shape, deque()).append(waiter)
         try:
             self._demand(shape)
@@ -148,6 +159,30 @@ class Resources:
                 del self._held[grant.grant_id]
                 grant.released.set()
             self._peer.post(Release(self.job, grant.grant_id, tuple(resources)))
+
+    def hand_on(self, held: HeldGrant, shape: Shape) -> bool:
+        """Give a held grant to the call of :meth:`acquire` that has waited longest for its shape.
+
+        Returns:
+            bool: False if none waits for this shape, or one has waited longer for another, or if it is to be
+            given back: then it is still held by whoever has it.
+        """
+        waiting = self._waiters.get(shape)
+        if not waiting or held.recalled.is_set() or self._held.get(held.grant_id) is not held:
+            return False
+        if len(self._waiters) > 1:
+            first = waiting[0].number
+            if any(some[0].number < first for some in self._waiters.values()):
+                return False
+        waiter = waiting.popleft()
+        waiter.held = held
+        waiter.done.set()
+        if not waiting:
+            del self._waiters[shape]
+        if not len(waiting) % CREDITS_UNTOLD_MAX:
+            with suppress(PeerGone):
+                self._demand(shape)  # what is said later of others says this too
+        return True
 
     def interrupt(self) -> None:
         """End every wait of this client with :class:`AcquireInterrupted`; what is held stays (RM-9).

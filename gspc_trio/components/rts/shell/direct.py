@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -84,11 +84,26 @@ class DirectWorker:
         self.on_barrier: Callable[[Callable[[bytes], None]], None] | None = None
         self._closed = False
 
-    async def run(self, function: Callable[..., object] | Program, *arguments: object) -> Any:
+    @property
+    def codes(self) -> int:
+        """How many functions and programs the worker remembers of this connection."""
+        return len(self._codes)
+
+    async def run(
+        self,
+        function: Callable[..., object] | Program,
+        *arguments: object,
+        named: Mapping[str, object] | None = None,
+    ) -> Any:
         """Run a function or program at the worker, and return what it returns; cancelled, stop it first.
 
         Calls that wait at the same time run one after the other. A program returns a dictionary with
         ``exit_status``, ``stdout`` and ``stderr``.
+
+        Args:
+            function: what runs.
+            arguments: of a function.
+            named: values of the placeholders of a program.
 
         Raises:
             BadCode, BadValue: the function or an argument cannot be sent.
@@ -99,7 +114,11 @@ class DirectWorker:
         if self._closed or self._peer.reason:
             await trio.lowlevel.checkpoint()
             raise self._gone()
-        code = program_code(function) if isinstance(function, Program) else function_code(function)
+        if isinstance(function, Program):
+            code = program_code(function, named or ())
+            arguments = tuple((named or {}).values())
+        else:
+            code = function_code(function)
         number = self._codes.get(code)
         if number is None:
             number = self._codes[code] = len(self._codes) + 1
@@ -179,7 +198,12 @@ class DirectWorker:
 
 @asynccontextmanager
 async def open_worker(
-    rts: RunTimeSystem, resources: Resources, held: HeldGrant, resource_id: ResourceId = ""
+    rts: RunTimeSystem,
+    resources: Resources,
+    held: HeldGrant,
+    resource_id: ResourceId = "",
+    *,
+    directory: str = "",
 ) -> AsyncIterator[DirectWorker]:
     """Speak to the worker of a resource that is held, over a connection of its own, while the block runs.
 
@@ -191,6 +215,7 @@ async def open_worker(
         resources: by which the resource was acquired.
         held: the grant.
         resource_id: which of its resources; "" if it is of one.
+        directory: working directory, where it exists there; "": that of this process.
 
     Raises:
         ValueError: the grant is over, or is not of this resource, or of several if none is named.
@@ -211,7 +236,7 @@ async def open_worker(
         )
     connection = network.connect(endpoint.address, role="job", name="direct", expect="worker")
     async with connection as peer, open_scope() as nursery:
-        peer.post(OpenJob(endpoint.job, tuple(filter(None, sys.path)), os.getcwd()))
+        peer.post(OpenJob(endpoint.job, tuple(filter(None, sys.path)), directory or os.getcwd()))
         worker = DirectWorker(peer, endpoint.job, held, name, endpoint.address)
         nursery.start_soon(worker.listen)
         for end in (held.lapsed, held.released):
