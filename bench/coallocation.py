@@ -9,7 +9,8 @@
 ``coallocation.messages_per_job``  messages at all connections of services for each of these jobs
 ``coallocation.placed_jobs_per_s``  so many of these jobs all services together place, start and see end, in a
                                    second of one core: what they cost without connections and programs
-``coallocation.jobs_per_s``        jobs that run ``true`` on a run-time system here, from request to report
+``coallocation.jobs_per_s``        of 10,000 jobs in ten stages that run ``true`` on a run-time system here, from
+                                   request to report
 ``coallocation.barrier_s``         from the last call of a barrier to the last answer, of 1,000 callers
 ``coallocation.stuck``             of 100 requests for two or three of three full run-time systems at a time,
                                    so many have not ended
@@ -57,7 +58,7 @@ JOBS = 40_000
 PLACED_JOBS = 10_000
 FAN_OUT = 10
 ENDS_PER_S = 1000
-RUN_JOBS = 400
+RUN_JOBS = 10_000
 CALLERS = 1000
 REQUESTS = 100
 CORES = 4
@@ -176,13 +177,13 @@ async def run_jobs_per_s(jobs: int) -> float:
     """Return how many jobs run in a second, from request to report."""
     best = 0.0
     async with open_rts(cores=CORES) as rts:
-        for count in (math.ceil(jobs / 10), jobs, jobs):
+        for count in (math.ceil(jobs / 10), jobs):
             begin_s = time.perf_counter()
-            text = "*" + "(a)" * count
+            text = "*" + ("(*" + "(a)" * math.ceil(count / FAN_OUT) + ")") * FAN_OUT
             async with open_coallocation(text, jobs={"a": {"executable": "true"}}, rts=[rts]) as request:
                 ends = await request.wait()
             assert all(end.state == "finished" for end in ends), ends
-            best = max(best, count / (time.perf_counter() - begin_s))
+            best = max(best, len(ends) / (time.perf_counter() - begin_s))
     return best
 
 

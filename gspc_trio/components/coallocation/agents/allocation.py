@@ -246,7 +246,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
                 self._hopeless()
                 return
             self.steps = steps
-        lent = {offer.path: offer.credential for offer in offers}
+        # A site of this very service asks it for none: the service has the secret of its run-time system.
+        lent = {offer.path: offer.credential for offer in offers if len(offer.path) > 1}
         found = [
             PlacedPart(part, need, path := places[part], needs_of.credentials.get(path[-1]) or lent.get(path))
             for part, need in enumerate(needs)

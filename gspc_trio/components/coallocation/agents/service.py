@@ -314,7 +314,12 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         elif isinstance(message, ServiceRefused):
             self._leave(message.reason)
         elif isinstance(message, PartsRequest):
-            self._admit(PARENT, message)
+            bare = [part.path[-1] for part in message.parts if part.credential is None]
+            if bare:
+                reason = f"site {bare[0]} gives resources only to requests with a credential for it"
+                self.actions.append(ToPeer(PARENT, PartsDone(message.request, reason)))
+            else:
+                self._admit(PARENT, message)
         elif isinstance(message, PartsGo | CancelParts) and (PARENT, message.request) in self.allocations:
             self._feed((PARENT, message.request), message)
 

@@ -150,6 +150,7 @@ class RtsSite:
         self._lends = lends
         self._runs: dict[str, _Run] = {}
         self._hosts: dict[str, frozenset[ResourceId]] = {}
+        self._host_of: dict[ResourceId, str] = {}
         self._grants: KeptGrants | None = None
         self._credential: Credential | None = None
         self._minted_s = -math.inf
@@ -235,6 +236,7 @@ class RtsSite:
         """Tell the service what there is."""
         status = await self._system.status()
         self._hosts = {host: frozenset(ids) for host, ids in status.hosts.items()}
+        self._host_of = {one: host for host, ids in self._hosts.items() for one in ids}
         there = {kind: entry.total for kind, entry in status.classes.items()}
         held = {} if self._grants is None else self._grants.held
         free = {kind: entry.free + held.get(kind, 0) for kind, entry in status.classes.items()}
@@ -265,13 +267,15 @@ class RtsSite:
         self._say(PartsDone(wanted.request, error, run.go.is_set(), run.outputs()))
 
     async def _verify(self, parts: Sequence[PlacedPart]) -> None:
-        """Have the run-time system look at the credential.
+        """Have the run-time system look at the credential; what this very service asks for has none.
 
         Raises:
-            NotReady: there is none, or it does not allow this.
+            NotReady: there is none, and there should be, or it does not allow this.
         """
         credentials = {part.credential for part in parts}
         if None in credentials:
+            if self._lends:
+                return
             raise NotReady(f"site {self.name} gives resources only to requests with a credential for it")
         classes = frozenset(part.need.resource_class for part in parts)
         use = CredentialUse(self.name, classes, sum(part.need.count for part in parts), self._place())
@@ -327,6 +331,12 @@ class RtsSite:
         Raises:
             NotReady: one could not be made ready, or was lost before the start.
         """
+        if len(run.places) == 1:
+            try:  # as below, but for what a nursery costs
+                await self._run_place(request, grants, kept, run, run.places[0])
+            except ProgramFailed as error:
+                return str(error)
+            return "cancelled" if run.refused.is_set() else ""
         failures: list[Exception] = []
         async with open_scope() as nursery:
 
@@ -391,10 +401,9 @@ class RtsSite:
 
     def _told(self, places: Sequence[_Place]) -> PartResources:
         """Return the resources of each part with their hosts, as programs are told of them."""
-        host_of = {one: host for host, ids in self._hosts.items() for one in ids}
         found: dict[int, tuple[str, ...]] = {}
         for place in places:
-            name = f"{place.resource}@{host_of.get(place.resource, '')}"
+            name = f"{place.resource}@{self._host_of.get(place.resource, '')}"
             found[place.part.part] = (*found.get(place.part.part, ()), name)
         return tuple(sorted(found.items()))
 
