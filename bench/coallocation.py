@@ -9,7 +9,7 @@
 ``coallocation.messages_per_job``  messages at all connections of services for each of these jobs
 ``coallocation.placed_jobs_per_s``  so many of these jobs all services together place, start and see end, in a
                                    second of one core: what they cost without connections and programs
-``coallocation.jobs_per_s``        of 10,000 jobs in ten stages that run ``true`` on a run-time system here, from
+``coallocation.jobs_per_s``        10,000 jobs in ten stages that run ``true`` on a run-time system here, from
                                    request to report
 ``coallocation.barrier_s``         from the last call of a barrier to the last answer, of 1,000 callers
 ``coallocation.stuck``             of 100 requests for two or three of three full run-time systems at a time,

@@ -136,8 +136,12 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
 
     def deadline(self) -> float | None:
         """Return when the service or a request wants a tick."""
-        times = [one.running.deadline() for one in self.requests.values()]
-        return min((one for one in (*times, self.service.deadline()) if one is not None), default=None)
+        soonest_s = self.service.deadline()
+        for kept in self.requests.values():
+            due_s = kept.running.deadline()
+            if due_s is not None and (soonest_s is None or due_s < soonest_s):
+                soonest_s = due_s
+        return soonest_s
 
     def check(self) -> None:
         """Assert that what runs here is what requests have placed."""

@@ -56,6 +56,8 @@ def choose(needs: Sequence[PartNeed], offers: Sequence[SiteOffer]) -> Places | s
     for offer in offers:
         if len(offer.path) > 1:
             below.setdefault(offer.path[0], []).append(offer)
+    if len(needs) == 1 and not below and len(offers) == 1:
+        return {0: offers[0].path}
     for free in (True, False):
         for some in (*_in_order(below.values(), free), offers):
             places = _search(needs, some, free)

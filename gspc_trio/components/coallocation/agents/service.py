@@ -148,6 +148,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._parent_heard_s = 0.0
         self._register_s: float | None = None
         self._doubled: frozenset[str] = frozenset()
+        self._tree_due_s: float | None = None
+        self._is_tree_due_known = False
 
     @property
     def is_linked(self) -> bool:
@@ -156,12 +158,22 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
 
     def deadline(self) -> float | None:
         """Return when to register, to give up a child or parent, or to look at a request."""
-        times: list[float | None] = [self._next_due()]
-        times += [child.heard_s + LEASE_S for child in self.children.values()]
-        times += [self._register_s]
+        due_s, tree_due_s = self._next_due(), self._tree_due()
+        if due_s is None or tree_due_s is None:
+            return tree_due_s if due_s is None else due_s
+        return min(due_s, tree_due_s)
+
+    def _tree_due(self) -> float | None:
+        """Return when to register, or to give up a child or the parent; it is asked for at each event."""
+        if self._is_tree_due_known:
+            return self._tree_due_s
+        times = [child.heard_s + LEASE_S for child in self.children.values()]
+        if self._register_s is not None:
+            times.append(self._register_s)
         if self._linked:
             times.append(self._parent_heard_s + LEASE_S)
-        return min((one for one in times if one is not None), default=None)
+        self._tree_due_s, self._is_tree_due_known = min(times, default=None), True
+        return self._tree_due_s
 
     def check(self) -> None:
         """Assert that names are there once, and that every request stands as it should."""
@@ -169,6 +181,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         for child in self.children.values():
             names += child.names
         assert len(names) == len(set(names)), f"{self.name} has names twice: {sorted(names)}"
+        known_s, self._is_tree_due_known = self._tree_due(), False
+        assert known_s == self._tree_due(), "a time of the tree was not looked at anew"
         assert set(self._by_id.values()) == set(self.allocations), "requests and their ids differ"
         for key, allocation in self.allocations.items():
             allocation.check()
@@ -210,7 +224,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._look_at_time()
         self._linked = True
         self._parent_heard_s = self.now
-        self._register()
+        self._register()  # which lets all times be looked at anew
 
     @handles(SiteOffered)
     def _site_is(self, event: SiteOffered) -> None:
@@ -241,14 +255,19 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
 
     def _look_at_time(self) -> None:
         """Give up who was silent for too long, before anything that they have said is taken."""
+        tree_due_s = self._tree_due()
+        if tree_due_s is not None and self.now >= tree_due_s:
+            self._look_at_tree()
+        while (due_s := self._next_due()) is not None and self.now >= due_s:
+            self._feed(heappop(self._dues)[1], Tick())
+
+    def _look_at_tree(self) -> None:
         if self._linked and self.now >= self._parent_heard_s + LEASE_S:
             self._leave(f"it was silent for {LEASE_S:g} s")
         for name in [n for n, one in self.children.items() if self.now >= one.heard_s + LEASE_S]:
             self._drop(name, f"it was silent for {LEASE_S:g} s")
         if self._register_s is not None and self.now >= self._register_s:
             self._register()
-        while (due_s := self._next_due()) is not None and self.now >= due_s:
-            self._feed(heappop(self._dues)[1], Tick())
 
     def _next_due(self) -> float | None:
         """Return when the next request is to be looked at; what was noted of others by now is forgotten."""
@@ -269,6 +288,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         told = RegisterService(self.name, self.instance, frozenset(names), offers)
         self.actions.append(ToPeer(PARENT, told))
         self._register_s = self.now + REGISTER_S
+        self._is_tree_due_known = False
 
     def _take_register(self, who: str, said: RegisterService) -> None:
         known = self.children.get(said.name)
@@ -279,6 +299,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             return
         doubled = said.names & (self._taken(said.name) | self._doubled)
         self.children[said.name] = _Child(said, self.now, doubled)
+        self._is_tree_due_known = False
         self.actions.append(ToPeer(who, ServiceRegistered((self.name, *self.above), doubled)))
 
     def _taken(self, name: str) -> frozenset[str]:
@@ -302,6 +323,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             return
         if isinstance(message, ServiceRegistered):
             self._parent_heard_s = self.now
+            self._is_tree_due_known = False
             if self.name in message.above:
                 self._leave(f"{self.name} would be below itself: services make a tree")
                 return
@@ -333,6 +355,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._lose(who, reason)
 
     def _lose(self, who: str, reason: str) -> None:
+        self._is_tree_due_known = False
         if who == PARENT:
             self._linked, self._register_s, self.above = False, None, ()
             self._doubled = frozenset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.coallocation.agents.delegation import Credential
 from gspc_trio.components.coallocation.agents.service import (
     PARENT,
     CoallocationService,
@@ -118,10 +119,21 @@ def test_a_child_that_was_started_again_registers_when_the_old_one_is_gone():
     assert top.handle(register("low", instance="i2"), 1.1) == [ToPeer("low", ServiceRegistered(("top",)))]
 
 
+def test_what_the_parent_asks_for_without_a_credential_is_refused():
+    low = CoallocationService("low", "i1")
+    low.handle(SiteOffered(SITE), 0.0)
+    low.handle(ParentLinked(), 0.0)
+    asked = PeerSaid(PARENT, PartsRequest("top.1/1", (PlacedPart(0, PartNeed(), ("a",)),)))
+    reason = "site a gives resources only to requests with a credential for it"
+    assert low.handle(asked, 0.1) == [ToPeer(PARENT, PartsDone("top.1/1", reason))]
+    low.check()
+
+
 def test_a_request_for_a_site_that_has_just_gone_is_answered():
     low = CoallocationService("low", "i1")
     low.handle(ParentLinked(), 0.0)
-    asked = PeerSaid(PARENT, PartsRequest("top.1/1", (PlacedPart(0, PartNeed(), ("a",)),)))
+    part = PlacedPart(0, PartNeed(), ("a",), Credential(b"i" * 16, (), b""))
+    asked = PeerSaid(PARENT, PartsRequest("top.1/1", (part,)))
     assert low.handle(asked, 0.1) == [
         ToPeer(PARENT, PartsDone("top.1/1", "a is gone: it is not there any more"))
     ]
