@@ -46,7 +46,7 @@ class ReadyWorker:
 
     async def wait_for(self, event: trio.Event) -> bool:
         """Wait for an event; return whether it came before the connection was over."""
-        if not self.is_gone:
+        if not (self.is_gone or event.is_set()):  # mostly it is: the service has said so while it was told
             with trio.CancelScope() as self._waiting:
                 await event.wait()
             self._waiting = None
