@@ -118,6 +118,17 @@ class ManyCalls(Generic[T]):
         self._loop.put((Call(future, code_id, self._name, arguments, self._shape, self._options),))
         return future
 
+    def submit_encoded(self, arguments: list[bytes]) -> TaskFuture[T]:
+        """Submit a call for arguments that are encoded; the rest as :meth:`submit_one`."""
+        future: TaskFuture[T] = TaskFuture(self._loop)
+        assert not isinstance(self._fn, Variants), "variants have calls of their own"
+        if self._entry is None:
+            self._entry = self._codes.entry(self._fn, ())
+        code_id, leading = self._entry
+        call = Call(future, code_id, self._name, [*leading, *arguments], self._shape, self._options)
+        self._loop.put((call,))
+        return future
+
     def _encoded(self, item: tuple[object, ...], often: bool) -> tuple[int, list[Argument]]:
         encode = self._encode
         assert not isinstance(self._fn, Variants), "variants have calls of their own"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,11 +27,13 @@ from gspc_trio.integrations.joblib_batches import (
     LARGE_BYTES_MIN,
     Batches,
     JoblibCall,
+    results_of,
     run_batch,
+    run_call,
 )
 from gspc_trio.integrations.own_executor import open_own_executor, set_variables
 
-Callback: TypeAlias = Callable[[Future[bytes]], object]
+Callback: TypeAlias = Callable[[Future[object]], object]
 
 RunningSystem: TypeAlias = RunTimeSystem | Path | str
 """A run-time system that runs: what ``open_rts`` has opened in another thread, or a connection file."""
@@ -125,7 +126,7 @@ class _GspcBackend(AutoBatchingMixin, ParallelBackendBase):
         assert self._running is not None, "joblib starts a call before it submits"
         self._running.submit(func.items, callback)
 
-    def retrieve_result_callback(self, out: Future[bytes]) -> Any:
+    def retrieve_result_callback(self, out: Future[object]) -> Any:
         """Return the results of a batch.
 
         Raises:
@@ -133,7 +134,7 @@ class _GspcBackend(AutoBatchingMixin, ParallelBackendBase):
             Exception: what one of its calls raised.
         """
         try:
-            return pickle.loads(out.result())
+            return results_of(out.result())
         except (ExecutorBroken, TaskFailed) as error:
             raise TerminatedWorkerError(str(error)) from error
 
@@ -164,14 +165,16 @@ class RunningCall:
     """
 
     def __init__(self, executor: Executor, n_jobs: int, level: int) -> None:
-        self._submit = executor._calls_of(run_batch).submit_one
+        whole: Callable[..., object] = run_batch
+        self._submit = executor._calls_of(whole).submit_one
+        self._submit_small = executor._calls_of(run_call).submit_encoded
         self._room = n_jobs if executor._max_workers > n_jobs else -1
         self._held: deque[tuple[Sequence[JoblibCall], Callback | None]] = deque()
         self._batches = Batches(executor.share, level)
-        self._futures: dict[Future[bytes], Callback | None] = {}
+        self._futures: dict[Future[object], Callback | None] = {}
         self._lock = threading.Lock()
         self._aborted = False
-        self._ended: SimpleQueue[Future[bytes] | None] = SimpleQueue()
+        self._ended: SimpleQueue[Future[object] | None] = SimpleQueue()
         threading.Thread(target=self._call_back, name="gspc-joblib", daemon=True).start()
 
     def submit(self, calls: Sequence[JoblibCall], callback: Callback | None) -> None:
@@ -186,10 +189,14 @@ class RunningCall:
         self._start(calls, callback)
 
     def _start(self, calls: Sequence[JoblibCall], callback: Callback | None) -> None:
-        future: Future[bytes]
+        future: Future[object]
         try:
-            batch, beside = self._batches.encode(calls)
-            future = self._submit((batch, *beside))
+            small = self._batches.encode_small(calls)
+            if small is not None:
+                future = self._submit_small(small)
+            else:
+                batch, beside = self._batches.encode(calls)
+                future = self._submit((batch, *beside))
         except Exception as error:  # joblib expects no error here
             future = Future()
             future.set_exception(error)

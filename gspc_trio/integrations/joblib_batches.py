@@ -8,10 +8,11 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from gspc_trio.protocol.values import BadValue, pickle_reduced, pickle_with
+from gspc_trio.protocol.values import BadValue, dumps, pickle_reduced, pickle_with
 
 LARGE_BYTES_MIN = 1 << 20
 """Arrays, bytes and texts of so many bytes are kept once for all batches of a call."""
@@ -59,7 +60,24 @@ class Batches:
         self._recent: OrderedDict[int, tuple[object, object]] = OrderedDict()
         self._lock = threading.Lock()
         self._function: Callable[..., object] | None = None  # of the last batch
-        self._travels_by_name = False
+        self._head: bytes | None = None  # level and that function, if it travels by its name alone
+
+    def encode_small(self, calls: Sequence[JoblibCall]) -> list[bytes] | None:
+        """Return the arguments of :func:`run_call`, encoded, if the batch is such a call; None: it is not.
+
+        That is one call of a function that can be imported, with numbers. It takes a third of the time that
+        others take.
+        """
+        if len(calls) == 1:
+            function, args, kwargs = calls[0]
+            if not kwargs and _ATOMS.issuperset(map(type, args)):
+                if function is not self._function:  # asked once for many calls
+                    is_plain = _travels_by_name(function)
+                    head = dumps(pickle.dumps((self._level, function), protocol=5)) if is_plain else None
+                    self._function, self._head = function, head
+                if self._head is not None:
+                    return [self._head, *map(dumps, args)]
+        return None
 
     def encode(self, calls: Sequence[JoblibCall]) -> tuple[bytes, list[object]]:
         """Return a batch as bytes, and what stands for the large values beside it.
@@ -74,10 +92,6 @@ class Batches:
             raise BadValue(f"joblib: calls of {names} cannot be sent: {error.__cause__ or error}") from error
 
     def _encode(self, calls: Sequence[JoblibCall]) -> tuple[bytes, list[object]]:
-        if len(calls) == 1:  # most often small ones, of one function
-            function, args, kwargs = calls[0]
-            if not kwargs and _ATOMS.issuperset(map(type, args)) and self._is_plain(function):
-                return pickle.dumps((self._level, calls), protocol=5), []
         beside = _Beside(self._shared)
         prepared = self._level, [_without_texts(call, beside) for call in calls]
         array = getattr(sys.modules.get("numpy"), "ndarray", None)
@@ -85,12 +99,6 @@ class Batches:
             return pickle_with(prepared), beside.values
         reducers = {array: beside.reduce_array, sys.modules["numpy"].memmap: beside.reduce_array}
         return pickle_reduced(prepared, reducers), beside.values
-
-    def _is_plain(self, function: Callable[..., object]) -> bool:
-        """Whether a function travels by its name alone, in whatever batch: asked once for many calls."""
-        if function is not self._function:
-            self._function, self._travels_by_name = function, _travels_by_name(function)
-        return self._travels_by_name
 
     def clear(self) -> None:
         """Forget all values: the call is over."""
@@ -202,10 +210,49 @@ def run_batch(batch: bytes, *beside: object) -> bytes:
         batch: encoded.
         beside: its large values.
     """
-    from joblib.parallel import SequentialBackend, ThreadingBackend, parallel_config
-
     level, calls = open_batch(batch, beside)
-    backend = (ThreadingBackend if level <= 1 else SequentialBackend)(nesting_level=level)
-    with parallel_config(backend=backend, n_jobs=None):
+    with _nested(level):
         results = [function(*args, **kwargs) for function, args, kwargs in calls]
     return pickle_with(results)
+
+
+def run_call(head: bytes, *args: object) -> object:
+    """Make one call, in a task; return a number as it is, and what else comes back as :func:`run_batch` does.
+
+    Args:
+        head: level and function, pickled.
+        args: of the call.
+    """
+    level, function = _opened.get(head) or _open_head(head)
+    with _nested(level):
+        result = function(*args)
+    return result if type(result) in _ATOMS else pickle_with([result])
+
+
+def results_of(value: object) -> Any:
+    """Return the results of a batch: of what :func:`run_batch` or :func:`run_call` has returned."""
+    return [value] if type(value) in _ATOMS else pickle.loads(cast("bytes", value))
+
+
+_opened: dict[bytes, tuple[int, Callable[..., object]]] = {}
+"""The heads that came last: those of a call of joblib are mostly alike."""
+
+OPENED_MAX = 16
+"""So many heads are kept."""
+
+
+def _open_head(head: bytes) -> tuple[int, Callable[..., object]]:
+    if len(_opened) >= OPENED_MAX:
+        _opened.clear()
+    opened: tuple[int, Callable[..., object]] = pickle.loads(head)
+    _opened[head] = opened
+    return opened
+
+
+def _nested(level: int) -> AbstractContextManager[object]:
+    """Return the block in which calls are made: joblib in them uses threads, and in those nothing more."""
+    from joblib.parallel import SequentialBackend, ThreadingBackend, parallel_config
+
+    backend = (ThreadingBackend if level <= 1 else SequentialBackend)(nesting_level=level)
+    nested: AbstractContextManager[object] = parallel_config(backend=backend, n_jobs=None)
+    return nested

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
+from operator import add
 
 import pytest
 
-from gspc_trio.integrations.joblib_batches import LARGE_BYTES_MIN, RECENT_MAX, Batches, open_batch
-from gspc_trio.protocol.values import BadValue
+from gspc_trio.integrations.joblib_batches import (
+    LARGE_BYTES_MIN,
+    OPENED_MAX,
+    RECENT_MAX,
+    Batches,
+    JoblibCall,
+    _opened,
+    open_batch,
+    results_of,
+    run_call,
+)
+from gspc_trio.protocol.values import BadValue, loads
 
 
 def shared(value: object) -> tuple[str, object]:
@@ -57,3 +69,41 @@ def test_what_cannot_be_sent_is_told_with_the_call() -> None:
         BadValue, match=r"joblib: calls of print cannot be sent: cannot pickle '_thread.lock'"
     ):
         Batches(shared, 1).encode([(print, (threading.Lock(),), {})])
+
+
+def test_a_small_call_travels_with_its_function_encoded_once() -> None:
+    batches = Batches(shared, 1)
+    first, second = (batches.encode_small([(add, (number, 2.5), {})]) for number in (1, 10**30))
+    assert first is not None
+    assert second is not None
+    assert first[0] is second[0]
+    assert pickle.loads(loads(first[0])) == (1, add)
+    assert [loads(one) for one in second[1:]] == [10**30, 2.5]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(abs, (1,), {}), (abs, (2,), {})],
+        [(int, ("1",), {"base": 8})],
+        [(len, ("text",), {})],
+        [(lambda number: number, (1,), {})],
+    ],
+)
+def test_other_batches_are_no_small_calls(calls: list[JoblibCall]) -> None:
+    assert Batches(shared, 1).encode_small(calls) is None
+
+
+def test_a_small_call_gives_what_its_function_returns() -> None:
+    pytest.importorskip("joblib", reason="joblib is not installed: make bridges")
+    for function, value, expected in ((abs, -3, 3), (hex, 2, "0x2"), (divmod, True, (1, 0))):
+        small = Batches(shared, 1).encode_small([(function, (value, 1)[: 1 + (function is divmod)], {})])
+        assert small is not None
+        assert results_of(run_call(*map(loads, small))) == [expected]
+
+
+def test_heads_of_small_calls_are_not_kept_for_ever() -> None:
+    pytest.importorskip("joblib", reason="joblib is not installed: make bridges")
+    for level in range(2 * OPENED_MAX):
+        assert run_call(pickle.dumps((level, abs)), -1) == 1
+    assert len(_opened) <= OPENED_MAX
