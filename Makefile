@@ -14,8 +14,11 @@ run: $(VENV)/.installed
 # As many as tests/conftest.py says, each with few tests at a time, so that none has many left when the others have none.
 WORKERS := -n logical --maxschedchunk 8
 
+# Clusters with each kind of fault, and seeds that found something once: make simulate runs them.
+SEEDS := tests/simulation/seeds
+
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q $(WORKERS)
+	$(BIN)/python -m pytest -q $(WORKERS) --ignore $(SEEDS)
 
 # The machines and all else that is pure, and three seeds, in less than a minute: for after each change. Before a commit: make test.
 QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix components/,job rif rm rts wire worker) \
@@ -92,8 +95,9 @@ site: $(VENV)/.site-installed
 screenshots: $(VENV)/.installed
 	$(BIN)/python docs/screenshots.py
 
-simulate: $(VENV)/.installed
+simulate: $(VENV)/.test-installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
+	$(BIN)/python -m pytest -q -n logical --maxschedchunk 2 $(SEEDS)
 
 # A hunt through clusters whose size is drawn from the seed, too.
 hunt: $(VENV)/.installed

@@ -23,7 +23,7 @@ changes, and by [simulating](simulation.md) clusters from seeds, which knows not
 neither finds is explained.
 
 `tests/mutants` holds the table: text that takes the place of other text. `make mutants` looks for all of
-them, for hours, and writes this page. `make test` looks at seeds that find some of them.
+them, for hours, and writes this page. `make simulate` looks at seeds that find some of them.
 
 """
 

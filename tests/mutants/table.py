@@ -117,4 +117,4 @@ SAMPLE = (
     "what was under way is not made ready again",
     "a result is injected twice",
 )
-"""Those that ``make test`` looks for, where they were found before."""
+"""Those that ``make simulate`` looks for, where they were found before."""

@@ -17,6 +17,9 @@ from gspc_trio.testing.simulation import Options, simulate
 
 HANG_S = 600.0
 
+CLUSTER = Faults(studies=False)
+"""Nothing is simulated besides the cluster."""
+
 
 @pytest.fixture(autouse=True)
 def logging_stays(monkeypatch):
@@ -31,13 +34,15 @@ def same_epoch_again(patch) -> None:
 
 
 REPLAY = """
+from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import quiet
 from gspc_trio.testing.simulation import Options, simulate
 
 quiet()
-print(*(simulate(seed, Options(tasks=tasks)).digest for seed, tasks in ((50003, 20), (87, 12))))
+cluster = Options(tasks=20, faults=Faults(studies=False))
+print(simulate(50003, cluster).digest, simulate(87, Options(tasks=12)).digest)
 """
-"""Replays two seeds; in both jobs have data in a memory layer, and some of it is lost."""
+"""Replays two seeds, one with all that is simulated besides the cluster. Data in a memory layer is lost."""
 
 
 def test_other_processes_with_other_hashes_replay_the_same_events():
@@ -69,15 +74,16 @@ def test_a_broken_run_tells_its_story_and_how_to_replay_it(monkeypatch, capsys):
 def test_a_schedule_shrinks_to_what_is_needed(monkeypatch):
     same_epoch_again(monkeypatch.setattr)
     extra = tuple(Fault("stranger", "rts", step) for step in (3, 9, 20, 40))
-    options = Options(schedule=(*extra[:2], Fault("kill", "rts", 180), *extra[2:]))
+    schedule = (*extra[:2], Fault("kill", "rts", 180), *extra[2:])
+    options = Options(schedule=schedule, faults=CLUSTER)
     report = simulate(3, options)
     assert report.broken
     assert shrink(report).schedule == (Fault("kill", "rts", 180),)
 
 
 def test_a_hunt_reports_every_seed_in_order(capsys):
-    assert [report.seed for report in hunt(range(3), Options(tasks=4), 2)] == [0, 1, 2]
-    assert main(["--seeds", "2", "--tasks", "4", "--workers", "1"]) == 0
+    assert [report.seed for report in hunt(range(3), Options(tasks=4, faults=CLUSTER), 2)] == [0, 1, 2]
+    assert main(["--seeds", "2", "--tasks", "4", "--workers", "1", "--faults", "studies=0"]) == 0
     assert "2 seeds, 0 broken" in capsys.readouterr().out
 
 
