@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick coallocation-long cpython lab engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick coallocation-long cpython lab engine-packages engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -42,11 +42,16 @@ cpython: $(VENV)/.test-installed
 lab: $(VENV)/.test-installed
 	GSPC_LAB=1 $(BIN)/python -m pytest -q tests/lab
 
-# Batch systems on this host. They need root and Debian packages (.ci/run has their names); without them it says so and skips.
-# Clusters of Dask and Ray need no root.
-engines: $(VENV)/.test-installed
+engine-packages: $(VENV)/.engines-installed
+
+$(VENV)/.engines-installed: $(VENV)/.test-installed
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask]'
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	@touch $@
+
+# Batch systems on this host. They need root and Debian packages (.ci/run has their names); without them it says so and skips.
+# Clusters of Dask and Ray need no root.
+engines: engine-packages
 	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile tests/engines
 
 # Bridges to tools of others, with these; what cannot be installed is skipped, saying so.
