@@ -148,7 +148,7 @@ scripts = (
 
 
 @given(nets(), *scripts)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_cut_of_a_journal_gives_a_state_that_existed(
     net: Net, script: Any, firings_max: int, pause_choices: int, data: st.DataObject
 ) -> None:

@@ -103,7 +103,7 @@ def test_of_code_that_has_changed_nothing_is_taken(net: Net, choices: list[int],
     assert all(not one.kept or one.name not in other for one in found.transitions)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(nets(), st.lists(st.integers(0, 50), max_size=10), st.sets(st.integers(0, 5)))
 def test_no_task_comes_later_whose_results_were_dropped(
     net: Net, choices: list[int], which: set[int]

@@ -104,16 +104,16 @@ def test_the_resource_manager_is_told_of_priorities_when_there_are_several_shape
 
 
 def test_results_held_stay_few_when_each_is_used_up_by_a_task_nearer_to_the_end() -> None:
-    """600 tasks whose results 600 others use up: on two cores no more than a few results wait."""
+    """150 tasks whose results 150 others use up: on two cores no more than a few results wait."""
     world = World(2)
-    world(TasksReady(tuple(far(n, 1) for n in range(1, 601))))
+    world(TasksReady(tuple(far(n, 1) for n in range(1, 151))))
     running = sent(world.do(grant(1))) + sent(world.do(grant(2)))
     waiting = most = 0
     while running:
         task_id = running.pop(0)
         place = next(held for held in world.scheduler._state.grants.values() if task_id in held.sent)
         done = world.do(finished(int(place.resource_id.removeprefix("r1.core")), ok(task_id)))
-        if task_id <= 600:
+        if task_id <= 150:
             waiting += 1
             done += world.do(TasksReady((far(1_000 + task_id, 0),)))
         else:
