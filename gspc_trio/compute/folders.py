@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from weakref import WeakSet
 
+from gspc_trio.compute.folder_names import PREFIX
 from gspc_trio.core.file_sets import is_directory, is_glob, without_slash
 
-PREFIX = "gspc-files-"
 REMOVE_TRIES = 3
 """How often to remove a directory in which something may still be written."""
 

@@ -38,6 +38,7 @@ from gspc_trio.compute.channel import (
     unpack,
 )
 from gspc_trio.compute.child import run_child
+from gspc_trio.compute.folder_names import are_any_left
 from gspc_trio.compute.output import last_words
 
 KILL_S = 5.0
@@ -269,9 +270,10 @@ class Template:
 
     def _end_everything(self) -> bool:
         gone = process_tree.kill_all_descendants(self._pid, KILL_S)
-        from gspc_trio.compute.folders import sweep  # not earlier: a fifth of all that a start would import
+        if are_any_left():
+            from gspc_trio.compute.folders import sweep  # only then: a fifth of all that a start would import
 
-        sweep()
+            sweep()
         while True:
             try:
                 if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is None:

@@ -59,7 +59,8 @@ def refuse_in_imports_of_tasks() -> None:
 def collector_paused() -> Iterator[None]:
     """Keep the garbage collector from running, for a block that imports much.
 
-    What is imported is no garbage. The collector would find that out a hundred times in a start.
+    What is imported is no garbage. The collector would find that out a hundred times in a start, and once
+    more afterwards. So all that is there by then counts as what has lived long already.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -67,6 +68,9 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # else somebody wants it to stay frozen
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
