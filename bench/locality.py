@@ -24,7 +24,8 @@ import trio
 from figures import Figures, options_parser
 
 from gspc_trio import JobSettings, Net
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.layout import Layout

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.coallocation.language import parse_coallocation
     from gspc_trio.components.coallocation.shell.request import open_coallocation
     from gspc_trio.components.coallocation.tree import RslError
-    from gspc_trio.components.embed import open_job, open_rts
+    from gspc_trio.components.embed import open_rts
+    from gspc_trio.components.embedded_job import open_job
     from gspc_trio.components.job.cache import CacheCounts, CacheError, CacheSettings
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
     from gspc_trio.components.job.shell.output import show_output
@@ -131,7 +132,7 @@ _HOMES = {
     "map_reduce": "gspc_trio.workflow.patterns.map_reduce",
     "open_coallocation": "gspc_trio.components.coallocation.shell.request",
     "open_iml": "gspc_trio.iml.shell.layer",
-    "open_job": "gspc_trio.components.embed",
+    "open_job": "gspc_trio.components.embedded_job",
     "open_launcher": "gspc_trio.components.launcher.shell.service",
     "open_pool": "gspc_trio.executor.trio_pool",
     "open_resources": "gspc_trio.components.rts.shell.acquire",

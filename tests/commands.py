@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 LOADED = (
     *(f"gspc_trio.cli.{command}" for command in ("iml", "jobserver", "rts")),
     *(
-        "gspc_trio.components.embed",
+        "gspc_trio.components.embedded_job",
         "gspc_trio.components.job.shell.data",
         "gspc_trio.components.wire.registry",
     ),

@@ -33,7 +33,7 @@ from gspc_trio.protocol.address import WebSocketAddress
 from gspc_trio.protocol.json_values import json_text
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.listening import listen_address as checked_address
-from gspc_trio.workflow.runtime import USER_CODE
+from gspc_trio.workflow.calls import USER_CODE
 
 if TYPE_CHECKING:  # a command without options needs nothing that reads command lines
     from cyclopts import App

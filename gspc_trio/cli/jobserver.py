@@ -60,7 +60,8 @@ from gspc_trio.cli.pictures import convert, draw
 from gspc_trio.cli.planning import plan as plan_command
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts

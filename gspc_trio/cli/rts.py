@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import trio
-from attrs import evolve
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
@@ -465,7 +464,7 @@ def _publish_layer(path: Path, server: MemoryServer, rif_host: str) -> None:
     layer = server.layer
     info = ConnectionInfo.create(layer.address, layer.token, VERSION, layer.credentials)
     host = info.host if rif_host == info.host else server.host
-    write_connection_file(path, evolve(info, pid=server.pid, process_started=0, host=host))
+    write_connection_file(path, replace(info, pid=server.pid, process_started=0, host=host))
 
 
 @app.command

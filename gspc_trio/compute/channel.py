@@ -20,6 +20,9 @@ import msgpack
 MARKER = "GSPC_TREE"
 """Environment variable of the template and all below it: ids of the trees it belongs to, colons between."""
 
+FOLDER_PREFIX = "gspc-files-"
+"""Names of the directories begin so in which tasks with files run."""
+
 PACKET_BYTES_MAX = 65536
 """Longest packet of tasks; a longer item travels as a file in memory, attached to the packet."""
 

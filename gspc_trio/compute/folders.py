@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from weakref import WeakSet
 
-from gspc_trio.compute.folder_names import PREFIX
+from gspc_trio.compute.channel import FOLDER_PREFIX as PREFIX
 from gspc_trio.core.file_sets import is_directory, is_glob, without_slash
 
 REMOVE_TRIES = 3

@@ -26,6 +26,7 @@ from gspc_trio.compute.channel import (
     BUSY_S,
     CONTROL_BYTES_MAX,
     EXITED,
+    FOLDER_PREFIX,
     FORK,
     FORKED,
     KILL,
@@ -38,7 +39,6 @@ from gspc_trio.compute.channel import (
     unpack,
 )
 from gspc_trio.compute.child import run_child
-from gspc_trio.compute.folder_names import are_any_left
 from gspc_trio.compute.output import last_words
 
 KILL_S = 5.0
@@ -59,6 +59,11 @@ _NEEDED = ("cloudpickle", "multiprocessing.process")
 
 _IN_PEACE = ("gspc_trio.compute.programs",)
 """What those of some jobs need: no compute process is kept waiting for it."""
+
+
+_TEMPORARY_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp", os.curdir)
+"""Among these :mod:`tempfile` chooses the directory for temporary files; to import it takes longer."""
 
 
 def _do_nothing(number: int, frame: object) -> None:
@@ -270,7 +275,7 @@ class Template:
 
     def _end_everything(self) -> bool:
         gone = process_tree.kill_all_descendants(self._pid, KILL_S)
-        if are_any_left():
+        if _are_folders_left():
             from gspc_trio.compute.folders import sweep  # only then: a fifth of all that a start would import
 
             sweep()
@@ -280,6 +285,15 @@ class Template:
                     return gone
             except ChildProcessError:
                 return True
+
+
+def _are_folders_left() -> bool:
+    """Return whether there are directories of tasks, of whatever owner, where temporary files may be."""
+    for parent in {*filter(None, map(os.environ.get, _TEMPORARY_VARIABLES)), *_TEMPORARY}:
+        with suppress(OSError), os.scandir(parent) as entries:
+            if any(entry.name.startswith(FOLDER_PREFIX) for entry in entries):
+                return True
+    return False
 
 
 def main() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from typing import ClassVar
 
 from gspc_trio.core.ids import Count
+from gspc_trio.protocol.hidden import HidesFields
 
 
-@frozen
-class DataLayer:
+class DataLayer(HidesFields, frozen=True):
     """The memory layer that a job keeps large values in.
 
     Attributes:
@@ -21,11 +21,13 @@ class DataLayer:
         local_address, host: of the memory server of this host; set by the RIF.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "credentials"})
+
     address: str
-    token: bytes = field(default=b"", repr=False)
+    token: bytes = b""
     job: str = ""
     bytes_min: Count = 1 << 16
     copies: Count = 1
     local_address: str = ""
     host: str = ""
-    credentials: str = field(default="", repr=False)
+    credentials: str = ""

@@ -7,15 +7,15 @@ Unless said otherwise each is a call, answered by what its text names or refused
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.core.ids import Count
 from gspc_trio.core.messages import Question
 from gspc_trio.iml.layout import ONE_HOST, Layout
 from gspc_trio.iml.quota import Quota
+from gspc_trio.protocol.hidden import HidesFields
 
 # Client to coordinator -------------------------------------------------------------------------------------
 
@@ -505,8 +505,7 @@ ServerNotice: TypeAlias = SealPart | DropPart | KeepPart
 # To and from a server in a process of its own: lines of JSON on its standard input and output ---------------
 
 
-@frozen
-class ServerOrder:
+class ServerOrder(HidesFields, frozen=True):
     """What a memory server in a process of its own is told.
 
     Attributes:
@@ -517,9 +516,11 @@ class ServerOrder:
         quota: what it may use.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "credentials"})
+
     coordinator: str
-    token: bytes = field(repr=False)
-    credentials: str = field(repr=False)
+    token: bytes
+    credentials: str
     listen: str
     host: str
     quota: Quota

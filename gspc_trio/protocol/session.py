@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-
-from attrs import field, frozen
+from typing import ClassVar
 
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.calls import Calls
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, Failure, Reply
 from gspc_trio.protocol.handshake import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
+from gspc_trio.protocol.hidden import HidesFields
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.signals import (
     AnswerCall,
@@ -73,8 +73,7 @@ SILENT = "nothing heard"
 _SHAKING = frozenset({Phase.HELLO_SENT, Phase.AWAITS_HELLO, Phase.WELCOME_SENT})
 
 
-@frozen
-class Identity:
+class Identity(HidesFields, frozen=True):
     """What one side is and wants.
 
     Attributes:
@@ -87,16 +86,18 @@ class Identity:
         token_of: role and name of a dialer -> the secret that it has to know; None for the shared one.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "nonce", "token_of"})
+
     role: str
     name: str
     instance: str
-    token: bytes = field(repr=False)
-    nonce: bytes = field(repr=False)
+    token: bytes
+    nonce: bytes
     dialer: bool
     expect: str = ""
     version_min: int = PROTOCOL_VERSION_MIN
     version_max: int = PROTOCOL_VERSION
-    token_of: Callable[[str, str], bytes | None] | None = field(default=None, repr=False, eq=False)
+    token_of: Callable[[str, str], bytes | None] | None = None
 
 
 class Session(MachineBase[SessionEvent, SessionAction]):

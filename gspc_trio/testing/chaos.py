@@ -29,8 +29,9 @@ from random import Random
 from typing import Any
 
 import psutil
-from attrs import define, evolve, field
+from attrs import define, field
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.strategies import ENTRY_POINTS, LocalStrategy
 from gspc_trio.components.provision.strategy import RifOrder
@@ -182,7 +183,7 @@ class Chaos:
         """Return a connection file that leads through the forwarder."""
         with suppress(ConnectionFileError):
             info = read_connection_file(self._connection_file)
-            through = evolve(info, address=f"ws://127.0.0.1:{self._forwarder.port}")
+            through = replace(info, address=f"ws://127.0.0.1:{self._forwarder.port}")
             write_connection_file(self._forwarded_file, through)
         return self._forwarded_file
 
@@ -456,7 +457,7 @@ class Forwarded(LocalStrategy):
     async def run(self, order: RifOrder) -> str:
         """Run the process until it ends or this is cancelled."""
         address = f"ws://127.0.0.1:{order.options['port']}"
-        return await super().run(evolve(order, rts_addresses=(address,)))
+        return await super().run(replace(order, rts_addresses=(address,)))
 
 
 def offer_strategy(folder: Path) -> None:

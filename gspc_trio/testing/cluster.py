@@ -20,8 +20,8 @@ from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.load import LOAD_INTERVAL_S
 from gspc_trio.components.rif.shell.rif_process import BadOrder, ask_for_order, read_order
 from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.rts.shell.saved import RESUME_GRACE_S
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
-from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
 from gspc_trio.components.rts.state import Limits as RtsLimits
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.components.worker.messages import Submission

@@ -19,7 +19,8 @@ import psutil
 import trio
 from msgspec import Struct
 
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.executor import Executor
 from gspc_trio.workflow.net import Net
 

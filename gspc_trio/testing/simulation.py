@@ -12,7 +12,7 @@ import trio
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
+from gspc_trio.components.rts.shell.saved import RESUME_GRACE_S
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.nursery.scopes.scope import leaves

@@ -12,10 +12,10 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.net import NetStatus, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.flow import Flow
 from gspc_trio.workflow.net import Net, Subnet
-from gspc_trio.workflow.runtime import TransitionFailed
 from gspc_trio.workflow.search import Chance
 from gspc_trio.workflow.settings import numbered
 from gspc_trio.workflow.state import Activity

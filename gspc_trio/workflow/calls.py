@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from types import CodeType
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.core.code import Program, SourceFile, Variants
+from gspc_trio.core.frames import user_stack
 from gspc_trio.workflow.arcs import InputArc, WorkflowError
 from gspc_trio.workflow.tokens import Value
 
@@ -20,9 +22,24 @@ KeyFunction: TypeAlias = Callable[[Value], object]
 
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
+USER_CODE: set[CodeType] = set()
+"""Where an engine calls the user's functions, if there is one: below these the user's own code runs."""
+
 
 class SaysAll(Exception):
     """An error whose message says what failed, where and why: neither its type nor a traceback adds to it."""
+
+
+class TransitionFailed(WorkflowError):
+    """A condition, a key or an inline transition raised; its own exception is the cause."""
+
+    def __init__(self, transition: str, what: str, error: Exception) -> None:
+        if isinstance(error, SaysAll):
+            super().__init__(f"transition {transition!r}: {error}")
+            return
+        stack = user_stack(error)
+        message = f"transition {transition!r}: {what}: {type(error).__name__}: {error}"
+        super().__init__(f"{message}\n{stack}" if stack else message)
 
 
 class FunctionCall(Struct, frozen=True):

@@ -9,13 +9,11 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.in_flight import TaskGroups
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.net_state import FiringNet
-from gspc_trio.workflow.runtime import (
-    TransitionFailed,
-)
 from gspc_trio.workflow.search import Chance, SearchPaused
 from gspc_trio.workflow.settings import sized
 from gspc_trio.workflow.state import (

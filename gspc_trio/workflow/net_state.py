@@ -9,11 +9,12 @@ from itertools import islice
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
+from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
 from gspc_trio.workflow.marking import AnyPlace
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.ports import Ports
-from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
+from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding, Chance
 from gspc_trio.workflow.state import Activity
 from gspc_trio.workflow.structure import Endless, NetPlan

@@ -9,10 +9,9 @@ from contextlib import suppress
 from msgspec import Struct
 
 from gspc_trio.core.code import BadResult, split_outputs
-from gspc_trio.core.frames import user_stack
 from gspc_trio.core.ids import TaskId
-from gspc_trio.workflow.arcs import ANSWERS, OutputArc, Place, WorkflowError
-from gspc_trio.workflow.calls import SaysAll
+from gspc_trio.workflow.arcs import ANSWERS, OutputArc, Place
+from gspc_trio.workflow.calls import USER_CODE, TransitionFailed
 from gspc_trio.workflow.in_flight import Encoded, InFlight, Order
 from gspc_trio.workflow.marking import (
     AnswerPlace,
@@ -42,18 +41,6 @@ from gspc_trio.workflow.search import (
     search_for,
 )
 from gspc_trio.workflow.tokens import Token, TokenCodec, Value
-
-
-class TransitionFailed(WorkflowError):
-    """A condition, a key or an inline transition raised; its own exception is the cause."""
-
-    def __init__(self, transition: str, what: str, error: Exception) -> None:
-        if isinstance(error, SaysAll):
-            super().__init__(f"transition {transition!r}: {error}")
-            return
-        stack = user_stack(error)
-        message = f"transition {transition!r}: {what}: {type(error).__name__}: {error}"
-        super().__init__(f"{message}\n{stack}" if stack else message)
 
 
 class OutputTarget(Struct, frozen=True, eq=False):
@@ -371,7 +358,7 @@ class RunningTransition:
             target.place.put(token.copy())
 
 
-USER_CODE = frozenset(
+USER_CODE.update(
     method.__code__
     for method in (
         RunningTransition.find,
@@ -380,7 +367,6 @@ USER_CODE = frozenset(
         RunningTransition._fire_direct,
     )
 )
-"""Where the engine calls the user's functions: below these the user's own code runs."""
 
 
 def _place(description: Place, clock: Clock | None, is_counted: bool, is_drawn: bool) -> AnyPlace:

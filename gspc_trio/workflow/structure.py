@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.task import TaskVariants
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.calls import runs_of
+from gspc_trio.workflow.calls import TransitionFailed, runs_of
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
+from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.settings import numbered
 
 ADVICE = (

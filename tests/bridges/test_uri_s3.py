@@ -30,7 +30,8 @@ server.stop()
 PROGRAM = """
 import s3fs, trio
 from gspc_trio import Data, JobFailed, JobSettings, Net, Program, StageLimits
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 
 def net(*uris):
     net = Net("store")

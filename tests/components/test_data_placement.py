@@ -14,7 +14,8 @@ import pytest
 import trio
 
 from gspc_trio import Data, JobSettings, Net, Requirement, open_iml
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.iml.layout import Layout
 from gspc_trio.iml.quota import Quota

@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from gspc_trio import Net, open_iml
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.host import ranked_workers
 from gspc_trio.iml.shell.server_process import open_server_process

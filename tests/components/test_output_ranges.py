@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from gspc_trio import JobFailed, Net
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.shell.client import Iml

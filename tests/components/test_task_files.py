@@ -29,7 +29,8 @@ from gspc_trio import (
     optional,
     take,
 )
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.compute.folders import PREFIX
 from gspc_trio.iml.shell.layer import join_layer

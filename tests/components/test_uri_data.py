@@ -21,7 +21,8 @@ import pytest
 import trio
 
 from gspc_trio import Data, JobFailed, JobSettings, Net, Program, StageLimits, optional, pool, task
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.shell.journal import create_journal
 from gspc_trio.workflow.arcs import WorkflowError

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
@@ -216,7 +216,7 @@ def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
 async def test_a_run_time_system_of_another_version_gets_one_clear_line(world: World) -> None:
     token = secrets.token_bytes(32)
     network = Network(wire_codec, token)
-    identity = evolve(network.identity("rts", "of tomorrow", dialer=False), version_min=99, version_max=99)
+    identity = replace(network.identity("rts", "of tomorrow", dialer=False), version_min=99, version_max=99)
 
     async def never(peer: Peer) -> None:
         raise AssertionError(f"{peer} was let in")

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
+from gspc_trio.components.rts.shell.saved import RESUME_GRACE_S
 from tests.e2e.support import MARKING, SLEEPERS, World, completed, one_line, wait_until
 from tests.e2e.test_resume import traces
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
 from tests.e2e.support import ROOT, World
@@ -53,7 +53,7 @@ def test_the_server_in_shell_tells_nothing_to_the_port_of_another_host(tmp_path:
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         http = f"http://127.0.0.1:{somebody.getsockname()[1]}"
         info = ConnectionInfo.create("ws://127.0.0.1:1/", b"secret", "1", http=http)
-        write_connection_file(tmp_path / "server.0.json", evolve(info, host="login-2"))
+        write_connection_file(tmp_path / "server.0.json", replace(info, host="login-2"))
         done = subprocess.run(
             ["/bin/sh", ROOT / "examples" / "study" / "server.sh"],
             env={"GSPC_SERVER_FILE": str(tmp_path / "server.0.json"), "PATH": os.defpath},

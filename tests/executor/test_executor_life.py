@@ -74,7 +74,10 @@ with Executor(cores=1) as executor:
     shells = ("iml", "components.job", "components.provision", "components.worker")
     names = ("layer", "iml_staging", "journal", "data", "ssh")
     others = {f"gspc_trio.{room}.shell.{name}" for room in shells for name in names}
-    print(sys.modules.keys() & (others | {"trio_websocket", "gspc_trio.protocol.codec"}))
+    others |= {"trio_websocket", "statistics", "gspc_trio.protocol.codec"}
+    rooms = ("components.managers.shell.group", "components.monitor.detector", "components.rm.shell.remote")
+    rooms += ("components.rm.check", "components.rts.shell.state_files", "workflow.net", "workflow.runtime")
+    print(sys.modules.keys() & (others | {f"gspc_trio.{room}" for room in rooms}))
 """,
         anew=True,
     )

@@ -8,9 +8,9 @@ import pytest
 from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.core.task import Requirement, Shape, TaskError, TaskOptions
 from gspc_trio.workflow.arcs import each, forward, take
+from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.runtime import TransitionFailed
 from gspc_trio.workflow.tokens import Batch
 from tests.workflow.support import engine_for, next_task, run
 

@@ -9,10 +9,9 @@ import pytest
 
 from gspc_trio.core.task import TaskError
 from gspc_trio.workflow.arcs import InputArc, OutputArc, Place
-from gspc_trio.workflow.calls import FunctionCall
+from gspc_trio.workflow.calls import FunctionCall, TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net, Transition
-from gspc_trio.workflow.runtime import TransitionFailed
 
 
 def engine_of(net: Net) -> WorkflowEngine:

@@ -19,9 +19,9 @@ from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.ports import PortMoved
-from gspc_trio.workflow.runtime import TransitionFailed
 from gspc_trio.workflow.tokens import Plain
 
 Values: TypeAlias = tuple[tuple[bytes, ...], ...]

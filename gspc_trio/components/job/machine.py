@@ -46,7 +46,7 @@ from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.records.facts import JobChanged
-from gspc_trio.workflow.runtime import TransitionFailed
+from gspc_trio.workflow.calls import TransitionFailed
 
 _FINISHED = TaskState.FINISHED
 

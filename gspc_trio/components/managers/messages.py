@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.components.rm.events import RmEvent
@@ -26,6 +25,7 @@ from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import Count, JobId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.messages import Question
+from gspc_trio.protocol.hidden import HidesFields
 from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
 
 SHARINGS = ("pessimistic", "optimistic")
@@ -92,8 +92,7 @@ Word: TypeAlias = (
 """What a resource manager says."""
 
 
-@frozen
-class ManagerOrder:
+class ManagerOrder(HidesFields, frozen=True):
     """What a resource manager is told when it is started, as JSON in the first line of its standard input.
 
     Attributes:
@@ -106,15 +105,17 @@ class ManagerOrder:
         credentials: for TLS, "" for none.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "credentials"})
+
     rts: str
-    token: bytes = field(repr=False)
+    token: bytes
     name: str
     epoch: int
     first: int
     step: int
     placement: str = "fifo"
     claims: bool = False
-    credentials: str = field(default="", repr=False)
+    credentials: str = ""
 
 
 StartManager: TypeAlias = Callable[[ManagerOrder], Awaitable[None]]

@@ -9,14 +9,8 @@ from msgspec import Struct
 from gspc_trio.components.monitor.detector import TASKS, Finding
 from gspc_trio.core.machine import MachineBase, Tick, handles
 
-MODES = ("off", "watch", "act")
-"""What ``--anomalies`` can say: nothing is looked for; it is told; something is done about it, too."""
-
 EVACUATED = frozenset({"pagefail", "ioerr"})
 """Classes of anomalies for which a host is evacuated; of others, when a finding says that it is urgent."""
-
-DEFAULT_MODE = "watch"
-"""What it says if nothing is given."""
 
 
 class ReactionLimits(Struct, frozen=True):

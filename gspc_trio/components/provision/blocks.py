@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
-from attrs import field, frozen
 from msgspec import Struct
+
+from gspc_trio.protocol.hidden import HidesFields
 
 ENROL_ROLE = "enrol"
 """Role of a process of a block that wants the order for its RIF."""
@@ -133,8 +134,7 @@ class SavedSite(Struct, frozen=True):
     by_hand: bool = False
 
 
-@frozen
-class EnrolmentFile:
+class EnrolmentFile(HidesFields, frozen=True):
     """What the RIFs of a block read, as JSON; it is secret.
 
     Attributes:
@@ -144,10 +144,12 @@ class EnrolmentFile:
         credentials: with which they connect, for TLS; "" without.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"ticket", "credentials"})
+
     rts: str
     block: str
-    ticket: bytes = field(repr=False)
-    credentials: str = field(default="", repr=False)
+    ticket: bytes
+    credentials: str = ""
 
 
 class BlockSide(Protocol):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from attrs import field, frozen
+from msgspec import field
 
 from gspc_trio.components.provision.blocks import BlockEnrolments
 from gspc_trio.core.ids import RifId
+from gspc_trio.protocol.hidden import HidesFields
 
 EMBEDDED = "embedded"
 """Name of the strategy that runs a RIF in the process of the run-time system, with which it ends."""
@@ -53,8 +54,7 @@ def _nothing() -> None:
     pass
 
 
-@frozen
-class RifOrder:
+class RifOrder(HidesFields, frozen=True):
     """What a strategy is to start, once.
 
     Attributes:
@@ -75,23 +75,25 @@ class RifOrder:
         enrolments: where RIFs of blocks enrol.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "credentials", "tell", "ordered", "enrolments"})
+
     rif_id: RifId
     incarnation: int
     host: str
     cores: int
     options: dict[str, str]
     rts_addresses: tuple[str, ...]
-    token: bytes = field(repr=False)
-    credentials: str = field(default="", repr=False)
-    said: deque[str] = field(factory=_last_lines, eq=False)
+    token: bytes
+    credentials: str = ""
+    said: deque[str] = field(default_factory=_last_lines)
     grace_s: float = 0.0
-    tell: Callable[[str], None] = field(default=_nobody, eq=False, repr=False)
-    ordered: Callable[[], None] = field(default=_nothing, eq=False, repr=False)
+    tell: Callable[[str], None] = _nobody
+    ordered: Callable[[], None] = _nothing
     block: str = ""
     node: int = 0
     nodes: int = 1
     taken: bool = False
-    enrolments: BlockEnrolments | None = field(default=None, eq=False, repr=False)
+    enrolments: BlockEnrolments | None = None
 
     def rts_address(self, scheme: str) -> str:
         """Return the first address of the RTS that begins with ``scheme``; ``ws:`` stands for ``wss:`` too.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from typing import ClassVar
+
 from msgspec import Struct
 
 from gspc_trio.components.worker.messages import OpenJob
@@ -11,6 +12,7 @@ from gspc_trio.core.messages import Done, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome
 from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.protocol.hidden import HidesFields
 
 
 class Hold(Struct, frozen=True):
@@ -188,8 +190,7 @@ class WorkBack(Struct, frozen=True):
     attempts: tuple[tuple[ResourceId, TaskId, Attempt], ...]
 
 
-@frozen
-class RifProcessOrder:
+class RifProcessOrder(HidesFields, frozen=True):
     """What a RIF in a process of its own is told, as JSON in the first line of its standard input.
 
     Attributes:
@@ -202,12 +203,14 @@ class RifProcessOrder:
         grace_s: how long it waits for an RTS that is gone.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "credentials"})
+
     rts: str
-    token: bytes = field(repr=False)
+    token: bytes
     rif_id: RifId
     incarnation: int
     host: str
     cores: int
     options: dict[str, str]
-    credentials: str = field(default="", repr=False)
+    credentials: str = ""
     grace_s: float = 0.0

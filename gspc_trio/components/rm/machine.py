@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gspc_trio.components.rm import claims, explain, lapse, recall, reserve
-from gspc_trio.components.rm.check import check_state
 from gspc_trio.components.rm.errors import (
     BadDemand,
     BadPlacement,
@@ -148,6 +147,8 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
 
     def check(self) -> None:
         """Assert every invariant: the figures kept up to date equal those counted anew."""
+        from gspc_trio.components.rm.check import check_state  # only here: few ask
+
         check_state(self._state)
 
     def checkpoint(self, told: int) -> Checkpoint:

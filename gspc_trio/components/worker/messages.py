@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
-from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, Seconds, TaskId
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, TaskOptions
 from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.protocol.hidden import HidesFields
 
 
-@frozen
-class ProcessKey:
+class ProcessKey(HidesFields, frozen=True):
     """The key by which ``multiprocessing`` knows the processes of one program; it is shown nowhere."""
 
-    value: bytes = field(repr=False)
+    hidden: ClassVar[frozenset[str]] = frozenset({"value"})
+
+    value: bytes
 
 
 class OpenJob(Struct, frozen=True):

@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import TypeAlias
 
 import trio
-from attrs import evolve
 from msgspec.structs import replace
 
 from gspc_trio.components.rts.messages import GetResources
@@ -121,7 +120,7 @@ class HostLayers:
         return self._entries[layer.address, layer.token]
 
     def _named(self, layer: DataLayer) -> DataLayer:
-        return evolve(layer, local_address=self._entry(layer).address, host=self.host)
+        return replace(layer, local_address=self._entry(layer).address, host=self.host)
 
     async def settle(self, layer: DataLayer) -> DataLayer:
         """Return the layer with the address of this host's server in it, once that is there.

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
-from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import LayerGone, error_of
@@ -73,5 +73,5 @@ async def open_server_process(
             raise LayerGone(f"the memory server of host {host} did not start") from error
         if answer.problem is not None:
             raise error_of(*answer.problem)
-        layer = evolve(layer, address=answer.coordinator)
+        layer = replace(layer, address=answer.coordinator)
         yield ServerProcess(layer, host, answer.local_address, process.wait)

@@ -14,9 +14,9 @@ import socket
 import stat
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import trio
-from attrs import field, frozen
 
 from gspc_trio.nursery.connections.private_file import (
     process_is_gone,
@@ -25,6 +25,7 @@ from gspc_trio.nursery.connections.private_file import (
     write_private_file,
 )
 from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
+from gspc_trio.protocol.hidden import HidesFields
 
 FILE_VARIABLE = "GSPC_CONNECTION_FILE"
 """Environment variable that names another file than the default one."""
@@ -38,8 +39,7 @@ class ConnectionFileError(Exception):
     """The connection file is missing, unsafe or unreadable; the message is one line that says what to do."""
 
 
-@frozen
-class ConnectionInfo:
+class ConnectionInfo(HidesFields, frozen=True):
     """What a connection file says.
 
     Attributes:
@@ -59,14 +59,16 @@ class ConnectionInfo:
             says so in the same file.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"token", "credentials"})
+
     address: str
-    token: bytes = field(repr=False)
+    token: bytes
     pid: int
     process_started: int
     instance: str
     version: str
     started_s: float
-    credentials: str = field(default="", repr=False)
+    credentials: str = ""
     host: str = ""
     name: str = ""
     http: str = ""

@@ -36,7 +36,13 @@ _NO_STATE = (
     types.CodeType,
     types.FrameType,
 )
-_OUTSIDE = ("gspc_trio.testing", "gspc_trio.components.embed", "gspc_trio.nursery", "trio")
+_OUTSIDE = (
+    "gspc_trio.testing",
+    "gspc_trio.components.embed",
+    "gspc_trio.components.embedded_job",
+    "gspc_trio.nursery",
+    "trio",
+)
 
 
 class Bounds:

@@ -6,9 +6,10 @@ from pathlib import Path
 from random import Random
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
-from gspc_trio.components.rts.shell.state_files import RtsState, StateKeeper, load_state
+from gspc_trio.components.rts.shell.saved import RtsState
+from gspc_trio.components.rts.shell.state_files import StateKeeper, load_state
 from gspc_trio.records.shell.durable_files import FileSystem, make_directories
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.disk import SimulatedDisk
@@ -58,7 +59,7 @@ class _Keeper(StateKeeper):
 
     def __init__(self, memory: RtsMemory, process: SimulatedProcess, files: FileSystem, epoch: int) -> None:
         super().__init__(FOLDER, memory.state, lambda: WALL_OFFSET_S + trio.current_time(), files)
-        self.state = evolve(memory.state, epoch=epoch)
+        self.state = replace(memory.state, epoch=epoch)
         self._memory = memory
         self._process = process
 

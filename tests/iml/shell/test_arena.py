@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.rm.messages import ClassStatus
 from gspc_trio.components.rts.events import RifRestored
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, open_resources

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from gspc_trio.components.wire.codec import wire_codec
@@ -64,7 +64,7 @@ def test_the_token_is_not_shown() -> None:
 
 def test_it_replaces_an_older_one(path: Path) -> None:
     write_connection_file(path, INFO)
-    newer = evolve(INFO, address="ws://127.0.0.1:2", instance="abc")
+    newer = replace(INFO, address="ws://127.0.0.1:2", instance="abc")
     write_connection_file(path, newer)
     assert read_connection_file(path) == newer
 
@@ -128,7 +128,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_only_ones_own_file_is_removed(path: Path) -> None:
     write_connection_file(path, INFO)
-    remove_connection_file(path, evolve(INFO, instance="older"))
+    remove_connection_file(path, replace(INFO, instance="older"))
     assert path.exists()
     remove_connection_file(path, INFO)
     assert not path.exists()
@@ -159,7 +159,7 @@ async def test_of_services_that_start_at_once_one_gets_the_file(path: Path) -> N
     answers: list[ConnectionInfo | None] = []
 
     async def start(instance: str) -> None:
-        answers.append(await claim_connection_file(path, evolve(info, instance=instance)))
+        answers.append(await claim_connection_file(path, replace(info, instance=instance)))
 
     async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
@@ -196,14 +196,14 @@ async def test_a_file_of_a_process_that_is_gone_is_stale(path: Path) -> None:
     async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         finished = await trio.run_process(["sh", "-c", "echo $$"], capture_stdout=True)
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
-        write_connection_file(path, evolve(info, pid=int(finished.stdout)))
+        write_connection_file(path, replace(info, pid=int(finished.stdout)))
         assert await find_live_connection(path) is None
 
 
 async def test_a_file_whose_process_number_is_used_again_is_stale(path: Path) -> None:
     async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
-        write_connection_file(path, evolve(info, process_started=info.process_started - 1))
+        write_connection_file(path, replace(info, process_started=info.process_started - 1))
         assert await find_live_connection(path) is None
 
 

@@ -18,7 +18,6 @@ from gspc_trio.components.job.scheduler import (
     run_times,
     tasks,
 )
-from gspc_trio.components.job.scheduler.check import check_state
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
@@ -158,6 +157,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
 
     def check(self) -> None:
         """Assert every invariant of the state."""
+        from gspc_trio.components.job.scheduler.check import check_state  # only here: few ask
+
         check_state(self._state)
         demand.check(self._state)
         if self._state.assigned is not None:

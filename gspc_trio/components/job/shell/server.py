@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.machine import (
@@ -316,7 +316,7 @@ class _JobServer:
 
         settings = self.settings
         bytes_min = self.layer.bytes_min if settings.large_bytes_min is None else settings.large_bytes_min
-        self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}", bytes_min=bytes_min)
+        self.layer = replace(self.layer, job=f"{job_id}@{rts.network.instance}", bytes_min=bytes_min)
         arena = arena_at(rts.network, rts.address)
         opened = open_job_data(
             self.layer,

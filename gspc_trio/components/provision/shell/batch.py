@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trio
 from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import (
     BadRequest,
@@ -241,7 +242,7 @@ class BatchStrategy(Performer[SiteAction]):
         if not self._provider.is_here:
             check_reachable(order)
         if not (order.cores or order.taken):
-            order = evolve(order, cores=await self._cores_of_a_node(order))
+            order = replace(order, cores=await self._cores_of_a_node(order))
         if order.options.get("staging") != "swift" or "site_directory" in order.options:
             return await self._run_order(order)
         parent = order.options.get("shared") or str(Path.home() / SHARED_FOLDER)
@@ -252,7 +253,7 @@ class BatchStrategy(Performer[SiteAction]):
         own = {name: order.options[name] for name in self._provider.options if name in order.options}
         async with self._sites.held(parent, evolve(wanted, options=own)) as directory:
             options = {**order.options, "site_directory": directory}
-            return await self._run_order(evolve(order, options=options))
+            return await self._run_order(replace(order, options=options))
 
     async def _cores_of_a_node(self, order: RifOrder) -> int:
         """Return the cores of a node of a cluster that says so, where the user does not; else 0."""

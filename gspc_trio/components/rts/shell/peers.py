@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import MANAGER_ROLE
-from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
 from gspc_trio.components.monitor.io_frames import IoTold
 from gspc_trio.components.monitor.messages import (
     Echo,
@@ -33,7 +32,6 @@ from gspc_trio.components.rif.messages import (
     ServerEnded,
 )
 from gspc_trio.components.rm.messages import GetNewestGrant, NewestGrant, Revoked
-from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
@@ -86,8 +84,10 @@ from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.records.shell.stream import RecordStream, Watcher
 
 if TYPE_CHECKING:
+    from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
     from gspc_trio.components.monitor.shell.collector import Collector
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
+    from gspc_trio.components.rm.shell.remote import RemoteManager
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -134,6 +134,7 @@ class Service(Protocol):
     inbox: Inbox[events.RtsEvent]
     records: RecordStream
     rm: AnyManager
+    group: ManagerGroup | None
     machine: Rts
     sites: SiteService
     stopped: trio.Event
@@ -209,8 +210,8 @@ class PeerServer:
             await self._serve_client(peer)
         elif peer.role == ENROL_ROLE:
             await self._service.enrolments.serve(peer)
-        elif peer.role == MANAGER_ROLE and isinstance(self._service.rm, ManagerGroup):
-            await self._service.rm.serve(peer)
+        elif peer.role == MANAGER_ROLE and self._service.group is not None:
+            await self._service.group.serve(peer)
         else:
             drop_offender(peer, f"a run-time system serves rif, job, control and enrol, not {peer.role}")
 

@@ -6,18 +6,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import trio
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from gspc_trio.components.managers.claims import OptimisticManagers
-from gspc_trio.components.managers.members import Managers
 from gspc_trio.components.managers.messages import MANAGER_ROLE, StartManager
-from gspc_trio.components.managers.partitions import Partitions
-from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
 from gspc_trio.components.provision.blocks import ENROL_ROLE, SavedBlock
 from gspc_trio.components.provision.strategy import (
     Strategy,
@@ -26,7 +21,6 @@ from gspc_trio.components.provision.strategy import (
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
-from gspc_trio.components.rm.shell.remote import Connect, RemoteManager
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.history import NOTHING
@@ -57,8 +51,11 @@ from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
 
 if TYPE_CHECKING:
+    from gspc_trio.components.managers.members import Managers
+    from gspc_trio.components.managers.shell.group import AnyManager, ManagerGroup
     from gspc_trio.components.monitor.shell.collector import Collector
     from gspc_trio.components.provision.shell.enrolments import EnrolmentService
+    from gspc_trio.components.rm.shell.remote import Connect
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -79,9 +76,15 @@ class SeveralManagers(Struct, frozen=True):
     sharing: str = "pessimistic"
 
     def machine(self, epoch: int) -> Managers:
-        """Return what decides between them."""
+        """Return what decides between them; only then it is loaded."""
         if self.sharing == "pessimistic":
+            from gspc_trio.components.managers.partitions import Partitions
+
             return Partitions(self.count, epoch)
+        from random import Random
+
+        from gspc_trio.components.managers.claims import OptimisticManagers
+
         return OptimisticManagers(self.count, epoch, Random(epoch))
 
 
@@ -98,6 +101,7 @@ class RtsService(Performer[actions.RtsAction]):
         stopped: set when a client has asked it to stop; its owner then leaves the block.
         blocks: batch jobs that host RIFs.
         monitor: takes the metrics of hosts, None if nobody wants them.
+        rm: the resource manager, or ``group``, if there are several.
     """
 
     def __init__(
@@ -117,8 +121,11 @@ class RtsService(Performer[actions.RtsAction]):
         self.machine: Rts = Rts(frozenset(strategies), limits)
         self.inbox: Inbox[events.RtsEvent] = Inbox()
         self.rm: AnyManager
+        self.group: ManagerGroup | None = None
         if managers is not None:
-            self.rm = ManagerGroup(
+            from gspc_trio.components.managers.shell.group import ManagerGroup  # only here: few have several
+
+            self.rm = self.group = ManagerGroup(
                 managers.machine(epoch),
                 managers.start,
                 managers.placement,
@@ -130,6 +137,8 @@ class RtsService(Performer[actions.RtsAction]):
             machine = ResourceManager(epoch, None, placement)
             self.rm = RmShell(machine, self.inbox.put, self.records.append)
         else:
+            from gspc_trio.components.rm.shell.remote import RemoteManager  # only here: most have their own
+
             here = network.process_info()
             name = f"process {here.pid} on {here.host}"
             self.rm = RemoteManager(manager, name, epoch, self.inbox.put, self.records.append)
@@ -176,8 +185,8 @@ class RtsService(Performer[actions.RtsAction]):
 
     def _token_of(self, role: str, name: str) -> bytes | None:
         """Return what a dialer of this role and name has to know; None for the token of the network."""
-        if role == MANAGER_ROLE and isinstance(self.rm, ManagerGroup):
-            return self.rm.token_of(name)
+        if role == MANAGER_ROLE and self.group is not None:
+            return self.group.token_of(name)
         return self.enrolments.token_of(role, name) if role == ENROL_ROLE else None
 
     # What a user can ask, in this process -------------------------------------------------------------------
@@ -291,8 +300,8 @@ class RtsService(Performer[actions.RtsAction]):
         now = trio.current_time()
         pid = self._network.process_info().pid
         told = describe(self.machine, self.rm, self.addresses, pid, now - self._started_s, now)
-        if isinstance(self.rm, ManagerGroup):
-            told = replace(told, managers=self.rm.entries())
+        if self.group is not None:
+            told = replace(told, managers=self.group.entries())
         return self.peers.servers.shown(told)
 
     def ask(
@@ -348,15 +357,15 @@ class RtsService(Performer[actions.RtsAction]):
     async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
         """Listen and serve in the nursery."""
         self._nursery = nursery
-        if not isinstance(self.rm, ManagerGroup):
+        if self.group is None:
             await nursery.start(self.rm.run)
         addresses = []
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
-        if isinstance(self.rm, ManagerGroup):  # they connect to it
-            self.rm.addresses = self.addresses
-            await nursery.start(self.rm.run)
+        if self.group is not None:  # they connect to it
+            self.group.addresses = self.addresses
+            await nursery.start(self.group.run)
         if self._enrolments is not None:
             self._enrolments.open(nursery)
         restored, self._to_start = self._to_start or (), None

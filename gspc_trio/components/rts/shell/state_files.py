@@ -7,24 +7,20 @@ they and the job servers hold they say themselves.
 from __future__ import annotations
 
 import logging
-import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import trio
-from attrs import evolve, field, frozen
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.blocks import SavedBlock, SavedSite
 from gspc_trio.components.provision.strategy import EMBEDDED
 from gspc_trio.components.rts.events import JobServerEnded, RifRestored
+from gspc_trio.components.rts.shell.saved import RESUME_GRACE_S, RtsState, SavedHost, SavedJob, new_state
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.state import ManagedRif, RifState
-from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.nursery.connections.private_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.records.shell.durable_files import (
@@ -42,9 +38,6 @@ SAVE_INTERVAL_S = 0.2
 ALIVE_INTERVAL_S = 1.0
 """How often the file says that its run-time system lives."""
 
-RESUME_GRACE_S = 30.0
-"""How long RIFs and jobs are awaited that cannot be heard, and wait for their run-time system."""
-
 OLD_WORK_S = RESUME_GRACE_S + 15.0
 """After so long without a run-time system its RIFs have ended: some silence, the wait, and time to stop."""
 
@@ -58,95 +51,6 @@ _FILE = "rts.json"
 
 class StateError(ValueError):
     """The state cannot be used; one line says why, and what to do."""
-
-
-class SavedHost(Struct, frozen=True):
-    """A host that has a RIF, or is to have one.
-
-    Attributes:
-        host, strategy, cores, options: how it is started.
-        rif_id, incarnation, pid: of its RIF.
-        up: whether that has been up.
-        block, node, nodes: the block of which it is, "" for none, which of its nodes it has, and how many
-            there are.
-        once: it is not started again when it is lost.
-    """
-
-    host: str
-    strategy: str
-    cores: int
-    options: dict[str, str]
-    rif_id: RifId = ""
-    incarnation: int = 0
-    pid: int = 0
-    up: bool = True
-    block: str = ""
-    node: int = 0
-    nodes: int = 1
-    once: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its RIF is known to run no more."""
-        if self.strategy != "local" or not self.pid:
-            return False
-        try:
-            return b"rif_process" not in Path(f"/proc/{self.pid}/cmdline").read_bytes()
-        except OSError:
-            return True
-
-
-class SavedJob(Struct, frozen=True):
-    """A job whose job server runs on the host of the run-time system.
-
-    Attributes:
-        job: its id.
-        pid, started: which process that is; ``started`` in ticks since the host did.
-    """
-
-    job: JobId
-    pid: int
-    started: int
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether that process is known to run no more."""
-        return process_start(self.pid) not in (self.started, 0)
-
-
-@frozen
-class RtsState:
-    """What is kept.
-
-    Attributes:
-        token: the secret, as hexadecimal digits.
-        port: TCP port at which it listens, 0 if it never has.
-        epoch: of its grants; the next one takes a higher one.
-        instance: by which job servers know that it is the one that they had.
-        rifs_named, jobs_named: numbers of RIFs and jobs that were ever named, or more.
-        hosts: those that it has.
-        jobs: those that nobody is to go on for when their process has ended.
-        blocks: batch jobs that host RIFs, with their tickets.
-        sites: batch systems that are asked for blocks.
-        alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
-    """
-
-    token: str = field(repr=False)
-    instance: str = field(factory=lambda: secrets.token_hex(8))
-    port: int = 0
-    epoch: int = 0
-    rifs_named: int = 0
-    jobs_named: int = 0
-    hosts: tuple[SavedHost, ...] = ()
-    jobs: tuple[SavedJob, ...] = ()
-    blocks: tuple[SavedBlock, ...] = field(default=(), repr=False)
-    sites: tuple[SavedSite, ...] = ()
-    alive_s: float = 0.0
-
-
-def new_state() -> RtsState:
-    """Return the state of a run-time system that has been none before."""
-    return RtsState(secrets.token_bytes(32).hex())
 
 
 class StateKeeper:
@@ -174,7 +78,7 @@ class StateKeeper:
         self.before = state
         self._clock = clock
         self._restored = self._failed = False
-        self.state: RtsState = evolve(state, epoch=max(int(clock()), state.epoch + 1))
+        self.state: RtsState = replace(state, epoch=max(int(clock()), state.epoch + 1))
 
     def try_out(self) -> None:
         """See that there is room: whoever wants a state is told at once if it cannot be kept.
@@ -227,13 +131,13 @@ class StateKeeper:
         """Save what changes, until cancelled; then that it ended in good order."""
         for where in map(parse_address, service.addresses):
             if isinstance(where, WebSocketAddress):
-                self.state = evolve(self.state, port=where.port)
+                self.state = replace(self.state, port=where.port)
                 break
         try:
             while True:
                 now = self._clock()
                 rifs, jobs = service.machine.named
-                news = evolve(
+                news = replace(
                     self.state,
                     hosts=self._hosts(service),
                     jobs=self._jobs(service),
@@ -243,11 +147,11 @@ class StateKeeper:
                     jobs_named=_ahead(jobs, self.state.jobs_named),
                 )
                 if news != self.state or now - self.state.alive_s > ALIVE_INTERVAL_S:
-                    self._save(evolve(news, alive_s=now))
+                    self._save(replace(news, alive_s=now))
                 await trio.sleep(SAVE_INTERVAL_S)
         finally:
             rifs, jobs = service.machine.named
-            self._save(evolve(self.state, rifs_named=rifs, jobs_named=jobs, alive_s=0.0))
+            self._save(replace(self.state, rifs_named=rifs, jobs_named=jobs, alive_s=0.0))
 
     def _hosts(self, service: RtsService) -> tuple[SavedHost, ...]:
         """Those that have a RIF, and those of before that have not been started yet."""
@@ -277,7 +181,7 @@ class StateKeeper:
 
     def note_port(self, port: int) -> None:
         """Keep where a service listens that has nothing else to keep."""
-        self._save(evolve(self.state, port=port))
+        self._save(replace(self.state, port=port))
 
     def restored(self) -> None:
         """The hosts of before were asked for: those that are not there now are no longer kept."""
@@ -293,7 +197,7 @@ class StateKeeper:
             if not self._failed:
                 log.warning("the state %s cannot be written: %s", self.folder, error.strerror or error)
             self._failed = True
-            self.state = evolve(state, alive_s=0.0)  # so that it is tried again
+            self.state = replace(state, alive_s=0.0)  # so that it is tried again
 
     def _write(self, state: RtsState) -> None:
         self._files.close(put_in_place(self._files, self.folder / _FILE, _encoded(state)))
@@ -349,24 +253,3 @@ def load_state(folder: Path, files: FileSystem = THIS_MACHINE) -> RtsState:
         return new_state()
     except ValueError as error:
         raise StateError(f"{path} is damaged ({error}): remove it, and bootstrap the hosts again") from error
-
-
-def starting_hosts(
-    hosts: Sequence[str], how: SavedHost, saved: tuple[SavedHost, ...], there: set[str]
-) -> list[tuple[list[str], SavedHost]]:
-    """Return which hosts to start together, and how: those of before, and new ones that are not there.
-
-    Args:
-        hosts: names of new ones; none: this host if there are no others.
-        how: how new ones are started; its host does not matter.
-        saved: those of before.
-        there: names of those that need not be started.
-    """
-    new = hosts or ([] if saved or there else [socket.gethostname()])
-    there = there | {host.host for host in saved}
-    together: dict[str, tuple[list[str], SavedHost]] = {}
-    added = (replace(how, host=name) for name in new if name not in there)
-    for host in (*saved, *added):
-        key = repr((host.strategy, host.cores, sorted(host.options.items())))
-        together.setdefault(key, ([], host))[0].append(host.host)
-    return list(together.values())

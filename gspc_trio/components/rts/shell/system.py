@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
@@ -20,22 +20,12 @@ from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import SHARINGS
 from gspc_trio.components.monitor.io_frames import MODES
-from gspc_trio.components.monitor.reaction import DEFAULT_MODE
-from gspc_trio.components.monitor.reaction import MODES as ANOMALY_MODES
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
-from gspc_trio.components.rm.shell.remote import Connect
 from gspc_trio.components.rts.events import HostAvoided, HostUsed
 from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.components.rts.shell.saved import RESUME_GRACE_S, SavedHost, new_state, starting_hosts
 from gspc_trio.components.rts.shell.service import RtsService, SeveralManagers, open_rts_service
-from gspc_trio.components.rts.shell.state_files import (
-    RESUME_GRACE_S,
-    SavedHost,
-    StateKeeper,
-    new_state,
-    open_state,
-    starting_hosts,
-)
 from gspc_trio.components.rts.state import Limits, RifState, is_of_site, site_strategy
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import checked_cores, parse_features
@@ -52,14 +42,22 @@ if TYPE_CHECKING:
     from gspc_trio.components.monitor.shell.collector import Collector
     from gspc_trio.components.provision.blocks import SavedSite
     from gspc_trio.components.provision.site_settings import SitesFile
+    from gspc_trio.components.rm.shell.remote import Connect
     from gspc_trio.components.rm.shell.server import ManagerServer
     from gspc_trio.components.rts.shell.history_files import HistoryFiles
+    from gspc_trio.components.rts.shell.state_files import StateKeeper
 
 SitesGiven: TypeAlias = "Path | str | Mapping[str, Mapping[str, object]] | SitesFile"
 """Sites as a user gives them: a file, an address, or name -> key -> value; or as they were read."""
 
 MANAGERS_MAX = 64
 """Most resource managers of a run-time system."""
+
+ANOMALY_MODES = ("off", "watch", "act")
+"""What ``--anomalies`` can say: nothing is looked for; it is told; something is done about it, too."""
+
+ANOMALY_MODE = "watch"
+"""What it says if nothing is given."""
 
 COME_BACK_S = 1.0
 """How long a run-time system that was started again looks for its RIFs before it says that it is there."""
@@ -262,7 +260,7 @@ async def open_system(
     """
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     async with AsyncExitStack() as at_exit:
-        keeper = at_exit.enter_context(open_state(state)) if state is not None else None
+        keeper = at_exit.enter_context(_open_state(state)) if state is not None else None
         history = _history(state) if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
@@ -330,7 +328,7 @@ async def _collector(settings: RtsSettings) -> AsyncIterator[Collector | None]:
         return
     from gspc_trio.components.monitor.shell.collector import open_collector, racks_in
 
-    mode = settings.anomalies or DEFAULT_MODE
+    mode = settings.anomalies or ANOMALY_MODE
     racks = {} if settings.topology is None else racks_in(settings.topology)
     async with open_collector(Path(settings.monitor), settings.monitor_bytes, mode, racks) as collector:
         yield collector
@@ -453,7 +451,7 @@ async def open_rm(settings: RtsSettings, *, tls_folder: Path) -> AsyncIterator[S
 
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     async with AsyncExitStack() as at_exit:
-        keeper = at_exit.enter_context(open_state(state)) if state is not None else None
+        keeper = at_exit.enter_context(_open_state(state)) if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
         issue = _issuer(state or tls_folder) if tls else lambda _: ""
@@ -464,6 +462,13 @@ async def open_rm(settings: RtsSettings, *, tls_folder: Path) -> AsyncIterator[S
                 keeper.note_port(at.port)
             info = ConnectionInfo.create(server.address, network.token, VERSION, issue("client"))
             yield StartedRm(server, info)
+
+
+def _open_state(folder: Path) -> AbstractContextManager[StateKeeper]:
+    """Keep the state of a run-time system in a directory for as long as the block runs."""
+    from gspc_trio.components.rts.shell.state_files import open_state  # only here: most have no state
+
+    return open_state(folder)
 
 
 def published_manager(path: Path, instance: str = "", role: str = "rts") -> Connect:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.shell.data import open_job_data
@@ -23,7 +23,7 @@ async def test_what_makes_lost_data_again_ends_before_the_connection_to_the_laye
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1, host="a", data_bytes=1 << 24) as rts:
             assert rts.data is not None
-            layer = evolve(rts.data, job="job")
+            layer = replace(rts.data, job="job")
             try:
                 async with open_job_data(layer, "a", lambda *_: None, 1 << 20) as data:
                     begun = trio.Event()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.job.shell.workflow_file import load_workflow_file
 from gspc_trio.iml.shell.layer import open_iml
 

@@ -28,7 +28,8 @@ from gspc_trio import (
     open_iml,
     take,
 )
-from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
 from gspc_trio.components.job.shell.recovery import Recovery, ResultReader
 from gspc_trio.components.rts.shell.client import RunTimeSystem

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.batch import (
     BatchJob,
@@ -112,7 +112,7 @@ class World:
             nodes=2,
             enrolments=self.enrolments,
         )
-        self.other = evolve(self.order, rif_id="r2", host="b.1", node=1, said=deque())
+        self.other = replace(self.order, rif_id="r2", host="b.1", node=1, said=deque())
 
     def is_there(self) -> bool:
         return (self.folder / "job").exists()
@@ -226,7 +226,7 @@ async def test_a_process_of_a_later_start_of_the_job_takes_the_place_of_those_be
     async def run_again() -> None:
         with pytest.raises(StartedAgain, match="its batch job was started again"):
             await world.strategy.run(world.order)
-        nursery.start_soon(world.strategy.run, evolve(world.order, incarnation=3))
+        nursery.start_soon(world.strategy.run, replace(world.order, incarnation=3))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run_again)
@@ -321,11 +321,11 @@ async def test_a_batch_system_that_is_not_here_is_named(world: World, monkeypatc
 )
 async def test_options_that_mean_nothing_are_refused(world: World, options: dict[str, str], message: str):
     with pytest.raises((StrategyError, OSError), match=message):
-        await world.strategy.run(evolve(world.order, options=options))
+        await world.strategy.run(replace(world.order, options=options))
 
 
 async def test_a_run_time_system_that_nodes_cannot_reach_is_refused(world: World):
-    order = evolve(world.order, rts_addresses=("ws://127.0.0.1:9",))
+    order = replace(world.order, rts_addresses=("ws://127.0.0.1:9",))
     with pytest.raises(StrategyError, match=r"b\.0 cannot reach the run-time system at"):
         await world.strategy.run(order)
 
@@ -356,7 +356,7 @@ async def test_a_cluster_that_says_how_large_it_is_gives_all_cores_of_a_node(
     monkeypatch.setattr(world.system, "size", lambda: ("echo", "2 5"))
     monkeypatch.setattr(world.system, "sized", lambda result: tuple(map(int, result.output.split())))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.strategy.run, evolve(world.order, cores=0))
+        nursery.start_soon(world.strategy.run, replace(world.order, cores=0))
         await until(world.is_there)
         assert world.system.request.cores == 5
         assert (await world.enrol(0))["cores"] == 5

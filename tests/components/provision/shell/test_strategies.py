@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.embed import EmbeddedStrategy
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, describe_exit, find_strategies
@@ -68,7 +68,7 @@ async def test_an_embedded_rif_needs_an_rts_in_memory():
 
 
 async def test_an_option_that_nobody_knows_is_refused() -> None:
-    strange = evolve(order(), options={"color": "red"})
+    strange = replace(order(), options={"color": "red"})
     with pytest.raises(
         StrategyError, match="no option 'color'; there are: allow_files, directory, features, file_operations"
     ):

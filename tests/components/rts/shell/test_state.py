@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.blocks import SavedBlock
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rts.messages import RegisterJob
+from gspc_trio.components.rts.shell.saved import SavedHost, SavedJob
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
     NAMES_AHEAD,
-    SavedHost,
-    SavedJob,
     StateError,
     StateKeeper,
     open_state,
@@ -162,7 +161,7 @@ async def test_it_is_noted_whether_a_rif_has_been_up(tmp_path: Path) -> None:
                 nursery.start_soon(keeper.follow, service)
                 await until(lambda: len(keeper.state.hosts) == 2)
                 nursery.cancel_scope.cancel()
-        left = evolve(keeper.state, alive_s=time.time())
+        left = replace(keeper.state, alive_s=time.time())
     assert {host.host: host.up for host in left.hosts} == {"anna": True, "berta": False}
     options: Any = {"strategies": {}, "limits": Limits(grace_s=30.0)}
     options["prepare"] = StateKeeper(folder, left).restore
@@ -174,7 +173,7 @@ async def test_a_block_of_which_no_host_is_left_is_kept_no_longer(tmp_path: Path
     blocks = [SavedBlock(name, 1, f"gspc-{name}", "17", "aa" * 32, "/folder") for name in ("there", "over")]
     host = SavedHost("there.0", "batch", 1, {}, "r1", 1, block="there", once=True)
     with open_state(tmp_path / "state") as keeper:
-        left = evolve(keeper.before, hosts=(host,), blocks=tuple(blocks), alive_s=time.time())
+        left = replace(keeper.before, hosts=(host,), blocks=tuple(blocks), alive_s=time.time())
     options: Any = {"strategies": {}, "limits": Limits(grace_s=30.0)}
     options["prepare"] = StateKeeper(tmp_path / "state", left).restore
     async with open_rts_service(Network(wire_codec), listen=(RTS,), **options) as service:

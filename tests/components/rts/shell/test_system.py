@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.cli import jobserver
 from gspc_trio.cli import rts as commands
@@ -150,4 +150,4 @@ async def test_what_starts_blocks_by_hand_is_told_where_the_batch_system_is() ->
         ({"address": "tcp://x:1"}, "there is no option 'address'; there are: account"),
     ]:
         with pytest.raises(StrategyError, match=why):
-            await BatchByHand("slurm").run(evolve(order, options=options))
+            await BatchByHand("slurm").run(replace(order, options=options))

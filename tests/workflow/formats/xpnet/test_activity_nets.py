@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gspc_trio.workflow.activities import engine_of, loaded_engine
-from gspc_trio.workflow.runtime import TransitionFailed
+from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.tokens import Asker
 from tests.workflow.formats.xpnet.nets import OUT, net, outputs, place, problems, read, step, subnet
 
