@@ -18,6 +18,7 @@ from gspc_trio.components.job.cache import CacheSettings, CompareFiles
 from gspc_trio.components.job.scheduler.interface import RunKey
 from gspc_trio.components.job.shell.cache_files import CacheDirectory
 from gspc_trio.components.job.shell.model_file import ModelFile, change_file, read_file
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.policies.model_text import BadModel
 from gspc_trio.policies.performance_model import PerformanceModel, Stated, merged
@@ -219,6 +220,9 @@ def forget(
         counts.append(model.forget(code, variant))
         return model
 
-    read_file(file)
+    found = read_file(file)
+    known = {key.code for keys in (found.stated, found.curves) for key in keys}
+    if code not in known:
+        raise CommandError(f"{file} has no run times of {code!r}{did_you_mean(code, known)}")
     change_file(file, without)
     print(f"{counts[-1]} run {'time' if counts[-1] == 1 else 'times'} forgotten")

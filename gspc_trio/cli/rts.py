@@ -120,7 +120,7 @@ async def start(
     rm: RemoteRm = None,
     sites: SitesOption = None,
     managers: ManagerCount = 1,
-    sharing: Sharing = "pessimistic",
+    sharing: Sharing | None = None,
     monitor: Monitor = None,
     monitor_bytes: MonitorBytes = "2GiB",
     topology: Topology = None,
@@ -161,13 +161,15 @@ async def start(
     memory
         How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of its host's.
     """
+    if sharing is not None and managers == 1:
+        raise UsageError(f"--sharing {sharing}: this is for several managers; say how many: --managers N")
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
     told = replace(told, directory=directory, allow_files=tuple(allow_files or ()), rm=rm, sites=sites)
     sizes = {"memory_bytes": memory or "0", "spill_bytes": spill or "0", "monitor_bytes": monitor_bytes}
     told = replace(told, **{name: parse_size(text) for name, text in sizes.items()}, monitor=monitor)
-    told = replace(told, managers=managers, sharing=sharing, spill_directory=spill_directory, io=io)
-    told = replace(told, anomalies=anomalies, topology=topology)
+    told = replace(told, managers=managers, sharing=sharing or "pessimistic", io=io, topology=topology)
+    told = replace(told, anomalies=anomalies, spill_directory=spill_directory)
     await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
 
 

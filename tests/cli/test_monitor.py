@@ -105,3 +105,10 @@ def test_a_wrong_question_is_one_line(
     store: Path, app: App, line: str, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert named in run(app, store, line, capsys, failing=True)
+
+
+def test_a_store_without_io_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(tmp_path, 1 << 30).close()
+    told = run(monitor, tmp_path, "io --store STORE", capsys, failing=True)
+    assert f"{tmp_path} has nothing about what tasks read and write: " in told
+    assert "--io off" in told

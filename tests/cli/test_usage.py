@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from gspc_trio.cli.common import run_command
 from gspc_trio.cli.iml import app as iml
 from gspc_trio.cli.jobserver import app as jobserver
 from gspc_trio.cli.launcher import app as launcher
+from gspc_trio.cli.monitor.commands import app as monitor
 from gspc_trio.cli.rts import app as rts
 from gspc_trio.cli.top import app as top
+
+importlib.import_module("gspc_trio.cli.monitor.task_io")
 
 FLOW = """
 from gspc_trio import farm, Workflow
@@ -40,6 +44,8 @@ WRONG = [
     (jobserver, "run flow.py --format nope", "--format nope: there is no such format"),
     (rts, "bootstrap a --nodes 1.5", "--nodes 1.5"),
     (rts, "site add a", "--provider is missing"),
+    (rts, "start --sharing pessimistic", "--sharing pessimistic: this is for several managers"),
+    (monitor, "io --by hots --store .", "--by hots: there are job, task, host, frame (did you mean 'host'?)"),
     (rts, "site add a --provider slurm --max-nodes 1.5", "--max-nodes 1.5"),
     (rts, "teardown", "RIF-IDS is missing"),
     (launcher, "cancel 1.5", "CLIENT_IDS 1.5"),

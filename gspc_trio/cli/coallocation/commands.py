@@ -61,7 +61,8 @@ async def check(request: RequestFile, *, jobs: Path | None = None, json: Json = 
     request
         File with the request, as text or XML; - for standard input.
     jobs
-        File in TOML with the jobs that the request names; then these are checked, too.
+        File in TOML with the jobs that the request names; then these are checked, too. Without it any name
+        may stand for a job.
     json
         Print it as JSON.
     """

@@ -232,7 +232,7 @@ async def export(
         raise UsageError("say where: --csv FILE or --parquet FILE")
     there = (*(one.name for one in TABLES), "events")
     if table not in there:
-        raise CommandError(f"--table {table}: there are {', '.join(there)}{did_you_mean(table, there)}")
+        raise UsageError(f"--table {table}: there are {', '.join(there)}{did_you_mean(table, there)}")
     order = "at_s" if table == "events" else "begin_s"
     directory = await store_directory(store, connection_file)
     found = await ask(directory, f"SELECT * FROM {table} ORDER BY {order}", timeout_s=3600.0)

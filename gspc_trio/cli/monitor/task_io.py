@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from gspc_trio.cli.common import CommandError, print_json
+from gspc_trio.cli.common import CommandError, UsageError, print_json
 from gspc_trio.cli.monitor.commands import StoreOption, app, ask, seconds, store_directory
 from gspc_trio.cli.monitor.hosts import NOT_TOLD, Json, RunningFile, in_columns
 from gspc_trio.components.monitor.io_frames import IO, coverage
@@ -22,6 +22,12 @@ BY: dict[str, tuple[str, ...]] = {
 """What sums can be made by."""
 
 HEAD = ("reads", "read", "hit", "writes", "written", "seen")
+
+
+NO_IO = (
+    "no task has done so while it was written, or the run-time system was started with --io off. "
+    "It is told 1 to 6 s after it was done"
+)
 
 
 @app.command(name="io")
@@ -55,7 +61,7 @@ async def task_io(
         Only what is not older than this, such as 10m or 2h.
     """
     if by not in BY:
-        raise CommandError(f"--by {by}: there are {', '.join(BY)}{did_you_mean(by, BY)}")
+        raise UsageError(f"--by {by}: there are {', '.join(BY)}{did_you_mean(by, BY)}")
     wanted, arguments = ["begin_s >= ?"], [time.time() - seconds(since) if since else 0.0]
     given = {"job": job, "task": task, "host": host}
     values: list[object] = [*arguments, *(value for value in given.values() if value)]
@@ -65,8 +71,11 @@ async def task_io(
     order = (
         f"SELECT {', '.join(keys)}, {sums} FROM io WHERE {' AND '.join(wanted)} GROUP BY {', '.join(keys)}"
     )
-    found = await ask(await store_directory(store, connection_file), order, *values)
+    directory = await store_directory(store, connection_file)
+    found = await ask(directory, order, *values)
     if not found.rows:
+        if not (await ask(directory, "SELECT 1 FROM io LIMIT 1")).rows:
+            raise CommandError(f"{directory} has nothing about what tasks read and write: {NO_IO}")
         raise CommandError(f"nothing is known{_what(given)}: it is told 1 to 6 s after it was done")
     rows = [
         (
@@ -115,7 +124,7 @@ async def locality(
     """
     keys = {name: columns for name, columns in BY.items() if name != "task"}
     if by not in keys:
-        raise CommandError(f"--by {by}: there are {', '.join(keys)}{did_you_mean(by, keys)}")
+        raise UsageError(f"--by {by}: there are {', '.join(keys)}{did_you_mean(by, keys)}")
     (key,) = keys[by]
     sums = ", ".join(f"coalesce(sum({name}), 0)" for name in DISTANCES)
     wanted = "begin_s >= ?" + (" AND job = ?" if job else "")

@@ -147,6 +147,7 @@ async def test_managers_that_all_see_all_hosts_give_nothing_twice(autojump_clock
             RtsSettings(managers=2, sharing="fair"),
             "there is no such sharing; there are: pessimistic, optimistic",
         ),
+        (RtsSettings(sharing="optimistic"), "for that there must be several managers: say how many"),
         (RtsSettings(managers=2, state="here"), "with state there can be only one resource manager"),
         (RtsSettings(managers=2, rm="rm.json"), "with rm there can be only one resource manager"),
     ],

@@ -311,6 +311,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         return frozenset(taken)
 
     def _objection(self, who: str, said: RegisterService, known: _Child | None) -> str:
+        if said.name == self.name:
+            return f"no service is below one of its own name, {self.name}: services make a tree"
         if self.name in said.names or said.names.intersection(self.above):
             return f"{self.name} is below {said.name} already: services make a tree"
         changed = known is not None and known.registered.instance != said.instance

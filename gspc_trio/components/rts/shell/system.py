@@ -195,6 +195,8 @@ class RtsSettings(Struct, frozen=True):
         if self.sharing not in SHARINGS:
             there = ", ".join(SHARINGS)
             raise BadSetting("sharing", self.sharing, f"there is no such sharing; there are: {there}")
+        if self.sharing == "optimistic" and self.managers == 1:
+            raise BadSetting("sharing", self.sharing, "for that there must be several managers: say how many")
         for name, other in (("rm", self.rm), ("state", self.state)):
             if self.managers > 1 and other is not None:
                 why = f"with {name} there can be only one resource manager"

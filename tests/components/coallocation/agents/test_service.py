@@ -74,7 +74,7 @@ def test_who_is_silent_for_six_seconds_is_gone():
 def test_cycles_and_double_names_are_refused():
     top = make_top()
     assert top.handle(register("top", "q"), 0.0) == [
-        ToPeer("top", ServiceRefused("top is below top already: services make a tree"))
+        ToPeer("top", ServiceRefused("no service is below one of its own name, top: services make a tree"))
     ]
     assert top.handle(register("low", "top"), 0.0) == [
         ToPeer("low", ServiceRefused("top is below low already: services make a tree"))

@@ -1,0 +1,31 @@
+"""``gspc-jobserver model forget``: a code of which nothing is known is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gspc_trio.cli.common import run_command
+from gspc_trio.cli.jobserver import app
+from gspc_trio.components.job.scheduler.interface import RunKey
+from gspc_trio.components.job.shell.model_file import change_file
+from gspc_trio.policies.performance_model import PerformanceModel
+
+
+def measured(model: PerformanceModel) -> PerformanceModel:
+    """Return the model with a run time."""
+    model.learn(RunKey("solve", "", "core"), 10, None, 0.5)
+    return model
+
+
+def test_forgetting_what_is_not_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "times"
+    change_file(path, measured)
+    for code, status in (("slove", 1), ("solve", 0), ("solve", 1)):
+        with pytest.raises(SystemExit) as ended:
+            run_command(app, ["model", "forget", str(path), code])
+        assert (ended.value.code or 0) == status
+    out, err = capsys.readouterr()
+    assert out == "1 run time forgotten\n"
+    assert err.splitlines()[0].endswith(f"{path} has no run times of 'slove' (did you mean 'solve'?)")
