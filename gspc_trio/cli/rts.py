@@ -161,16 +161,20 @@ async def start(
     memory
         How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of its host's.
     """
-    if sharing is not None and managers == 1:
-        raise UsageError(f"--sharing {sharing}: this is for several managers; say how many: --managers N")
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
     told = replace(told, directory=directory, allow_files=tuple(allow_files or ()), rm=rm, sites=sites)
     sizes = {"memory_bytes": memory or "0", "spill_bytes": spill or "0", "monitor_bytes": monitor_bytes}
     told = replace(told, **{name: parse_size(text) for name, text in sizes.items()}, monitor=monitor)
-    told = replace(told, managers=managers, sharing=sharing or "pessimistic", io=io, topology=topology)
-    told = replace(told, anomalies=anomalies, spill_directory=spill_directory)
+    told = replace(told, spill_directory=spill_directory, io=io, anomalies=anomalies, topology=topology)
+    told = replace(told, managers=managers, sharing=_sharing(sharing, managers))
     await _run(told, await _free_path(connection_file, verbose, log_json), metrics)
+
+
+def _sharing(sharing: Sharing | None, managers: int) -> Sharing:
+    if sharing is not None and managers == 1:
+        raise UsageError(f"--sharing {sharing}: this is for several managers; say how many: --managers N")
+    return sharing or "pessimistic"
 
 
 async def _free_path(connection_file: Path | None, verbose: bool, log_json: bool) -> Path:
