@@ -6,12 +6,15 @@
 ``store.rows_per_s``    frames of hosts with all metrics of this one, written in transactions of 1,000
 ``store.row_bytes``     room that such a frame takes in the file
 ``store.query_s``       mean of each metric of a host by minute in an hour of 100 hosts
+``monitor.delay_s``     the longest time from the end of a frame until it is in the store: 1,000 simulated
+                        hosts tell at once what they and 16 tasks each did in it, 5 frames
 ``monitor.w1_ratio``    CPU time of a no-op task of many (W1), without ``counts`` over that with it
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import statistics
 import tempfile
@@ -20,21 +23,31 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import trio
 from cost import bulk, used_by, warm_up
 from figures import Figures, descendants, options_parser
 
 from gspc_trio import Executor, RunTimeSystem, open_rts
-from gspc_trio.components.monitor.messages import MonitorTold, NodeFrame
+from gspc_trio.components.monitor.io_frames import IoFrame, IoTold
+from gspc_trio.components.monitor.messages import HostHardware, MonitorTold, NodeFrame
 from gspc_trio.components.monitor.readings import LEVELS
+from gspc_trio.components.monitor.shell.collector import open_collector
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
 from gspc_trio.components.monitor.tables import Row
+from gspc_trio.compute.io.area import CALLS, COUNTS
+from gspc_trio.nursery.connections.rpc import Peer
 
 HOSTS = 100
+TASKS = 16
 FRAMES = 720
 PAIRS = 15
+encode = msgspec.msgpack.encode
+NODES_DECODER = msgspec.msgpack.Decoder(MonitorTold)
+IO_DECODER = msgspec.msgpack.Decoder(IoTold)
 
 
 async def sampled(for_s: float) -> tuple[float, list[NodeFrame]]:
@@ -66,6 +79,55 @@ def stored(folder: Path, frame: NodeFrame, frames: int) -> float:
             waiting = []
     store.close()
     return frames * HOSTS / taken_s
+
+
+class _Rif:
+    """A connection to a simulated host."""
+
+    def post(self, message: object) -> None:
+        """Take what it is told."""
+
+    def drop(self, reason: str) -> None:
+        """It has told nonsense."""
+        raise SystemExit(reason)
+
+
+async def delay_s(folder: Path, frame: NodeFrame, hosts: int, frames: int) -> float:
+    """Let hosts tell frames as they end, on this clock; return how late the last row was in the store."""
+    rif, hardware = cast(Peer, _Rif()), HostHardware(tuple(range(16)), 16, 1)
+    amounts = {name: 100 + number for number, name in enumerate((*COUNTS, *CALLS[:14]))}
+    longest_s = 0.0
+
+    def stored() -> int:
+        sql = "SELECT (SELECT count(*) FROM io_frames WHERE begin_s = ?1)"
+        sql += " + (SELECT count(*) FROM nodes_frames WHERE begin_s = ?1)"
+        return cast(int, query(folder, sql, (begin_s,)).rows[0][0])
+
+    def wait_for(rows: int) -> None:
+        while stored() < rows:
+            time.sleep(0.05)
+
+    async with open_collector(folder, 1 << 31, "watch") as collector:
+        for host in range(hosts):
+            collector.heard(rif, f"host{host}", MonitorTold(hardware))
+        for number in range(frames):
+            begin_s = frame.begin_s + 5 * number
+            node = NodeFrame(begin_s, 5.0, frame.counts, frame.levels)
+            ended = time.monotonic()
+            for host in range(hosts):
+                tasks = tuple(
+                    IoFrame(begin_s, "j1", f"r{host}.core{core}", 16 * host + core, 1, 5.0, amounts)
+                    for core in range(TASKS)
+                )
+                told = (encode(MonitorTold(nodes=(node,))), encode(IoTold(tasks)))
+                collector.heard(rif, f"host{host}", NODES_DECODER.decode(told[0]))
+                collector.heard_io(rif, f"host{host}", IO_DECODER.decode(told[1]))
+                if host % 20 == 0:  # others are read from meanwhile
+                    await trio.lowlevel.checkpoint()
+            await trio.to_thread.run_sync(wait_for, hosts * (1 + TASKS))
+            longest_s = max(longest_s, time.monotonic() - ended)
+            await trio.sleep(0.5)
+    return longest_s
 
 
 @contextmanager
@@ -119,6 +181,7 @@ def main() -> None:
     """Print the figures."""
     options = options_parser(__doc__).parse_args()
     figures = Figures(options.json)
+    logging.disable(logging.WARNING)
     share, told = trio.run(sampled, 3.0 if options.small else 30.0)
     figures.add("monitor.core_share", share, "cores")
     frame = max(told, key=lambda one: one.covered_s)
@@ -136,6 +199,9 @@ def main() -> None:
             query(folder, sql)
             times.append(time.perf_counter() - begin_s)
         figures.add("store.query_s", statistics.median(times), "s")
+    with tempfile.TemporaryDirectory() as name:
+        size = (20, 1) if options.small else (1000, 5)
+        figures.add("monitor.delay_s", trio.run(delay_s, Path(name), frame, *size), "s")
     with tempfile.TemporaryDirectory() as name:
         pairs, tasks = (1, 1000) if options.small else (PAIRS, 20_000)
         figures.add("monitor.w1_ratio", w1_ratio(Path(name), pairs, tasks), "")

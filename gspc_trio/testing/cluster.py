@@ -32,6 +32,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
 from gspc_trio.testing.layer.world import LayerWorld
+from gspc_trio.testing.simulated.anomalies import Anomalies, SimulatedMonitor
 from gspc_trio.testing.simulated.backend import (
     Behave,
     Behaviour,
@@ -86,6 +87,7 @@ class Cluster:
         staging_s: how long each stage-in and stage-out takes, or None: see :class:`SimulatedStaging`.
         wires: all connections.
         memory: what run-time systems leave behind, or None.
+        anomalies: those of hosts, about which run-time systems do something, or None.
         layers: memory layers, or None.
         batch: a batch system, or None.
         nursery: for all that lasts as long as the cluster.
@@ -105,12 +107,14 @@ class Cluster:
         latency_s: float,
         buffer_bytes: int,
         limits: Limits,
+        anomalies: Anomalies | None,
         memory: RtsMemory | None,
         layers: LayerWorld | None,
         host_memory_bytes: int,
         featured: bool,
     ) -> None:
         self.memory = memory
+        self.anomalies = anomalies
         self._host_memory_bytes = host_memory_bytes
         self._featured = featured
         self.layers = layers
@@ -208,6 +212,10 @@ class Cluster:
             )
             async with trio.open_nursery() as nursery, opening as service:
                 self.rts = service
+                if self.anomalies is not None:
+                    monitor = SimulatedMonitor(self.anomalies, service)
+                    service.monitor = monitor
+                    nursery.start_soon(monitor.look)
                 if keeper is not None:
                     nursery.start_soon(keeper.follow, service)
                 await self._bootstrap_absent(service)
@@ -416,6 +424,7 @@ async def open_cluster(
     latency_s: float = 0.0005,
     buffer_bytes: int = BUFFER_BYTES,
     limits: Limits = DEFAULT_LIMITS,
+    anomalies: Anomalies | None = None,
     memory: RtsMemory | None = None,
     layers: LayerWorld | None = None,
     host_memory_bytes: int = 0,
@@ -433,6 +442,7 @@ async def open_cluster(
         latency_s: mean latency of connections, seconds.
         buffer_bytes: what each direction of a connection holds.
         limits: of every connection.
+        anomalies: those that hosts may have, and run-time systems do something about; None: nobody looks.
         memory: what run-time systems leave for the next one, as with ``--state``; None: nothing.
         layers: memory layers that jobs may keep large values in; None: there are none.
         host_memory_bytes: memory that each host says it has; with memory layers these say it.
@@ -450,6 +460,7 @@ async def open_cluster(
             latency_s=latency_s,
             buffer_bytes=buffer_bytes,
             limits=limits,
+            anomalies=anomalies,
             memory=memory,
             layers=layers,
             host_memory_bytes=host_memory_bytes,

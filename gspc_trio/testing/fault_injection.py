@@ -102,6 +102,7 @@ class FaultInjector:
             "clash": lambda fault, process: cluster.outside.run(
                 nursery.start_soon, self._clash, fault, process
             ),
+            "anomaly": self._anomaly,
             "requeue": lambda _, process: cluster.outside.run(nursery.start_soon, self._requeue, process),
         }
 
@@ -192,6 +193,10 @@ class FaultInjector:
         backend = self._cluster.backends.get(process)
         if backend is not None:
             backend.short_until_s = trio.current_time() + fault.lasts_s
+
+    def _anomaly(self, fault: Fault, process: SimulatedProcess) -> None:
+        if self._cluster.anomalies is not None:
+            self._cluster.anomalies.begin(process.host, fault.lasts_s)
 
     def _echo(self, _fault: Fault, process: SimulatedProcess) -> None:
         self._cluster.outside.run(self._nursery.start_soon, self._repeat, process)

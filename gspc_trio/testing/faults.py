@@ -57,6 +57,11 @@ NEWER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for those that came later still."""
 
+ANOMALY_KINDS: Mapping[str, tuple[str, ...]] = {
+    "anomaly": ("rif",),
+}
+"""The same for what monitoring finds, in runs with ``--anomalies act``."""
+
 SITE_KINDS: Mapping[str, tuple[str, ...]] = {
     "unclear": ("batch",),
     "stale": ("batch",),
@@ -101,14 +106,14 @@ LATER_LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 """The same for what came later."""
 
 _MENUS = (
-    *(KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS),
+    *(KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS, ANOMALY_KINDS),
     *(SITE_KINDS, LAYER_KINDS, LATER_LAYER_KINDS, STUDY_KINDS),
 )
 
 LASTING = frozenset(
     {
         *("partition", "pause", "jump", "full", "shortage", "regret", "absence", "clash"),
-        *("unclear", "stale", "refusal", "hold", "hopeless", "delay", "resume"),
+        *("unclear", "stale", "refusal", "hold", "hopeless", "delay", "resume", "anomaly"),
     }
 )
 """Kinds that last for a while."""
@@ -124,7 +129,7 @@ class Fault(Struct, frozen=True):
     """One thing that happens.
 
     Attributes:
-        kind: one of :data:`KINDS`, :data:`LATER_KINDS` or :data:`NEWER_KINDS`.
+        kind: one of :data:`KINDS`, or of those that came later.
         role: to whom: the process of this role that makes its ``step``-th step.
         step: of all steps of that role: sends, receives, events of machines; tasks begun, for compute.
         lasts_s: for how long, if it lasts.
@@ -185,6 +190,7 @@ class Faults(Struct, frozen=True):
         crowds: many at once at one listener who do not know the token.
         absences: hosts whose RIF ends, and that start none for a while, or one that says nothing.
         clashes: connections to the run-time system that carry nothing while it changes what is at their end.
+        anomalies: those of hosts, in runs whose run-time system does something about them.
         delays: servers of a study that connect late.
         returns: servers of a study that connect once more, or after another has taken over.
         signals: those that end the launcher of a study.
@@ -226,6 +232,7 @@ class Faults(Struct, frozen=True):
     crowds: int = 1
     absences: int = 1
     clashes: int = 2
+    anomalies: int = 3
     delays: int = 1
     returns: int = 2
     signals: int = 2
@@ -315,6 +322,7 @@ _COUNTS = {
     "crowd": "crowds",
     "absence": "absences",
     "clash": "clashes",
+    "anomaly": "anomalies",
     "delay": "delays",
     "return": "returns",
     "signal": "signals",

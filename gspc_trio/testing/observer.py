@@ -14,6 +14,7 @@ from gspc_trio.components.job.journal import JournaledEngine
 from gspc_trio.components.job.machine import JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.monitor.reaction import Reaction
 from gspc_trio.components.provision.site import BatchSite
 from gspc_trio.components.rif.events import AtWorker, GrantChecked
 from gspc_trio.components.rif.host import RifHost
@@ -29,6 +30,7 @@ from gspc_trio.iml.coordinator import Coordinator
 from gspc_trio.iml.store import Store
 from gspc_trio.protocol.session import Session
 from gspc_trio.protocol.signals import Lost
+from gspc_trio.testing.checkers.avoided import Evacuated, Held
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.bounds import Bounds
 from gspc_trio.testing.checkers.durable import Durable
@@ -113,6 +115,8 @@ class Observer:
         self.silence: Silence = Silence()
         self._sessions = Sessions(self.silence.explains)
         self._rts: dict[SimulatedProcess, RunTimeSystem] = {}
+        self._held: dict[SimulatedProcess, Held] = {}
+        self._evacuated: dict[SimulatedProcess, Evacuated] = {}
         self._named: set[JobId] = set()
         self.grace_s: float = 0.0
 
@@ -134,9 +138,7 @@ class Observer:
         self.hash.add(process.name, name, event, now, actions)
         self._history.append((now, process, name, event, actions))
         self.bounds.event()
-        if process.role == "rts" and process in self._rts and type(machine) is not BatchSite:
-            # The jobs of blocks are cancelled when everything else of the process is over.
-            self._rts[process].is_at_work(now)
+        self._is_at_work(process, machine, now)
         if type(machine) is Session:
             machine.check()
             self._sessions.saw(process, machine, event, now, actions)
@@ -144,7 +146,9 @@ class Observer:
                 self.work.closed(process, event.reason, now)
             return
         self._check(process, machine, event, actions)
-        if type(machine) is JobMachine:
+        if type(machine) is Reaction:
+            self._held.setdefault(process, Held(machine.limits)).saw(event, now, actions)
+        elif type(machine) is JobMachine:
             self._job(process, machine, event, now, actions)
         elif type(machine) is RifHost:
             uses = self._uses.setdefault(process, Uses())
@@ -187,6 +191,13 @@ class Observer:
                 if type(action) is AcceptJob and action.adopted and process in self._grants:
                     self._grants[process].adopted(action.adopted, action.job)
 
+    def _is_at_work(self, process: SimulatedProcess, machine: object, now: float) -> None:
+        if process.role == "rts" and process in self._rts and type(machine) is not BatchSite:
+            # The jobs of blocks are cancelled when everything else of the process is over.
+            self._rts[process].is_at_work(now)
+            if process in self._held:
+                self._held[process].due.look(now)
+
     def _run_time_system(
         self,
         process: SimulatedProcess,
@@ -197,7 +208,7 @@ class Observer:
     ) -> None:
         checks = self._rts.get(process)
         if checks is None:  # its first event changes nothing of what an earlier one has left
-            checks = self._rts[process] = RunTimeSystem(machine, now, self._named)
+            checks = self._rts[process] = RunTimeSystem(machine, now, self._named, self._family)
         checks.saw(event, now, actions)
 
     def _check(
@@ -239,6 +250,7 @@ class Observer:
             tasks.job = machine.job
             self._rm_of[process] = self._current
         tasks.saw(event, actions)
+        self._evacuated.setdefault(process, Evacuated()).saw(event, actions)
         sending = self._sending[process]
         sending.has_queues = machine.scheduler.has_queues
         sending.has_plan = machine.scheduler.has_plan

@@ -33,6 +33,7 @@ from gspc_trio.testing.locations import locations_broken
 from gspc_trio.testing.managers import managers_broken
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report, crowding, steps_of
+from gspc_trio.testing.simulated.anomalies import draw_anomalies
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.simulated.batch import BlockSystem
 from gspc_trio.testing.simulated.chains import ChainLife
@@ -139,12 +140,10 @@ class Simulation:
             workloads = [workload.with_variants(varied) for workload in workloads]
         steps = steps_of(options)
         drawn = options.faults.draw(random, steps)
-        later = Random(self._cluster_seed + 5)
-        if later.random() < LATER:
-            drawn += options.faults.draw(later, steps, LATER_KINDS)
-        latest = Random(self._cluster_seed + 11)
-        if latest.random() < LATEST:
-            drawn += options.faults.draw(latest, steps, LATEST_KINDS)
+        for number, share, kinds_drawn in ((5, LATER, LATER_KINDS), (11, LATEST, LATEST_KINDS)):
+            own = Random(self._cluster_seed + number)
+            if own.random() < share:
+                drawn += options.faults.draw(own, steps, kinds_drawn)
         if self._layers is not None:
             drawn += self._layers.draw(options.faults, steps["rif"])
         if self._is_wide:
@@ -164,6 +163,8 @@ class Simulation:
         self._site = None if layered else self._draw_site()
         if self._site is not None:
             drawn += options.faults.draw(self._site, steps, SITE_KINDS)
+        self._anomalies, found = draw_anomalies(self._cluster_seed, options, self._site is not None)
+        drawn += found
         self.schedule: tuple[Fault, ...] = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
@@ -283,6 +284,7 @@ class Simulation:
                     latency_s=self.options.latency_s,
                     buffer_bytes=self._buffer_bytes,
                     limits=self._limits,
+                    anomalies=self._anomalies,
                     memory=self._memory,
                     layers=self._layers.world if self._layers is not None else None,
                     host_memory_bytes=WIDE_MEMORY_BYTES if self._is_wide else 0,

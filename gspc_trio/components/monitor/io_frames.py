@@ -98,7 +98,7 @@ def rows_of(host: str, told: IoTold) -> list[Row]:
         ValueError: no host can have told this.
     """
     for frame in told.frames:
-        known = frame.amounts.keys() <= _NAMES and all(n < NUMBER_MAX for n in frame.amounts.values())
+        known = frame.amounts.keys() <= _NAMES and max(frame.amounts.values(), default=0) < NUMBER_MAX
         numbers = (frame.begin_s, frame.task_id, frame.attempt)
         if not known or not all(0 <= n < NUMBER_MAX for n in numbers) or not 0 <= frame.covered_s <= FRAME_S:
             raise ValueError(f"no task of {host} has read or written so")

@@ -72,9 +72,11 @@ class _Host(Struct, eq=False):
     Attributes:
         kinds: its anomalies, each with whether it is urgent.
         is_evacuated: it is held, and what is there is brought away.
+        is_there: it is measured; one that is not stays held for as long as it was to be.
     """
 
     kinds: dict[str, bool]
+    is_there: bool = True
     until_s: float | None = None
     is_evacuated: bool = False
     holds: int = 0
@@ -108,25 +110,38 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
     @property
     def held(self) -> list[str]:
         """Hosts that are not used."""
-        return [name for name, host in self._hosts.items() if host.until_s is not None]
+        return [name for name, host in self._hosts.items() if host.is_there and host.until_s is not None]
+
+    @property
+    def _allowed(self) -> int:
+        return holds_max(sum(host.is_there for host in self._hosts.values()), self.limits)
 
     @handles(HostUp)
     def _up(self, event: HostUp) -> None:
-        self._hosts.setdefault(event.host, _Host({})).kinds.clear()
+        host = self._hosts.setdefault(event.host, _Host({}))
+        host.is_there = True
+        host.kinds.clear()
+        self._use_some()
 
     @handles(HostGone)
     def _gone(self, event: HostGone) -> None:
-        gone = self._hosts.pop(event.host, None)
-        if gone is not None and gone.until_s is not None:
-            self.actions.append(UseHost(event.host))  # it may come back as it was
-        allowed = holds_max(len(self._hosts), self.limits)
-        for name in self.held[allowed:]:  # fewer hosts are there: the latest are used again
+        host = self._hosts.get(event.host)
+        if host is not None:
+            host.is_there = False
+            host.kinds.clear()
+            if host.until_s is None:
+                del self._hosts[event.host]
+            self._use_some()
+
+    def _use_some(self) -> None:
+        """Use the latest again if fewer hosts are there, or one is back that is held."""
+        for name in self.held[self._allowed :]:
             self._use(name, self._hosts[name])
 
     @handles(Finding)
     def _found(self, event: Finding) -> None:
         host = self._hosts.get(event.host)
-        if host is None or event.subject == TASKS:
+        if host is None or not host.is_there or event.subject == TASKS:
             return
         if not event.is_on:
             host.kinds.pop(event.kind, None)
@@ -141,7 +156,7 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
 
     @handles(Tick)
     def _tick(self, _: Tick) -> None:
-        for name, host in self._hosts.items():
+        for name, host in list(self._hosts.items()):
             if host.until_s is not None and host.until_s <= self.now:
                 if host.kinds:
                     self._hold(name, host)
@@ -151,7 +166,7 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
 
     def _hold_some(self) -> None:
         """Hold hosts that have anomalies back, as many as may be held; first those that may fail."""
-        allowed = holds_max(len(self._hosts), self.limits)
+        allowed = self._allowed
         free = allowed - len(self.held)
         waiting = [(name, host) for name, host in self._hosts.items() if host.kinds and host.until_s is None]
         for name, host in sorted(waiting, key=lambda one: not one[1].may_fail):
@@ -176,6 +191,8 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
     def _use(self, name: str, host: _Host) -> None:
         host.until_s, host.used_s, host.is_evacuated = None, self.now, False
         self.actions.append(UseHost(name))
+        if not host.is_there:
+            del self._hosts[name]
 
     def deadline(self) -> float | None:
         """Return when a host is to be looked at again."""
@@ -184,6 +201,7 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
 
     def check(self) -> None:
         """Assert that no more hosts are held than may be, and never all."""
-        assert len(self.held) <= holds_max(len(self._hosts), self.limits), self.held
+        assert len(self.held) <= self._allowed, self.held
         for name, host in self._hosts.items():
             assert host.until_s is None or host.holds, name
+            assert host.is_there or (host.until_s is not None and not host.kinds), name

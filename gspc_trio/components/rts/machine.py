@@ -152,6 +152,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         """Tell the RM what comes, and the shell that nothing is left, after any event."""
         lives = self._lives
         self._lending.settle()
+        self._quarantines.settle()
         lives.tell_what_comes()
         if lives.stopping and not lives.rifs and not self._stopped:
             self._stopped = True

@@ -3,14 +3,17 @@
 A host is in it for one of two reasons. Its RIF cannot start processes: then it is tried again after a while,
 and each time in which it fails at once this while is longer. Or monitoring has found an anomaly: then it is
 in it until monitoring says otherwise, for only that sees when the anomaly is over; but the last host that can
-be used is never in it for this reason, since a slow host is better than none. Memory of a host stays in use
-in either case. If the host may fail, jobs are told to evacuate it: they bring away what runs and lies there.
+be used is never in it for this reason, since a slow host is better than none. What monitoring says stands
+while its RIF is away, started again, or gets other resources. Memory of a host stays in use in either case.
+If the host may fail, jobs are told to evacuate it: they bring away what runs and lies there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
+
+from msgspec.structs import replace
 
 from gspc_trio.components.rm.events import Rested, Resumed
 from gspc_trio.components.rts.actions import TellJobs, TellRm
@@ -33,6 +36,8 @@ class Quarantines:
     def __init__(self, lives: LifeCycle, jobs: Collection[JobId]) -> None:
         self._lives = lives
         self._jobs = jobs
+        self._wished: dict[str, HostAvoided] = {}
+        self._resting: dict[ManagedRif, None] = {}
 
     def unfit(self, event: RifUnfit) -> None:
         """A host could not start a process: use it no more for a while."""
@@ -52,28 +57,58 @@ class Quarantines:
 
     def avoided(self, event: HostAvoided) -> None:
         """Use a host no more until it is said, unless no other one could be used."""
-        rif = self._of(event.host)
-        tops = () if rif is None else _tops(rif)
-        if rif is None or rif.state is not RifState.UP or not tops:
-            return
-        others = (one for one in self._lives.rifs.values() if one is not rif)
-        if not any(one.state is RifState.UP and one.quarantine is None and _tops(one) for one in others):
-            return
-        before = rif.quarantine
-        if before is None:
-            self._begin(rif, Quarantine(event.reason, math.inf, tops, event.evacuate))
-            return
-        evacuate = event.evacuate or before.evacuate  # another anomaly makes it no safer
-        rif.quarantine = Quarantine(event.reason, math.inf, before.resource_ids, evacuate)
-        self._lives.actions.append(rif.record(self._lives.now))
-        if evacuate and not before.evacuate:
-            self._tell_jobs(rif, event.reason)
+        before = self._wished.get(event.host)
+        evacuate = event.evacuate or (before is not None and before.evacuate)  # another one makes it no safer
+        self._wished[event.host] = HostAvoided(event.host, event.reason, evacuate)
+        for rif in self._of(event.host):
+            if rif.quarantine is not None:
+                self._avoid_more(rif, rif.quarantine, self._wished[event.host])
 
     def used(self, event: HostUsed) -> None:
         """Use a host again that was avoided."""
-        rif = self._of(event.host)
-        if rif is not None and rif.quarantine is not None and rif.quarantine.due_s == math.inf:
-            self._end(rif, rif.quarantine)
+        self._wished.pop(event.host, None)
+        for rif in self._of(event.host):
+            if rif.quarantine is not None and rif.quarantine.due_s == math.inf:
+                self._end(rif, rif.quarantine)
+
+    def settle(self) -> None:
+        """Avoid what is to be avoided and has come back since, or was the last one; never all."""
+        for rif in list(self._resting):
+            if rif.quarantine is None:
+                del self._resting[rif]  # it is lost
+            else:
+                self._follow(rif, rif.quarantine)
+        if not self._wished:
+            return
+        ready = [rif for rif in self._lives.rifs.values() if rif.state is RifState.UP and _tops(rif)]
+        used = [rif for rif in ready if rif.quarantine is None]
+        wished = [(rif, self._wished[rif.host]) for rif in used if rif.host in self._wished]
+        for rif, wish in sorted(wished, key=lambda one: not one[1].evacuate):
+            if len(used) > 1:
+                used.remove(rif)
+                self._begin(rif, Quarantine(wish.reason, math.inf, _tops(rif), wish.evacuate))
+        avoided = [rif for rif in ready if rif.quarantine is not None and rif.quarantine.due_s == math.inf]
+        if not used and avoided:
+            last = next((rif for rif in avoided if not self._wished[rif.host].evacuate), avoided[0])
+            assert last.quarantine is not None
+            self._end(last, last.quarantine)
+
+    def _follow(self, rif: ManagedRif, pause: Quarantine) -> None:
+        """Have all of a host rest, whatever was added and removed since."""
+        tops = _tops(rif)
+        if rif.state is not RifState.UP or tops == pause.resource_ids:
+            return
+        new = tuple(name for name in tops if name not in pause.resource_ids)
+        if new:
+            self._lives.actions.append(TellRm(Rested(new)))
+        rif.quarantine = replace(pause, resource_ids=tops)
+
+    def _avoid_more(self, rif: ManagedRif, before: Quarantine, wish: HostAvoided) -> None:
+        """A host that is not used has another reason for it."""
+        rif.quarantine = Quarantine(wish.reason, math.inf, before.resource_ids, wish.evacuate)
+        self._lives.actions.append(rif.record(self._lives.now))
+        if wish.evacuate and not before.evacuate:
+            self._tell_jobs(rif, wish.reason)
 
     def tick(self) -> None:
         """Try those hosts again whose time has come."""
@@ -94,14 +129,15 @@ class Quarantines:
             pause = rif.quarantine
             if pause is not None:
                 assert rif.state in (RifState.UP, RifState.AWAY), rif
-                assert pause.resource_ids, rif
+                assert rif.state is RifState.AWAY or pause.resource_ids == _tops(rif), rif
+                assert pause.due_s < math.inf or rif.host in self._wished, rif
                 assert pause.due_s == math.inf or rif.quarantines, rif
 
-    def _of(self, host: str) -> ManagedRif | None:
-        return next((rif for rif in self._lives.rifs.values() if rif.host == host), None)
+    def _of(self, host: str) -> list[ManagedRif]:
+        return [rif for rif in self._lives.rifs.values() if rif.host == host]
 
     def _begin(self, rif: ManagedRif, quarantine: Quarantine) -> None:
-        rif.quarantine = quarantine
+        rif.quarantine, self._resting[rif] = quarantine, None
         self._lives.actions.append(rif.record(self._lives.now))
         self._lives.actions.append(TellRm(Rested(quarantine.resource_ids)))
         if quarantine.evacuate:
@@ -109,10 +145,12 @@ class Quarantines:
 
     def _end(self, rif: ManagedRif, quarantine: Quarantine) -> None:
         rif.quarantine = None
+        del self._resting[rif]
         self._lives.actions.append(rif.record(self._lives.now))
-        self._lives.actions.append(TellRm(Resumed(quarantine.resource_ids)))
-        if quarantine.evacuate:
+        if quarantine.evacuate:  # first: what they are granted of it then they may use
             self._tell_jobs(rif, "")
+        if quarantine.resource_ids:
+            self._lives.actions.append(TellRm(Resumed(quarantine.resource_ids)))
 
     def _tell_jobs(self, rif: ManagedRif, reason: str) -> None:
         """Have jobs evacuate a host, or use it again."""

@@ -43,6 +43,7 @@ class _Clock:
     again_s: float | None = None
     tries: int = 0
     is_resting: bool = False
+    is_avoided: bool = False
     rest_s: float | None = None
     rests: int = 0
     fit_s: float | None = None
@@ -94,11 +95,16 @@ class Hosts:
                 clock = self._clocks.get(host.rif_id)
                 if host.host in event.hosts and clock is not None and clock.again_s is not None:
                     clock.again_s, clock.tries = now, 1
+        if type(event) is events.HostAvoided:
+            for host in self._rifs:
+                clock = self._clocks.get(host.rif_id)
+                if clock is not None and host.host == event.host and clock.is_resting:
+                    clock.is_avoided, clock.rest_s = True, None
         for action in actions:
             if type(action) is StartRif:
                 self._started(action, event, now)
             elif type(action) is TellRm and isinstance(action.event, Rested | Resumed):
-                self._rests(action.event, now)
+                self._rests(action.event, event, now)
             elif type(action) is Stopped and self._rifs.asks:
                 raise Broken(f"all is over, and questions {sorted(self._rifs.asks)} were never answered")
         for host in self._rifs:
@@ -183,17 +189,23 @@ class Hosts:
             raise Broken(f"{start.rif_id} is started again, and something is left of it", start.rif_id)
         clock.again_s = None
 
-    def _rests(self, told: Rested | Resumed, now: float) -> None:
+    def _rests(self, told: Rested | Resumed, event: RtsEvent, now: float) -> None:
         host = self._rifs.of(told.resource_ids[0]) if told.resource_ids else None
         if host is None:
             return
         clock, delays_s = self._clocks[host.rif_id], self._limits.quarantine_delays_s
-        clock.is_resting = isinstance(told, Rested)
+        was_resting, clock.is_resting = clock.is_resting, isinstance(told, Rested)
+        if clock.is_resting and (was_resting or not isinstance(event, events.RifUnfit)):
+            clock.is_avoided = clock.is_avoided or not was_resting  # else: what was added rests, too
+            return
         if clock.is_resting:
             if clock.fit_s is None or now - clock.fit_s >= self._limits.stable_after_s:
                 clock.rests = 0
             clock.rest_s = now + delays_s[min(clock.rests, len(delays_s) - 1)]
             clock.rests += 1
+            return
+        if clock.is_avoided:  # others know when that is over
+            clock.is_avoided, clock.rest_s = False, None
             return
         if clock.rest_s is not None and now < clock.rest_s - EARLY_S:
             early_s = clock.rest_s - now
@@ -209,6 +221,9 @@ class Hosts:
             raise Broken(f"{host.rif_id} is given up, and what is left of it is not ended", host.rif_id)
         if host.state == "failed" and host.proven:
             raise Broken(f"{host.rif_id} was up, and is given up for good", host.rif_id)
+        if host.is_up and not host.there - host.leaving:  # nothing of it can rest or be used
+            clock.is_resting = host.state == "quarantined"
+            clock.rest_s = clock.rest_s if clock.is_resting else None
         if host.is_up and clock.is_resting != (host.state == "quarantined"):
             used = "is not used" if clock.is_resting else "is used"
             raise Broken(f"{host.rif_id} is {host.state}, and {used}", host.rif_id)
@@ -221,7 +236,7 @@ class Hosts:
         if host.is_up and before not in ("up", "quarantined"):
             clock.up_s = now
         if host.state in ("lost", STOPPING, "failed"):
-            clock.is_resting, clock.rest_s = False, None
+            clock.is_resting, clock.is_avoided, clock.rest_s = False, False, None
         clock.due_s = {
             "starting": None if host.is_of_block else now + self._limits.bootstrap_timeout_s,
             "away": now + self._limits.grace_s,

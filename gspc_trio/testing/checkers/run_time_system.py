@@ -12,7 +12,8 @@ from gspc_trio.components.rts.messages import RifGone, RifUp
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.records.facts import JobChanged
-from gspc_trio.testing.checkers.base import Broken
+from gspc_trio.testing.checkers.avoided import Avoided
+from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.hosts import Hosts
 from gspc_trio.testing.checkers.registry import Registry
 from gspc_trio.testing.checkers.revocations import Revocations
@@ -26,12 +27,14 @@ class RunTimeSystem:
         machine: its machine, before its first event: with what an earlier one has left.
         now: the time.
         named: all jobs that run-time systems that know of one another have ever named.
+        family: of resources.
     """
 
-    def __init__(self, machine: Rts, now: float, named: set[JobId]) -> None:
+    def __init__(self, machine: Rts, now: float, named: set[JobId], family: Family) -> None:
         self._rifs = Rifs(machine)
         self._hosts = Hosts(machine, self._rifs, now)
         self._announced = Announced(self._rifs)
+        self._avoided = Avoided(self._rifs, family)
         self._revocations = Revocations(self._rifs, machine.limits.revoke_timeout_s)
         self._registry = Registry(machine, self._rifs, named)
         self._dues = (self._hosts.due, self._revocations.due, self._registry.due)
@@ -48,6 +51,7 @@ class RunTimeSystem:
         self._rifs.take(event, actions)
         self._hosts.saw(event, now, actions)
         self._announced.saw(actions)
+        self._avoided.saw(event, actions)
         self._revocations.saw(event, now, actions, before)
         self._registry.saw(event, now, actions)
 

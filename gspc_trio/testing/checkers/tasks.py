@@ -13,6 +13,7 @@ from gspc_trio.components.job.machine import JobAction, JobEnded, JobEvent, Take
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     Claims,
+    HostEvacuated,
     ResourcesLost,
     RetryTask,
     Stop,
@@ -40,7 +41,8 @@ class _Task:
     ``attempts`` is how often it may be tried when it fails; None: nobody has said.
     ``after`` is the task whose result it takes, if it was sent before that was there.
     ``number`` is that of its last submission in the job, ``unsent`` are attempts that were never sent;
-    ``untaken`` those that came back because they were asked for or not taken: people do not count them.
+    ``untaken`` those that came back because they were asked for or not taken: people do not count them;
+    ``evacuated`` those that were asked to end since their host may fail: how they end does not count.
     """
 
     attempt: int = 0
@@ -59,6 +61,7 @@ class _Task:
     after: TaskId = 0
     unsent: set[int] = field(factory=set)
     untaken: set[int] = field(factory=set)
+    evacuated: set[int] = field(factory=set)
     reported: set[int] = field(factory=set)
 
 
@@ -141,6 +144,8 @@ class Tasks:
                 for task_id, attempt in action.attempts:
                     if task_id in self._tasks and self._tasks[task_id].attempt == attempt:
                         self._tasks[task_id].cancel_told = True
+                        if type(event) is HostEvacuated:
+                            self._tasks[task_id].evacuated.add(attempt)
             elif type(action) is GrantChanged:
                 self._hold(action)
             elif (
@@ -245,7 +250,8 @@ class Tasks:
     def _reported(self, outcome: Outcome) -> None:
         task = self._tasks.get(outcome.task_id)
         if task is not None and task.attempt == outcome.attempt:
-            task.failures += task.sent and outcome.reason is Reason.FAILED
+            has_failed = task.sent and outcome.reason is Reason.FAILED
+            task.failures += has_failed and outcome.attempt not in task.evacuated
             kind = outcome.error.kind if outcome.error is not None else ""
             if task.sent and outcome.reason is Reason.RETURNED and kind in _UNBEGUN:
                 task.untaken.add(outcome.attempt)

@@ -102,7 +102,22 @@ def test_the_last_host_is_used() -> None:
     machine.handle(HostUp("c"), 5.0)
     machine.handle(Tick(), 6.0)
     assert machine.held == ["a"]
-    assert machine.handle(HostGone("a"), 7.0) == [UseHost("a")]
+
+
+def test_a_host_that_is_away_for_a_moment_stays_held() -> None:
+    machine = reaction("a", "b")
+    machine.handle(found("a"), 0.0)
+    assert machine.handle(HostGone("a"), 7.0) == []
+    assert machine.held == []
+    assert machine.handle(found("b"), 8.0) == [], "it is the last"
+    assert machine.handle(found("b", is_on=False), 8.0) == []
+    assert machine.handle(HostUp("a"), 9.0) == []
+    assert machine.held == ["a"]
+    assert machine.handle(Tick(), 60.0) == [UseHost("a")]
+    machine.handle(found("b"), 61.0)
+    machine.handle(HostGone("b"), 62.0)
+    assert machine.handle(Tick(), 121.0) == [UseHost("b")]
+    assert machine.deadline() is None
 
 
 def test_no_more_than_a_share_of_the_hosts_is_held() -> None:
@@ -130,6 +145,7 @@ EVENTS = st.one_of(
 def test_whatever_happens_enough_hosts_are_used(events: list[tuple[int, ReactionEvent]]) -> None:
     machine, now = Reaction(), 0.0
     there: set[str] = set()
+    away: dict[str, float] = {}
     held: dict[str, float] = {}
     for later_s, event in events:
         now += later_s
@@ -137,14 +153,20 @@ def test_whatever_happens_enough_hosts_are_used(events: list[tuple[int, Reaction
         machine.check()
         if isinstance(event, HostUp):
             there.add(event.host)
+            if event.host in away:
+                held[event.host] = away.pop(event.host)
         elif isinstance(event, HostGone):
             there.discard(event.host)
+            if event.host in held:
+                away[event.host] = held.pop(event.host)
         for action in actions:
             if isinstance(action, HoldHost):
                 assert action.host not in held or held[action.host] <= now
                 held[action.host] = now + action.held_s
+            elif action.host in away:
+                assert away.pop(action.host) <= now
             else:
-                assert held.pop(action.host) <= now or isinstance(event, HostGone)
+                assert held.pop(action.host) <= now or isinstance(event, HostGone | HostUp)
         assert set(machine.held) == set(held) <= there
         assert not there or len(held) < len(there)
         assert len(held) <= max(1, 0.3 * len(there))

@@ -134,15 +134,60 @@ def test_a_host_with_an_anomaly_is_not_used_until_it_is_said() -> None:
     assert bench.give(5000.0, events.HostUsed("anna")) == []
 
 
-def test_the_last_host_is_not_avoided_and_another_quarantine_goes_on() -> None:
+def test_the_last_host_is_not_avoided_until_there_is_another() -> None:
     bench = Bench()
-    assert bench.give(10.0, events.HostAvoided("anna", "a leak")) == []
+    assert bench.give(0.5, events.HostAvoided("anna", "a leak")) == []
     add_bert(bench)
+    assert bench.rif.shown == ("quarantined", "a leak")
     assert bench.give(10.0, events.HostAvoided("nobody", "a leak")) == []
+    assert bench.give(11.0, events.HostAvoided("bert", "a dial")) == [], "anna is avoided"
+    assert bench.give(12.0, events.HostUsed("anna")) == [
+        RifChanged(12.0, "r1", "anna", "up"),
+        actions.TellRm(Resumed(("r1.node",))),
+        RifChanged(12.0, "r2", "bert", "quarantined", "a dial"),
+        actions.TellRm(Rested(("r2.node",))),
+    ]
+
+
+def test_an_avoided_host_is_used_while_no_other_can_be() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(9.0, events.HostAvoided("bert", "a leak"))
+    out = bench.give(10.0, UNFIT)
+    assert out[2:] == [RifChanged(10.0, "r2", "bert", "up"), actions.TellRm(Resumed(("r2.node",)))]
+    out = bench.give(12.0, Tick())
+    assert out[2:] == [
+        RifChanged(12.0, "r2", "bert", "quarantined", "a leak"),
+        actions.TellRm(Rested(("r2.node",))),
+    ]
+
+
+def test_what_is_added_to_a_host_that_is_not_used_rests_too() -> None:
+    bench = Bench()
     bench.give(10.0, UNFIT)
-    assert bench.give(11.0, events.HostAvoided("bert", "a leak")) == [], "anna cannot be used now"
-    assert bench.give(11.0, events.HostUsed("anna")) == [], "it was not said that it is avoided"
-    assert bench.machine.deadline() == 12.0
+    names = tuple(one.resource_id for one in ALL[:3])
+    bench.give(10.1, events.RemoveAsked(2, "r1", ("r1.node",), "lose"))
+    bench.give(10.2, events.ResourcesLeft(names))
+    bench.give(10.2, events.RifAnswered(1, 2, DagReport(())))
+    bench.give(10.3, events.AddAsked(3, "r1", (NODE, *CORES)))
+    out = bench.give(10.4, events.RifAnswered(1, 3, DagReport(())))
+    assert [one.event for one in out if isinstance(one, actions.TellRm)] == [
+        Added((NODE, *CORES), "anna"),
+        Rested(("r1.node",)),
+    ]
+
+
+def test_a_host_that_is_started_again_is_avoided_as_before() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(9.0, events.HostAvoided("bert", "a leak"))
+    bench.give(10.0, events.RifLost(2, "gone"))
+    bench.give(10.0, events.RifEnded("r2", 1, "gone"))
+    bench.give(40.0, Tick())
+    node = Resource("r2.node", "node")
+    bench.give(41.0, events.RifConnected(3, RifHello("r2", 2, 8, "bert", "memory:r2", (node,))))
+    out = bench.give(41.0, events.RifAnswered(3, 3, DagReport(())))
+    assert actions.TellRm(Rested(("r2.node",))) in out
 
 
 def test_jobs_are_told_what_to_evacuate_once_and_those_that_come_too() -> None:
@@ -156,7 +201,8 @@ def test_jobs_are_told_what_to_evacuate_once_and_those_that_come_too() -> None:
     out = bench.give(12.0, events.JobConnected(6, RegisterJob("work", 7, "here")))
     assert actions.TellJobs(("j2",), Evacuate("r1", "a dial")) in out
     out = bench.give(70.0, events.HostUsed("anna"))
-    assert out[-1] == actions.TellJobs(("j1", "j2"), Evacuate("r1"))
+    used = [actions.TellJobs(("j1", "j2"), Evacuate("r1")), actions.TellRm(Resumed(("r1.node",)))]
+    assert out[-2:] == used, "they know before they are granted anything of it"
 
 
 def test_what_is_only_slow_becomes_what_may_fail() -> None:

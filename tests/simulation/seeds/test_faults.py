@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.testing.faults import KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS, SITE_KINDS, Fault, Faults
+from gspc_trio.testing.faults import (
+    ANOMALY_KINDS,
+    KINDS,
+    LATER_KINDS,
+    LATEST_KINDS,
+    NEWER_KINDS,
+    SITE_KINDS,
+    Fault,
+    Faults,
+)
 from gspc_trio.testing.options import any_shape
 from gspc_trio.testing.simulation import Options, simulate
 
 CLUSTER = Faults(studies=False)
 """Nothing is simulated besides the cluster."""
 
-ROLES_OF = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS}
+ROLES_OF = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS, **ANOMALY_KINDS}
 
 
 @pytest.mark.parametrize("seed", [*range(1000, 1003), 3005])

@@ -58,6 +58,7 @@ def grant(state: SchedulerState, event: Grant) -> None:
     for resource_id in held.resources:
         state.by_resource[resource_id] = held
         held.up = held.up and resource_id in state.known
+    held.leaving = not state.evacuated.isdisjoint(held.resources)  # it was given before that was known
     state.touched[held] = None
     state.turned[queue] = None
     state.actions.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, True))

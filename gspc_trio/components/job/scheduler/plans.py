@@ -545,7 +545,7 @@ class Plans:
             text += f" ({wish.transfer_s:.3g} s to bring data)"
         return text
 
-    def check(self) -> None:
+    def check(self, evacuated: Collection[str] = ()) -> None:
         """Assert that it knows those tasks alone that have not ended, and what they wait for."""
         for task_id in self._run:
             assert task_id in self.users, f"task {task_id} has ended, and nothing waits for its result"
@@ -556,7 +556,7 @@ class Plans:
         for host, tops in self.tops.items():
             assert set(tops) <= self.hosts.get(host, {}).keys(), f"{host} is gone"
         for task_id, placed in self.placed.items():
-            gone = placed.host not in self.hosts and task_id not in self._new
+            gone = placed.host not in (*self.hosts, *evacuated) and task_id not in self._new
             assert not gone, f"task {task_id} is planned on {placed.host}, which is gone"
 
 

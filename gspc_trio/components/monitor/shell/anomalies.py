@@ -23,6 +23,7 @@ from gspc_trio.components.monitor.reaction import (
 )
 from gspc_trio.components.monitor.shell.store import StoredEvent
 from gspc_trio.core.machine import Tick
+from gspc_trio.nursery.scopes.observe import observed
 from gspc_trio.records.facts import AnomalyChanged, Record
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class AnomalyWatch:
         self._acts = acts
         self._add_event = add_event
         self._detectors = (Detector(), *plug_ins()) if detectors is None else tuple(detectors)
-        self._reaction = Reaction(limits)
+        self._reaction = observed(Reaction(limits))
         self._changed = trio.Event()
 
     def joined(self, host: str, cpus: int) -> None:

@@ -47,8 +47,8 @@ from gspc_trio.records.facts import LocalityChanged, Record
 
 log: logging.Logger = logging.getLogger(__name__)
 
-WRITE_INTERVAL_S = 1.0
-"""Seconds between two transactions of the store."""
+GATHER_S = 0.2
+"""Frames of many hosts come at the same time: so long after the first of them they are written together."""
 
 ROWS_MAX = 100_000
 """So many rows may wait to be written; more are lost, and an event says how many."""
@@ -83,6 +83,7 @@ class Collector:
         self._events: list[StoredEvent] = []
         self._lost = 0
         self.record: Callable[[Record], None] | None = None
+        self._came = trio.Event()
         self._taken = [0, 0, 0]
         self._one_reader = trio.CapacityLimiter(1)
         self.anomalies: AnomalyWatch | None = None
@@ -164,6 +165,7 @@ class Collector:
         """
         if self._store is None:
             return
+        self._came.set()
         waiting = self._rows.setdefault(table, [])
         for row in rows:
             if len(waiting) < ROWS_MAX:
@@ -175,6 +177,7 @@ class Collector:
         """Have an event stored."""
         if self._store is None:
             return
+        self._came.set()
         if len(self._events) < ROWS_MAX:
             self._events.append(event)
         else:
@@ -241,10 +244,12 @@ class Collector:
     # Storing ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write what waits to the store once a second, until cancelled; then what is left."""
+        """Write to the store what comes, soon after, until cancelled; then what is left."""
         try:
             while self._store is not None:
-                await trio.sleep(WRITE_INTERVAL_S)
+                await self._came.wait()
+                await trio.sleep(GATHER_S)
+                self._came = trio.Event()
                 await self._write(self._store)
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):

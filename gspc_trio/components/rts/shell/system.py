@@ -22,7 +22,7 @@ from gspc_trio.components.managers.messages import SHARINGS
 from gspc_trio.components.monitor.io_frames import MODES
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
-from gspc_trio.components.rts.events import HostAvoided, HostUsed
+from gspc_trio.components.rts.shell.host_use import HostUse
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.saved import RESUME_GRACE_S, SavedHost, new_state, starting_hosts
 from gspc_trio.components.rts.shell.service import RtsService, SeveralManagers, open_rts_service
@@ -336,26 +336,13 @@ async def _collector(settings: RtsSettings) -> AsyncIterator[Collector | None]:
         yield collector
 
 
-class _HostUse:
-    """Has a run-time system use hosts or not."""
-
-    def __init__(self, service: RtsService) -> None:
-        self._service = service
-
-    def avoid(self, host: str, reason: str, *, evacuate: bool) -> None:
-        self._service.inbox.put(HostAvoided(host, reason, evacuate))
-
-    def use(self, host: str) -> None:
-        self._service.inbox.put(HostUsed(host))
-
-
 def _equip(service: RtsService, monitor: Collector | None, is_attended: bool) -> None:
     """Give a service what looks at its hosts, which says of which it is to make no use."""
     service.monitor, service.sites.is_attended = monitor, is_attended
     if monitor is not None:
         monitor.record = service.records.append
     if monitor is not None and monitor.anomalies is not None:
-        monitor.anomalies.hosts = _HostUse(service)
+        monitor.anomalies.hosts = HostUse(service)
 
 
 def _history(state: Path) -> HistoryFiles:

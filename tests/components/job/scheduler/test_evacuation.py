@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gspc_trio.components.job.scheduler.interface import HostEvacuated, ResourcesUp, TaskDone
-from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -60,6 +60,15 @@ def test_what_can_go_nowhere_or_must_not_run_twice_goes_on(
     names: tuple[str, ...], options: TaskOptions
 ) -> None:
     assert world_of(*names, options=options).do(HostEvacuated(THERE, WHY)) == []
+
+
+def test_a_grant_that_was_on_its_way_when_its_host_was_evacuated_is_given_back() -> None:
+    world = World(cores=0)
+    world(ResourcesUp((Resource("r1.core0", "core"), *THERE)))
+    world(ready(1))
+    world(HostEvacuated(THERE, WHY))
+    out = world.do(Grant(JOB, CORE, (1, 1), ("r2.core0",)))
+    assert [one for one in out if not isinstance(one, Demand)] == [Release(JOB, (1, 1))]
 
 
 def test_two_evacuated_hosts_are_none_for_each_other() -> None:
