@@ -9,8 +9,7 @@ from __future__ import annotations
 from math import exp, inf, log
 from typing import Annotated, TypeAlias
 
-from attrs import define, field
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from gspc_trio.components.job.scheduler.interface import TRUSTED_SAMPLES, Basis, Expected, RunKey
 
@@ -115,8 +114,7 @@ class Law(Struct, frozen=True):
 NO_LAW = Law()
 
 
-@define
-class Curve:
+class Curve(Struct):
     """What is known of one key.
 
     Attributes:
@@ -124,7 +122,7 @@ class Curve:
         law: over all of them.
     """
 
-    means: dict[int, Mean] = field(factory=dict)
+    means: dict[int, Mean] = field(default_factory=dict)
     law: Law = NO_LAW
 
 
@@ -144,8 +142,7 @@ class Stated(Struct, frozen=True):
     size: int | None = None
 
 
-@define
-class PerformanceModel:
+class PerformanceModel(Struct):
     """The run times that are known.
 
     Attributes:
@@ -153,8 +150,8 @@ class PerformanceModel:
         stated: what was stated by hand: the static table.
     """
 
-    curves: dict[RunKey, Curve] = field(factory=dict)
-    stated: dict[Stated, float] = field(factory=dict)
+    curves: dict[RunKey, Curve] = field(default_factory=dict)
+    stated: dict[Stated, float] = field(default_factory=dict)
 
     def expected(self, key: RunKey, size: int, estimate_s: float | None) -> Expected | None:
         """Return how long a task runs, None if nobody knows.

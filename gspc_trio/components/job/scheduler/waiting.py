@@ -9,7 +9,7 @@ from enum import IntEnum
 from math import nan
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from attrs import Factory, define
+from msgspec import Struct, field
 
 from gspc_trio.components.job.scheduler.interface import AssignPolicy, TaskDone
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -188,8 +188,7 @@ class ResourceQueue(Generic[EntryT]):
         return seconds
 
 
-@define(eq=False)
-class QueuesOfClass(Generic[HeldT]):
+class QueuesOfClass(Struct, Generic[HeldT], eq=False):
     """The queues of the resources of one class that tasks may be sent to.
 
     Attributes:
@@ -198,13 +197,12 @@ class QueuesOfClass(Generic[HeldT]):
         by_end: (when all would be done, order, grant), a heap; those that have changed since are void.
     """
 
-    members: dict[HeldT, None] = Factory(dict)
+    members: dict[HeldT, None] = field(default_factory=dict)
     queued: int = 0
-    by_end: list[tuple[float, int, HeldT]] = Factory(list)
+    by_end: list[tuple[float, int, HeldT]] = field(default_factory=list)
 
 
-@define(eq=False)
-class AssignedTasks(Generic[HeldT, QueueT]):
+class AssignedTasks(Struct, Generic[HeldT, QueueT], eq=False):
     """What a scheduler knows whose tasks wait in queues of resources (SCH-4).
 
     Attributes:
@@ -222,19 +220,18 @@ class AssignedTasks(Generic[HeldT, QueueT]):
     """
 
     policy: AssignPolicy
-    classes: dict[str, QueuesOfClass[HeldT]] = Factory(dict)
-    within: dict[ResourceId, tuple[ResourceId, ...]] = Factory(dict)
-    named: dict[ResourceId, dict[HeldT, None]] = Factory(dict)
-    hard: dict[ResourceId, dict[QueueT, None]] = Factory(dict)
-    runs_s: dict[tuple[str, int], float] = Factory(dict)
+    classes: dict[str, QueuesOfClass[HeldT]] = field(default_factory=dict)
+    within: dict[ResourceId, tuple[ResourceId, ...]] = field(default_factory=dict)
+    named: dict[ResourceId, dict[HeldT, None]] = field(default_factory=dict)
+    hard: dict[ResourceId, dict[QueueT, None]] = field(default_factory=dict)
+    runs_s: dict[tuple[str, int], float] = field(default_factory=dict)
     mean_s: float | None = None
     counter: int = 0
-    pending: dict[HeldT, None] = Factory(dict)
+    pending: dict[HeldT, None] = field(default_factory=dict)
     stolen: int = 0
 
 
-@define(eq=False)
-class Tie(Generic[EntryT]):
+class Tie(Struct, Generic[EntryT], eq=False):
     """What ties a task to others in a chain of which parts are sent ahead.
 
     Attributes:

@@ -32,9 +32,8 @@ from gspc_trio.components.job.locations.state import (
 from gspc_trio.components.job.scheduler.interface import Claims
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.nested import NestedHub
-from gspc_trio.components.job.shell.scheduler import SchedulerRoutes, SentTo
-from gspc_trio.components.rts.messages import JobEnd, JobRegistered, LeaveJob, Lend, RegisterJob
-from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.job.shell.scheduler import Joined, SchedulerRoutes, SentTo
+from gspc_trio.components.rts.messages import JobEnd, LeaveJob, Lend
 from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
 from gspc_trio.components.worker.messages import AttemptStatus, FromTask, GetAttempt, OpenJob, Submit
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
@@ -45,24 +44,6 @@ from gspc_trio.nursery.scopes.drive import Put
 from gspc_trio.records.facts import Record, ResourceChanged
 
 log: logging.Logger = logging.getLogger(__name__)
-
-
-class Joined(Struct, eq=False):
-    """A run-time system that a job has joined.
-
-    Attributes:
-        name: as the user calls it, "" for the only one.
-        rts: the handle on it.
-        peer: the connection of the job.
-        joining: what the job has said of itself.
-        registered: and the answer.
-    """
-
-    name: str
-    rts: RunTimeSystem
-    peer: Peer
-    joining: RegisterJob
-    registered: JobRegistered
 
 
 class _Link(Struct, eq=False):

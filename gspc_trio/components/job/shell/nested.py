@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
@@ -30,7 +30,6 @@ from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import nested_name, show_beside
 from gspc_trio.components.job.shell.settings import JobSettings
-from gspc_trio.components.job.tracing import JobTracer
 from gspc_trio.components.rts.messages import Lend
 from gspc_trio.components.worker.messages import FromTask, ToTask
 from gspc_trio.compute.code import call_filled, call_first, call_named, function_code
@@ -43,6 +42,9 @@ from gspc_trio.policies.lookahead import WorkAhead
 from gspc_trio.policies.scheduling import SchedulingPolicy
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.workflow.graph import TaskGraph
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.tracing import JobTracer
 
 log: logging.Logger = logging.getLogger(__name__)
 

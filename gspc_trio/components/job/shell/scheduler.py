@@ -40,6 +40,7 @@ from gspc_trio.components.rts.messages import (
     RifGone,
     RifUp,
 )
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
@@ -78,6 +79,24 @@ SentTo: TypeAlias = Callable[[Sequence[ResourceId]], list[tuple[ResourceId, Task
 _FROM_RTS = (Grant, Recall, Refuse, Lapsed, DemandWanted, GroupRefused)
 _REPORTS = (Finished, Begun)
 _TO_RTS = (Demand, Release, Interrupt, TaskDemand)
+
+
+class Joined(Struct, eq=False):
+    """A run-time system that a job has joined.
+
+    Attributes:
+        name: as the user calls it, "" for the only one.
+        rts: the handle on it.
+        peer: the connection of the job.
+        joining: what the job has said of itself.
+        registered: and the answer.
+    """
+
+    name: str
+    rts: RunTimeSystem
+    peer: Peer
+    joining: RegisterJob
+    registered: JobRegistered
 
 
 class _RifLink(Struct, eq=False):

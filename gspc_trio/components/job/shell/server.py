@@ -30,7 +30,6 @@ from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
-from gspc_trio.components.job.shell.locations import Joined, LocationRoutes
 from gspc_trio.components.job.shell.nested import (
     NestedHub,
     OpenBeside,
@@ -39,7 +38,7 @@ from gspc_trio.components.job.shell.nested import (
     nested_code,
 )
 from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, output_of
-from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
+from gspc_trio.components.job.shell.scheduler import Joined, SchedulerRoutes
 from gspc_trio.components.job.shell.settings import JobSettings, is_traced
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.journal import Journal, Takeover
+    from gspc_trio.components.job.shell.locations import LocationRoutes
     from gspc_trio.components.job.shell.planning import GraphAhead
     from gspc_trio.components.job.shell.recovery import ResultReader
     from gspc_trio.components.job.tracing import JobTracer
@@ -374,7 +374,7 @@ class _JobServer:
         routes = self.routes = self._routes(joined, rts, job, adopts, takeover, nursery)
         routes.nested = self.nested or NestedHub(job, nursery, self._beside(rts), routes.post)
         follower = OutputFollower(job, routes.ask)
-        explain = routes.explain if isinstance(routes, LocationRoutes) else None
+        explain = None if isinstance(routes, SchedulerRoutes) else routes.explain
         self.clients = JobClients(job, follower, explain)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
@@ -406,6 +406,8 @@ class _JobServer:
         record, sent_to = job.records.append, job.machine.scheduler.sent_to
         files = self._files(self.settings.directory or here.directory, rts.network.buffers.served)
         if isinstance(rts, RunTimeSystems):
+            from gspc_trio.components.job.shell.locations import LocationRoutes  # only here: few have several
+
             given = (opening, self.code, put, hosts, nursery, record, sent_to, files)
             return LocationRoutes(joined, *given, blamed(self.policy.locations))
         return SchedulerRoutes(
