@@ -271,12 +271,19 @@ def capacity(resources: dict[str, int], shape: Shape) -> int:
     return max(1, min(resources.get(name, 0) // number for name, number in needed.items()))
 
 
-def call_settings(owner: str, policy: SchedulingPolicy | str = DEFAULT, assign: str = "") -> JobSettings:
+def call_settings(
+    owner: str,
+    policy: SchedulingPolicy | str = DEFAULT,
+    assign: str = "",
+    *,
+    only_programs: bool = False,
+) -> JobSettings:
     """Return the settings of a job that runs calls: each is a task of its own, whatever becomes of others.
 
     Args:
         owner: whose calls they are; the job is called after it.
         policy, assign: of the job.
+        only_programs: no code of users runs that might speak to managers of this process.
 
     Raises:
         PolicyError: there is no such scheduling policy, or it cannot be used.
@@ -286,7 +293,7 @@ def call_settings(owner: str, policy: SchedulingPolicy | str = DEFAULT, assign: 
         keep_going=True,
         fate=False,
         failed_max=FAILED_MAX,
-        process_key=process_key(),
+        process_key=None if only_programs else process_key(),
         policy=find_policy(policy, assign),
         assign=assign,
     )

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.code import Variants
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
@@ -40,7 +41,7 @@ from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.loop import require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.policies.scheduling import SchedulingPolicy, find_policy
+from gspc_trio.policies.scheduling import USUAL_OF_PROGRAMS, SchedulingPolicy, find_policy
 from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.workflow.call_options import checked_count
 from gspc_trio.workflow.failures import ExecutorBroken
@@ -110,23 +111,45 @@ async def open_pool(
     settings = replace(call_settings("pool"), threads=threads, priority=priority, placement=placement)
     settings = replace(settings, policy=find_policy(policy, assign))
     file = None if records is None else Path(records)
-    async with _opened(rts, cores, data_bytes) as system:
-        pool = TaskPool(*needs)
-        is_left = False
-        try:
-            async with (
-                pool._table.run(pool._codes.data, system, settings, file) as job,
-                treat_output(job, mode, print_lines),
-                open_scope() as nursery,
-            ):
-                await pool._begin(job, system, nursery)
-                yield pool
-                is_left = True
-                await pool._close()
-                nursery.cancel_scope.cancel()
-        except JobFailed:
-            if not is_left:  # it is not of this job, but came out of the block
-                raise
+    async with (
+        _opened(rts, cores, data_bytes) as system,
+        _running(TaskPool(*needs), system, settings, mode, file) as pool,
+    ):
+        yield pool
+
+
+@asynccontextmanager
+async def open_command_pool(rts: RunTimeSystem) -> AsyncIterator[TaskPool]:
+    """A pool for as long as the block runs, whose tasks run programs, and no code of users.
+
+    They may not speak to managers of this process (``multiprocessing.Manager``), and what that needs is not
+    loaded. What programs print comes with their results.
+    """
+    settings = call_settings("pool", USUAL_OF_PROGRAMS, only_programs=True)
+    async with _running(TaskPool(CORE, DEFAULT_OPTIONS), rts, settings, "keep", None) as pool:
+        yield pool
+
+
+@asynccontextmanager
+async def _running(
+    pool: TaskPool, system: RunTimeSystem, settings: JobSettings, output: OutputMode, records: Path | None
+) -> AsyncIterator[TaskPool]:
+    """Run the job of a pool for as long as the block runs."""
+    is_left = False
+    try:
+        async with (
+            pool._table.run(pool._codes.data, system, settings, records) as job,
+            treat_output(job, output, print_lines),
+            open_scope() as nursery,
+        ):
+            await pool._begin(job, system, nursery)
+            yield pool
+            is_left = True
+            await pool._close()
+            nursery.cancel_scope.cancel()
+    except JobFailed:
+        if not is_left:  # it is not of this job, but came out of the block
+            raise
 
 
 def _opened(

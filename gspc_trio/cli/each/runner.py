@@ -17,7 +17,6 @@ from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.imports import collector_paused
 from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Halt, Items, Template, words_of
 from gspc_trio.nursery.scopes.collector import tuned_collector
-from gspc_trio.policies.scheduling import USUAL_OF_PROGRAMS
 
 if TYPE_CHECKING:  # loaded once all else is
     from gspc_trio.compute.commands import CommandLine
@@ -74,8 +73,7 @@ async def run_list(options: ListOptions, template_process: StartedTemplate | Non
                 _write(os.fsencode(command) + b"\n", b"")
             return 0
         connection = None if options.rts is None else running_connection(options.rts)
-        with tuned_collector():
-            return await run.all(connection, options.jobs, options.keep_order, template_process)
+        return await run.all(connection, options.jobs, options.keep_order, template_process)
 
 
 def _halting(text: str) -> Halt:
@@ -190,7 +188,7 @@ class _Run:
         with collector_paused():
             from gspc_trio.components.embed import open_prepared_rts, open_rts
             from gspc_trio.compute.commands import CommandLine, run_command_plainly
-            from gspc_trio.executor.trio_pool import open_pool
+            from gspc_trio.executor.trio_pool import open_command_pool
             from gspc_trio.workflow.failures import ExecutorBroken
 
         try:
@@ -198,19 +196,20 @@ class _Run:
                 system = open_prepared_rts(template, cores=jobs, data_bytes=0)
             else:
                 system = open_rts(cores=0 if rts is not None else jobs, connection_file=rts)
-            async with system as opened, open_pool(opened, output="keep", policy=USUAL_OF_PROGRAMS) as pool:
-                at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
-                limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
-                outcomes = pool.outcomes(
-                    run_command_plainly, self._calls(), ordered=keep_order, in_flight=limit
-                )
-                async with aclosing(outcomes):
-                    async for fields, ended in outcomes:
-                        if isinstance(ended, ExecutorBroken):
-                            raise ended
-                        await self._note(CommandLine(*fields), ended)
-                        if self._halt.when == "now" and self._halt.is_due(self._failed):
-                            break
+            with tuned_collector():
+                async with system as opened, open_command_pool(opened) as pool:
+                    at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
+                    limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
+                    outcomes = pool.outcomes(
+                        run_command_plainly, self._calls(), ordered=keep_order, in_flight=limit
+                    )
+                    async with aclosing(outcomes):
+                        async for fields, ended in outcomes:
+                            if isinstance(ended, ExecutorBroken):
+                                raise ended
+                            await self._note(CommandLine(*fields), ended)
+                            if self._halt.when == "now" and self._halt.is_due(self._failed):
+                                break
         except ExecutorBroken as error:
             raise CommandError(str(error)) from error
         return self._tell()
