@@ -199,6 +199,9 @@ class SchedulerRoutes:
         nested: takes what tasks say to the job server.
     """
 
+    explain: None = None
+    """Its run-time system alone says why a task waits."""
+
     def __init__(
         self,
         network: Network,

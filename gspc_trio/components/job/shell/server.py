@@ -374,8 +374,7 @@ class _JobServer:
         routes = self.routes = self._routes(joined, rts, job, adopts, takeover, nursery)
         routes.nested = self.nested or NestedHub(job, nursery, self._beside(rts), routes.post)
         follower = OutputFollower(job, routes.ask)
-        explain = None if isinstance(routes, SchedulerRoutes) else routes.explain
-        self.clients = JobClients(job, follower, explain)
+        self.clients = JobClients(job, follower, routes.explain)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes, nursery)
@@ -402,13 +401,12 @@ class _JobServer:
     ) -> SchedulerRoutes | LocationRoutes:
         """Return the connections of the job to its run-time systems, or to the only one."""
         data, put, hosts, here = self.data, self.inbox.put, self.hosts, rts.network.process_info()
-        opening = self._opening(job.job_id, here, adopts)
-        record, sent_to = job.records.append, job.machine.scheduler.sent_to
+        opening, record = self._opening(job.job_id, here, adopts), job.records.append
         files = self._files(self.settings.directory or here.directory, rts.network.buffers.served)
         if isinstance(rts, RunTimeSystems):
             from gspc_trio.components.job.shell.locations import LocationRoutes  # only here: few have several
 
-            given = (opening, self.code, put, hosts, nursery, record, sent_to, files)
+            given = (opening, self.code, put, hosts, nursery, record, job.machine.scheduler.sent_to, files)
             return LocationRoutes(joined, *given, blamed(self.policy.locations))
         return SchedulerRoutes(
             rts.network,
@@ -419,7 +417,7 @@ class _JobServer:
             hosts,
             nursery,
             record,
-            sent_to,
+            job.machine.scheduler.sent_to,
             files,
             None if takeover is None else takeover.report,
         )
