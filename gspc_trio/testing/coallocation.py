@@ -55,6 +55,7 @@ from gspc_trio.components.coallocation.host import (
     HostAction,
     HostEvent,
     RequestRead,
+    RequestRestored,
     RequestStopped,
 )
 from gspc_trio.core.machine import Tick
@@ -314,7 +315,7 @@ class CoallocationWorld:
         if isinstance(host.machine, CoallocationHost):
             actions = host.machine.handle(event, self.now)
         else:
-            assert not isinstance(event, RequestRead | RequestStopped)
+            assert not isinstance(event, RequestRead | RequestRestored | RequestStopped)
             actions = host.machine.handle(event, self.now)
         host.machine.check()
         for action in actions:

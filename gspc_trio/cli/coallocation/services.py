@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +34,7 @@ from gspc_trio.components.coallocation.agents.words import (
     ServiceDetails,
     StopRequest,
 )
+from gspc_trio.components.coallocation.shell.journal_file import CoallocationJournal
 from gspc_trio.components.coallocation.shell.request import connect_service, site_names
 from gspc_trio.components.coallocation.shell.service import is_name, open_coallocation_service
 from gspc_trio.components.rts.messages import StopRts
@@ -50,6 +51,7 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
 from gspc_trio.protocol.plain import to_plain
+from gspc_trio.records.journal_frames import BadJournal
 from gspc_trio.version import VERSION
 
 FILE_NAME = "coallocation.json"
@@ -103,6 +105,7 @@ async def serve(
     listen: str = "127.0.0.1",
     tls: Annotated[bool, Parameter(negative=())] = False,
     ask_credentials: Annotated[bool, Parameter(negative=())] = False,
+    journal: Path | None = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -130,6 +133,9 @@ async def serve(
         Encrypt all connections (TLS 1.3); certificates are kept beside the connection file.
     ask_credentials
         Give resources only to requests that bring a credential of the run-time system.
+    journal
+        Directory in which is noted what clients ask for and which jobs were started; a service that is
+        started again with it goes on, and starts no job twice.
     """
     set_up_logging(verbose, log_json)
     if not is_name(name):
@@ -140,9 +146,18 @@ async def serve(
     where = listen_address(listen, port, tls)
     issue = _issuer(path.parent) if tls else lambda _: ""
     network = Network(wire_codec, secrets.token_bytes(32), credentials=issue("coallocation"))
-    async with open_coallocation_service(
-        name, sites, network=network, listen=str(where), parent=parent, lends=not ask_credentials
-    ) as service:
+    async with AsyncExitStack() as stack:
+        kept = None if journal is None else stack.enter_context(_open_journal(journal))
+        service = await stack.enter_async_context(
+            open_coallocation_service(
+                *(name, sites),
+                network=network,
+                listen=str(where),
+                parent=parent,
+                lends=not ask_credentials,
+                journal=kept,
+            )
+        )
         info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
         _refuse_second(await claim_connection_file(path, info), path)
         try:
@@ -152,6 +167,16 @@ async def serve(
             await service.stopped.wait()
         finally:
             remove_connection_file(path, info)
+
+
+@contextmanager
+def _open_journal(directory: Path) -> Iterator[CoallocationJournal]:
+    try:
+        journal = CoallocationJournal(directory)
+    except BadJournal as error:
+        raise CommandError(f"--journal: {error}") from None
+    with closing(journal):
+        yield journal
 
 
 def _issuer(folder: Path) -> Callable[[str], str]:

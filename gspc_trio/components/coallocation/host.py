@@ -26,9 +26,11 @@ from gspc_trio.components.coallocation.agents.service import (
     ToPeer,
 )
 from gspc_trio.components.coallocation.agents.words import (
+    AttachRequest,
     CancelParts,
     CancelRequest,
     CoJobEntry,
+    JobReport,
     JobsEnded,
     PartsDone,
     PartsGo,
@@ -40,10 +42,19 @@ from gspc_trio.components.coallocation.agents.words import (
     SiteOffer,
     SubmitRequest,
 )
+from gspc_trio.components.coallocation.flow import CoJobState
 from gspc_trio.components.coallocation.jobs import CoJob
+from gspc_trio.components.coallocation.journal import (
+    CoallocationRecord,
+    JobBegun,
+    JobNoted,
+    RequestClosed,
+    RequestNoted,
+)
 from gspc_trio.components.coallocation.language import JobOrder
 from gspc_trio.components.coallocation.running import (
     BeginRequest,
+    GivenStage,
     PlacedSaid,
     PlaceJob,
     RequestCancelled,
@@ -57,7 +68,7 @@ from gspc_trio.components.coallocation.running import (
 )
 from gspc_trio.components.coallocation.stages import given_stages
 from gspc_trio.components.coallocation.tree import Request
-from gspc_trio.core.machine import MachineBase, Tick, handles
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 
 KEPT_REQUESTS = 100
 """So many requests that are over can still be asked for."""
@@ -87,6 +98,28 @@ class RequestRead(Struct, frozen=True):
     order: JobOrder
 
 
+class RequestRestored(Struct, frozen=True):
+    """A request of the journal goes on.
+
+    Attributes:
+        request_id: of it.
+        read: what was submitted, read; by nobody who is there.
+        begun: numbers of its jobs that were started.
+        reports: how jobs have ended.
+    """
+
+    request_id: str
+    read: RequestRead
+    begun: frozenset[int]
+    reports: tuple[JobReport, ...]
+
+
+class NoteRecords(Struct, frozen=True):
+    """Note this in the journal, before anything that is decided after it is done."""
+
+    records: tuple[CoallocationRecord, ...]
+
+
 class RequestStopped(Struct, frozen=True):
     """Anyone cancels a request by its id."""
 
@@ -99,8 +132,13 @@ class RequestOver(Struct, frozen=True):
     request_id: str
 
 
-HostEvent: TypeAlias = ServiceEvent | RequestRead | RequestStopped
-HostAction: TypeAlias = ToPeer | DropPeer | RequestOver
+HostEvent: TypeAlias = ServiceEvent | RequestRead | RequestRestored | RequestStopped
+HostAction: TypeAlias = NoteRecords | ToPeer | DropPeer | RequestOver
+
+NOBODY = "nobody: "
+"""Begins the name of who has asked for a request that came back, until its client comes back too."""
+
+_UNKNOWN = "its service has ended while it ran: how it ended is not known"
 
 
 class _Kept(Struct):
@@ -117,6 +155,8 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
     Args:
         name: of the service, see :class:`CoallocationService`.
         instance: of its process.
+        keeps: there is a journal of what clients ask for.
+        taken: how many requests were taken before, as the journal says.
 
     Attributes:
         service: its place in the tree, and what is placed.
@@ -125,14 +165,16 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
 
     noun = "a co-allocation service with its requests"
 
-    def __init__(self, name: str, instance: str) -> None:
+    def __init__(self, name: str, instance: str, keeps: bool = False, taken: int = 0) -> None:
         super().__init__()
+        self.keeps = keeps
+        self._records: list[CoallocationRecord] = []
         self.service: CoallocationService = CoallocationService(name, instance)
         self.requests: dict[str, _Kept] = {}
         self._by_asker: dict[tuple[str, str], str] = {}
         self._given: dict[tuple[str, str], str] = {}
         self._over: deque[tuple[str, _Kept]] = deque(maxlen=KEPT_REQUESTS)
-        self._numbers = 0
+        self._numbers = taken
 
     def deadline(self) -> float | None:
         """Return when the service or a request wants a tick."""
@@ -247,14 +289,58 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
             return
         self._numbers += 1
         request_id = f"{self.service.name}-{self._numbers}"
-        stages = tuple(given_stages(event.tree, event.told, event.jobs, self._below(), request_id))
+        stages: tuple[GivenStage, ...] = ()
+        if self.keeps and event.who != PARENT:
+            self._records.append(RequestNoted(request_id, event.told))
+        else:  # a service below would start jobs of which no journal knows
+            stages = tuple(given_stages(event.tree, event.told, event.jobs, self._below(), request_id))
         for stage in stages:
             self._given[stage.child, stage.told.request] = request_id
-        running = RunningRequest(event.told, event.jobs, event.order, stages)
-        self.requests[request_id] = _Kept(event.who, running, event.told.text[:TEXT_MAX])
-        self._by_asker[key] = request_id
-        self.actions.append(ToPeer(event.who, RequestTaken(event.told.request, request_id)))
+        self._add(request_id, event, stages)
+        is_kept = self.keeps and event.who != PARENT
+        self.actions.append(ToPeer(event.who, RequestTaken(event.told.request, request_id, is_kept)))
         self._feed(request_id, BeginRequest())
+
+    def _add(self, request_id: str, read: RequestRead, stages: tuple[GivenStage, ...] = ()) -> None:
+        running = RunningRequest(read.told, read.jobs, read.order, stages)
+        self.requests[request_id] = _Kept(read.who, running, read.told.text[:TEXT_MAX])
+        self._by_asker[read.who, read.told.request] = request_id
+
+    @handles(RequestRestored)
+    def _restore(self, event: RequestRestored) -> None:
+        self._look_at_time()
+        if event.request_id in self.requests:
+            raise IllegalEvent(f"there is a request {event.request_id} already")
+        lost = event.begun - {report.number for report in event.reports}
+        reports = [JobReport(number, CoJobState.FAILED, _UNKNOWN) for number in sorted(lost)]
+        self._records += [JobNoted(event.request_id, report) for report in reports]
+        self._add(event.request_id, event.read)
+        self._feed(event.request_id, BeginRequest((*event.reports, *reports)), notes=False)
+        if any(report.state == CoJobState.CANCELLED for report in event.reports):
+            self._feed(event.request_id, RequestCancelled())
+
+    def _attach(self, who: str, asked: AttachRequest) -> None:
+        """A client comes back to a request that nobody waits for."""
+        kept = self._find(asked.request_id)
+        before = kept.who if kept is not None else ""
+        if kept is None or kept.running.request != asked.request or not before.startswith(NOBODY):
+            reason = f"request {asked.request_id} is not there any more"
+            self.actions.append(ToPeer(who, RequestDone(asked.request, reason)))
+            return
+        self.actions.append(ToPeer(who, RequestTaken(asked.request, asked.request_id, True)))
+        self.actions.append(ToPeer(who, JobsEnded(asked.request, kept.running.told_reports())))
+        if kept.running.is_over:
+            self.actions.append(ToPeer(who, RequestDone(asked.request)))
+        else:
+            del self._by_asker[before, asked.request]
+            self._by_asker[who, asked.request] = asked.request_id
+            kept.who = who
+
+    def settle(self) -> None:
+        """Note before all else what was decided."""
+        if self._records:
+            self.actions.insert(0, NoteRecords(tuple(self._records)))
+            self._records = []
 
     @handles(RequestStopped)
     def _stop(self, event: RequestStopped) -> None:
@@ -265,7 +351,9 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
     def _said(self, event: PeerSaid) -> None:
         self._look_at_time()
         message = event.message
-        if isinstance(message, CancelRequest):
+        if isinstance(message, AttachRequest):
+            self._attach(event.who, message)
+        elif isinstance(message, CancelRequest):
             request_id = self._by_asker.get((event.who, message.request))
             if request_id is not None:
                 self._feed(request_id, RequestCancelled())
@@ -293,11 +381,14 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         for request_id in [one for key, one in self._by_asker.items() if key[0] == who]:
             self._feed(request_id, RequestCancelled())
 
-    def _feed(self, request_id: str, event: RequestEvent) -> None:
+    def _feed(self, request_id: str, event: RequestEvent, notes: bool = True) -> None:
         kept = self.requests.get(request_id)
         if kept is None:
             return
         here = _HERE + request_id
+        is_noted = self.keeps and kept.who != PARENT
+        if is_noted and isinstance(event, PlacedSaid) and isinstance(event.said, PartsGo):
+            self._records.append(JobBegun(request_id, int(event.said.request.split(".")[0])))
         for action in kept.running.handle(event, self.now):
             if isinstance(action, PlaceJob):
                 self._serve(PeerSaid(here, action.wanted))
@@ -307,10 +398,15 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
                 self.actions.append(ToPeer(action.child, action.said))
             elif isinstance(action, TellAsker):
                 self.actions.append(ToPeer(kept.who, action.said))
+        ended, kept.running.ended = kept.running.ended, []
+        if is_noted and notes:
+            self._records += [JobNoted(request_id, report) for report in ended]
         if kept.running.is_over and self.requests.pop(request_id, None) is not None:
             del self._by_asker[kept.who, kept.running.request]
             self._given = {key: one for key, one in self._given.items() if one != request_id}
             self._over.append((request_id, kept))
+            if is_noted:
+                self._records.append(RequestClosed(request_id))
             self.actions.append(RequestOver(request_id))
 
     def _below(self) -> dict[str, list[SiteOffer]]:

@@ -7,7 +7,8 @@ jobs goes into the same order. So a stage whose service is lost goes on here wit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -125,7 +126,13 @@ class GivenStage(Struct, frozen=True):
 
 
 class BeginRequest(Struct, frozen=True):
-    """It begins."""
+    """It begins; or goes on after a crash of its service.
+
+    Attributes:
+        reports: how jobs have ended before.
+    """
+
+    reports: tuple[JobReport, ...] = ()
 
 
 class PlacedSaid(Struct, frozen=True):
@@ -209,6 +216,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         flow: its order.
         reports: number of a job that has ended -> how.
         here: number of a job -> how it runs here.
+        ended: reports that its service has not noted yet.
     """
 
     noun = "a request at a service"
@@ -223,6 +231,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self.flow: RequestFlow = RequestFlow(order)
         self.reports: dict[int, JobReport] = {}
         self.here: dict[int, _Here] = {}
+        self.ended: list[JobReport] = []
         self._told = told
         self._stages: dict[str, GivenStage] = {stage.told.request: stage for stage in stages}
         self._attempts: dict[int, int] = {}
@@ -232,6 +241,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._pause_s = TELL_S
         self._cancelled = False
         self._is_over = False
+        self._before: dict[int, JobReport] = {}
 
     @property
     def is_over(self) -> bool:
@@ -241,6 +251,11 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
     def child_of(self, number: int) -> str:
         """Return which service below runs a job, "" if it is this one."""
         return next((s.child for s in self._stages.values() if s.first <= number < s.first + s.jobs), "")
+
+    def told_reports(self) -> tuple[JobReport, ...]:
+        """Return how jobs have ended, without those of which the asker is told soon."""
+        untold = {report.number for report in self._untold}
+        return tuple(report for number, report in self.reports.items() if number not in untold)
 
     def deadline(self) -> float | None:
         """Return when ends of jobs are to be told."""
@@ -258,7 +273,8 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         assert not self._is_over or not (self.here or self._stages), "it is over, and something runs"
 
     @handles(BeginRequest)
-    def _begin(self, _: BeginRequest) -> None:
+    def _begin(self, event: BeginRequest) -> None:
+        self._before = {report.number: report for report in event.reports}
         for stage in self._stages.values():
             self.actions.append(TellBelow(stage.child, stage.told))
         self._flow(BeginFlow())
@@ -334,10 +350,20 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
     # Jobs
 
     def _flow(self, event: FlowEvent) -> None:
+        events = deque([event])
+        while events:
+            events += self._follow(events.popleft())
+
+    def _follow(self, event: FlowEvent) -> Iterator[FlowEvent]:
+        """Take an event of the order; yield what had happened before its service was started again."""
         for action in self.flow.handle(event, self.now):
             if isinstance(action, StartCoJobs):
                 for number in action.numbers:
-                    if not self.child_of(number):
+                    if (before := self._before.pop(number, None)) is not None:
+                        self._report(before)
+                        is_finished = before.state == CoJobState.FINISHED
+                        yield CoJobEnded(number, "" if is_finished else before.reason or before.state)
+                    elif not self.child_of(number):
                         self._place(number)
             elif isinstance(action, EndCoJobs):
                 for number in action.numbers:
@@ -378,7 +404,9 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
 
     def _report(self, report: JobReport) -> None:
         # What programs have printed is told once, and not kept.
-        self.reports[report.number] = replace(report, output="") if report.output else report
+        kept = replace(report, output="") if report.output else report
+        self.reports[report.number] = kept
+        self.ended.append(kept)
         self._untold.append(report)
         self._untold_characters += len(report.output)
         if self._untold_characters > OUTPUT_CHARACTERS_MAX:

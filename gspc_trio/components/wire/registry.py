@@ -8,6 +8,7 @@ from gspc_trio.components.coallocation.agents.delegation import (
     UseCredential,
 )
 from gspc_trio.components.coallocation.agents.words import (
+    AttachRequest,
     CancelParts,
     CancelRequest,
     GetRequest,
@@ -293,7 +294,7 @@ WIRE_TYPES: tuple[type, ...] = (
     MintCredential, Credential, UseCredential,
     RegisterService, ServiceRegistered, ServiceRefused,
     PartsRequest, PartsAccepted, PartsReady, PartsGo, CancelParts, PartsDone,
-    SubmitRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
+    SubmitRequest, AttachRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
     ListRequests, RequestList, GetRequest, RequestDetails, StopRequest, GetService, ServiceDetails,
     JobWords, ManagerWords, Checkpoint,
 )  # fmt: skip

@@ -65,6 +65,16 @@ class JournalFiles:
         """Add to the file; durable on return. Raises OSError as ``replace`` does."""
         await self._files.wait(append, self._files, self._descriptor, data)
 
+    def replace_now(self, data: bytes) -> None:
+        """Do what :meth:`replace` does, and let the caller wait: for small files."""
+        self.close()
+        self._descriptor = _replace(self._files, self._directory, data, False)
+
+    def append_now(self, data: bytes) -> None:
+        """Do what :meth:`append` does, and let the caller wait: for little data."""
+        assert self._descriptor is not None, "a file has begun"
+        append(self._files, self._descriptor, data)
+
     async def compute(self, function: Callable[..., T], *args: object) -> T:
         """Return what a function returns that takes long, while heartbeats go on."""
         return await self._files.compute(function, *args)

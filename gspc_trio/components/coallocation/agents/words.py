@@ -185,11 +185,24 @@ class JobsEnded(Struct, frozen=True, tag=True):
     ends: tuple[JobReport, ...]
 
 
-class RequestTaken(Struct, frozen=True, tag=True):
-    """A request of a client runs; by this id anyone can ask for it."""
+class AttachRequest(Struct, frozen=True, tag=True):
+    """A client wants to hear of a request that it has given to this service before that was started again."""
 
     request: str
     request_id: str
+
+
+class RequestTaken(Struct, frozen=True, tag=True):
+    """A request of a client runs; by this id anyone can ask for it.
+
+    Attributes:
+        request, request_id: which.
+        is_kept: it comes back if the service is started again after a crash.
+    """
+
+    request: str
+    request_id: str
+    is_kept: bool = False
 
 
 class RequestDone(Struct, frozen=True, tag=True):
@@ -398,5 +411,7 @@ class GetService(Question[ServiceDetails], frozen=True):
     """Ask a service what it is."""
 
 
-RequestMessage: TypeAlias = SubmitRequest | CancelRequest | RequestTaken | JobsEnded | RequestDone
+RequestMessage: TypeAlias = (
+    SubmitRequest | AttachRequest | CancelRequest | RequestTaken | JobsEnded | RequestDone
+)
 """Of whole requests: down and up."""

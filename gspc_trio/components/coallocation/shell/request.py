@@ -10,7 +10,7 @@ import json
 import os
 import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
@@ -18,6 +18,7 @@ from attrs import frozen
 
 from gspc_trio.components.coallocation.agents.delegation import Credential
 from gspc_trio.components.coallocation.agents.words import (
+    AttachRequest,
     CancelRequest,
     JobsEnded,
     RequestDone,
@@ -43,7 +44,8 @@ from gspc_trio.components.coallocation.tree import Request, RslError
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.delegation import minted
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.nursery.connections.connection_file import read_connection_file
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError, read_connection_file
+from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.loop import require_trio
@@ -51,6 +53,12 @@ from gspc_trio.nursery.scopes.scope import open_scope
 
 STOP_S = 10.0
 """How long what still runs may take to stop when the block of a request is left."""
+
+COME_BACK_S = 30.0
+"""A service with a journal that is gone may come back for so long."""
+
+LOOK_AGAIN_S = 0.5
+"""How often it is looked for."""
 
 HERE = "here"
 """Name of a service in this process."""
@@ -84,6 +92,7 @@ class RunningCoallocation:
         jobs: its jobs.
         flow: their order.
         peer: the service that runs it.
+        service: its connection file, None if it is in this process.
         on_change: called with a job and how it has ended.
 
     Attributes:
@@ -97,7 +106,10 @@ class RunningCoallocation:
         flow: RequestFlow,
         peer: Peer,
         on_change: Callable[[CoJob, CoJobEnd], object] | None,
+        service: Path | None = None,
     ) -> None:
+        self._service = service
+        self._is_kept = self._cancelled = False
         self.jobs: Sequence[CoJob] = jobs
         self.request_id: str = ""
         self._flow = flow
@@ -130,7 +142,8 @@ class RunningCoallocation:
         """Start nothing more and stop what runs; return when nothing runs any more."""
         if not self._over.is_set():
             self._flow.handle(CancelFlow(), trio.current_time())
-            self._peer.post(CancelRequest(_REQUEST))
+            self._cancelled = True
+            self._ask_to_cancel()
         return await self.wait()
 
     def submit(self, told: SubmitRequest) -> None:
@@ -139,20 +152,51 @@ class RunningCoallocation:
         self._peer.post(told)
 
     async def listen(self) -> None:
-        """Take what the service tells, until nothing runs any more."""
+        """Take what the service tells, until nothing runs any more; one with a journal may come back."""
         try:
-            while not self._over.is_set():
-                for message in await self._peer.receive():
-                    self._take(message)
+            try:
+                await self._listen()
+            except PeerGone:
+                if not self._is_kept:
+                    raise
+                await self._come_back()
         except PeerGone as gone:
             self._failure = PeerGone(f"the co-allocation service is gone: {gone.reason}")
             self._over.set()
 
+    async def _listen(self) -> None:
+        while not self._over.is_set():
+            for message in await self._peer.receive():
+                self._take(message)
+
+    async def _come_back(self) -> None:
+        """Look for the service that is started again, and hear from it how the request goes on.
+
+        Raises:
+            PeerGone: it does not come back.
+        """
+        assert self._service is not None
+        until_s = trio.current_time() + COME_BACK_S
+        while not self._over.is_set():
+            try:
+                async with connect_service(self._service) as self._peer:
+                    until_s = trio.current_time() + COME_BACK_S
+                    self._peer.post(AttachRequest(_REQUEST, self.request_id))
+                    if self._cancelled:
+                        self._peer.post(CancelRequest(_REQUEST))
+                    await self._listen()
+            except (ConnectionFileError, ConnectionProblem, PeerGone) as error:
+                if trio.current_time() > until_s:
+                    raise PeerGone(f"it has not come back within {COME_BACK_S:g} s: {error}") from None
+                await trio.sleep(LOOK_AGAIN_S)
+
     def _take(self, message: object) -> None:
         if isinstance(message, RequestTaken):
-            self.request_id = message.request_id
+            self.request_id, self._is_kept = message.request_id, message.is_kept
         elif isinstance(message, JobsEnded):
             for report in message.ends:
+                if report.number in self._ends:
+                    continue  # it was told of before its service was started again
                 job, state = self.jobs[report.number - 1], CoJobState(report.state)
                 if self._flow.states[report.number - 1] is CoJobState.STARTED:
                     failure = "" if state is CoJobState.FINISHED else report.reason or str(state)
@@ -166,11 +210,15 @@ class RunningCoallocation:
                 self._failure = RslError(message.error)
             self._over.set()
 
+    def _ask_to_cancel(self) -> None:
+        with suppress(PeerGone):  # it may come back, and is asked then
+            self._peer.post(CancelRequest(_REQUEST))
+
     async def stop(self) -> None:
         """Stop what still runs, for at most :data:`STOP_S`."""
         if not self._over.is_set():
             with trio.move_on_after(STOP_S, shield=True):
-                self._peer.post(CancelRequest(_REQUEST))
+                self._ask_to_cancel()
                 await self._over.wait()
 
 
@@ -226,6 +274,7 @@ async def open_coallocation(
     sites = site_names(rts, HERE)
     async with AsyncExitStack() as stack:
         credentials: dict[str, Credential] = {}
+        listens = None if service is None else Path(service)
         if service is None:
             peer = await _own_service(stack, sites)
         else:
@@ -233,7 +282,7 @@ async def open_coallocation(
             credentials = {name: await _minted(one) for name, one in sites.items()}
         told = SubmitRequest(_REQUEST, print_text(tree), _as_json(named or {}), os.getcwd(), credentials)
         nursery = await stack.enter_async_context(open_scope())
-        running = RunningCoallocation(found, RequestFlow(order_of(tree)), peer, on_change)
+        running = RunningCoallocation(found, RequestFlow(order_of(tree)), peer, on_change, listens)
         running.submit(told)
         nursery.start_soon(running.listen)
         try:

@@ -21,6 +21,7 @@ from gspc_trio.components.coallocation.agents.service import (
 )
 from gspc_trio.components.coallocation.agents.service import PeerGone as SomeoneGone
 from gspc_trio.components.coallocation.agents.words import (
+    AttachRequest,
     CancelParts,
     CancelRequest,
     GetRequest,
@@ -42,15 +43,19 @@ from gspc_trio.components.coallocation.agents.words import (
     SubmitRequest,
 )
 from gspc_trio.components.coallocation.host import (
+    NOBODY,
     CoallocationHost,
     HostAction,
     HostEvent,
+    NoteRecords,
     RequestOver,
     RequestRead,
+    RequestRestored,
     RequestStopped,
 )
 from gspc_trio.components.coallocation.jobs import jobs_with_options
 from gspc_trio.components.coallocation.language import order_of, parse_coallocation
+from gspc_trio.components.coallocation.shell.journal_file import CoallocationJournal
 from gspc_trio.components.coallocation.shell.site import RtsSite
 from gspc_trio.components.coallocation.tree import RslError
 from gspc_trio.components.rts.messages import StopRts
@@ -86,7 +91,7 @@ FROM_CHILDREN = (
 FROM_PARENT = (
     ServiceRegistered, ServiceRefused, PartsRequest, PartsGo, CancelParts, SubmitRequest, CancelRequest
 )  # fmt: skip
-FROM_CLIENTS = (SubmitRequest, CancelRequest)
+FROM_CLIENTS = (SubmitRequest, AttachRequest, CancelRequest)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -108,6 +113,7 @@ class CoallocationShell(Performer[HostAction]):
         name: of the service.
         network: in which it listens.
         parent: connection file of the service above, None if it is at the top.
+        journal: of what clients ask for, if there is one.
 
     Attributes:
         address: where it listens.
@@ -115,10 +121,20 @@ class CoallocationShell(Performer[HostAction]):
         machine: decides.
     """
 
-    def __init__(self, name: str, network: Network, parent: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        parent: Path | None = None,
+        journal: CoallocationJournal | None = None,
+    ) -> None:
         self.address: str = ""
         self.stopped: trio.Event = trio.Event()
-        self.machine: CoallocationHost = CoallocationHost(name, secrets.token_hex(4))
+        taken = 0 if journal is None else journal.noted.count
+        self.machine: CoallocationHost = CoallocationHost(
+            name, secrets.token_hex(4), journal is not None, taken
+        )
+        self._journal = journal
         self._network = network
         self._parent_file = parent
         self._inbox: Inbox[HostEvent] = Inbox()
@@ -154,6 +170,7 @@ class CoallocationShell(Performer[HostAction]):
                 site = RtsSite(name, rts, self._inbox.put, lambda: self.machine.service.place, lends)
                 await nursery.start(site.run)
                 self._sites[name] = site
+            await self._restore()
 
             async def serve(task_status: trio.TaskStatus[str]) -> None:
                 await self._network.listen(
@@ -168,6 +185,13 @@ class CoallocationShell(Performer[HostAction]):
             if self._parent_file is not None:
                 nursery.start_soon(self._follow_parent, self._parent_file)
             task_status.started()
+
+    async def _restore(self) -> None:
+        """Go on with the requests of the journal."""
+        for noted in () if self._journal is None else tuple(self._journal.noted.requests.values()):
+            read = await trio.to_thread.run_sync(read_request, NOBODY + noted.request_id, noted.told)
+            begun, reports = frozenset(noted.begun), tuple(noted.reports.values())
+            self._inbox.put(RequestRestored(noted.request_id, read, begun, reports))
 
     # Connections
 
@@ -222,9 +246,11 @@ class CoallocationShell(Performer[HostAction]):
         del self._peers[name]
         self._inbox.put(SomeoneGone(name, peer.reason or "its connection has ended"))
 
-    async def _take_request(self, who: str, peer: Peer, message: SubmitRequest | CancelRequest) -> None:
+    async def _take_request(
+        self, who: str, peer: Peer, message: SubmitRequest | AttachRequest | CancelRequest
+    ) -> None:
         """Read a request, which may be long, beside the loop; so the service answers others meanwhile."""
-        if isinstance(message, CancelRequest):
+        if not isinstance(message, SubmitRequest):
             self._inbox.put(PeerSaid(who, message), peer)
             return
         try:
@@ -314,6 +340,11 @@ class CoallocationShell(Performer[HostAction]):
 
     # What the machine decides
 
+    @performs(NoteRecords)
+    def _note(self, action: NoteRecords) -> None:
+        assert self._journal is not None
+        self._journal.append(action.records)
+
     @performs(ToPeer)
     def _say(self, action: ToPeer) -> None:
         site = self._sites.get(action.who)
@@ -370,6 +401,7 @@ async def open_coallocation_service(
     listen: str = "memory:coallocation",
     parent: Path | None = None,
     lends: bool = True,
+    journal: CoallocationJournal | None = None,
 ) -> AsyncIterator[CoallocationShell]:
     """A co-allocation service for as long as the block runs.
 
@@ -380,12 +412,13 @@ async def open_coallocation_service(
         listen: address.
         parent: connection file of the service above, with which it registers.
         lends: sites give resources to whoever asks a service, not only to who brings a credential.
+        journal: of what clients ask for: what it has goes on; None: there is none.
 
     Raises:
         BadAddress, OSError: it cannot listen there.
         ConnectionFileError, ConnectionProblem: a run-time system is not there.
     """
-    shell = CoallocationShell(name, network or Network(wire_codec), parent)
+    shell = CoallocationShell(name, network or Network(wire_codec), parent, journal)
     async with open_scope() as nursery:
         await nursery.start(shell.run, sites, listen, lends)
         yield shell

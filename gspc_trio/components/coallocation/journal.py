@@ -1,0 +1,131 @@
+"""Journal of a co-allocation service: requests, which of their jobs were started, and how they have ended.
+
+That a job is started is durable before any of its programs is. So a service that comes back after a crash
+starts none again: a job that was started, and whose end was not noted, has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+from gspc_trio.components.coallocation.agents.words import JobReport, SubmitRequest
+from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
+
+MAGIC = b"GSPCO1\r\n"
+"""The first bytes of each file."""
+
+
+class RequestNoted(Struct, frozen=True, tag=True):
+    """A request was taken."""
+
+    request_id: str
+    told: SubmitRequest
+
+
+class JobBegun(Struct, frozen=True, tag=True):
+    """The programs of a job are about to be started."""
+
+    request_id: str
+    number: int
+
+
+class JobNoted(Struct, frozen=True, tag=True):
+    """How a job has ended."""
+
+    request_id: str
+    report: JobReport
+
+
+class RequestClosed(Struct, frozen=True, tag=True):
+    """Nothing of a request runs any more."""
+
+    request_id: str
+
+
+class RequestsNumbered(Struct, frozen=True, tag=True):
+    """So many requests had been taken."""
+
+    count: int
+
+
+CoallocationRecord: TypeAlias = RequestNoted | JobBegun | JobNoted | RequestClosed | RequestsNumbered
+
+
+class NotedRequest(Struct):
+    """What a journal knows of a request that is not over.
+
+    Attributes:
+        request_id: of it.
+        told: what was submitted.
+        begun: numbers of the jobs that were started.
+        reports: number of a job that has ended -> how.
+    """
+
+    request_id: str
+    told: SubmitRequest
+    begun: set[int] = field(default_factory=set)
+    reports: dict[int, JobReport] = field(default_factory=dict)
+
+
+class NotedRequests:
+    """What the records of a journal come to.
+
+    Attributes:
+        requests: id -> request that is not over, oldest first.
+        count: how many were taken in all.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[str, NotedRequest] = {}
+        self.count: int = 0
+
+    def take(self, record: CoallocationRecord) -> None:
+        """Take the next record."""
+        if isinstance(record, RequestsNumbered):
+            self.count = record.count
+            return
+        if isinstance(record, RequestNoted):
+            self.count += 1
+            self.requests[record.request_id] = NotedRequest(record.request_id, record.told)
+            return
+        noted = self.requests.get(record.request_id)
+        if noted is None:
+            raise BadJournal(f"there is no request {record.request_id} in it")
+        if isinstance(record, JobBegun):
+            noted.begun.add(record.number)
+        elif isinstance(record, JobNoted):
+            noted.reports[record.report.number] = record.report
+        else:
+            del self.requests[record.request_id]
+
+    def records(self) -> Iterator[CoallocationRecord]:
+        """Yield the records of a journal that comes to the same."""
+        yield RequestsNumbered(self.count - len(self.requests))
+        for noted in self.requests.values():
+            yield RequestNoted(noted.request_id, noted.told)
+            yield from (JobBegun(noted.request_id, number) for number in sorted(noted.begun))
+            yield from (JobNoted(noted.request_id, report) for report in noted.reports.values())
+
+
+def frames_of(framer: Framer, records: Iterable[CoallocationRecord]) -> bytes:
+    """Return records as the bytes that follow in a file."""
+    return b"".join(framer.frame(msgspec.msgpack.encode(record)) for record in records)
+
+
+def read_records(data: bytes) -> NotedRequests:
+    """Return what a file comes to; wherever it was cut, that is something that was true.
+
+    Raises:
+        BadJournal: it is no journal of a service.
+    """
+    noted = NotedRequests()
+    for payload in Frames(data, MAGIC):
+        try:
+            noted.take(msgspec.msgpack.decode(payload, type=CoallocationRecord))
+        except msgspec.DecodeError as error:
+            raise BadJournal(f"this is no journal of a co-allocation service: {error}") from None
+    return noted
