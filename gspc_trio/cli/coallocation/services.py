@@ -138,8 +138,7 @@ async def serve(
         started again with it goes on, and starts no job twice.
     """
     set_up_logging(verbose, log_json)
-    if not is_name(name):
-        raise UsageError(f"--name {name}: letters, digits and . _ - make a name, at most 64")
+    _expect_name(name)
     path = service_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
     sites = sites_given(rts, name)
@@ -167,6 +166,11 @@ async def serve(
             await service.stopped.wait()
         finally:
             remove_connection_file(path, info)
+
+
+def _expect_name(name: str) -> None:
+    if not is_name(name):
+        raise UsageError(f"--name {name}: letters, digits and . _ - make a name, at most 64")
 
 
 @contextmanager

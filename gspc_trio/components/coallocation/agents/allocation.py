@@ -31,6 +31,7 @@ from gspc_trio.components.coallocation.agents.words import (
     SiteOffer,
     SubmitParts,
     UpMessage,
+    batch_queue,
 )
 from gspc_trio.core.machine import MachineBase, Tick, handles
 
@@ -270,7 +271,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         for part in sorted(parts, key=lambda one: (one.path, one.part)):
             doors.setdefault(part.path[0], []).append(part)
             there, kind = placed.setdefault(part.path, {}), part.need.resource_class
-            there[kind] = there.get(kind, 0) + part.need.count
+            if batch_queue(part.need.contact) is None:  # else it takes nothing of what is there
+                there[kind] = there.get(kind, 0) + part.need.count
         self.placed = placed
         self._resources, self._outputs = (), ()
         self._count += 1

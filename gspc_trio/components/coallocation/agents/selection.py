@@ -12,7 +12,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gspc_trio.components.coallocation.agents.words import OptionLadder, PartNeed, SiteOffer
+from gspc_trio.components.coallocation.agents.words import (
+    OptionLadder,
+    PartNeed,
+    SiteOffer,
+    batch_queue,
+)
 
 SEARCH_STEPS_MAX = 10_000
 """After so many places were looked at, parts that did not fit are said not to fit."""
@@ -78,6 +83,8 @@ def _in_order(groups: Iterable[list[SiteOffer]], free: bool) -> list[list[SiteOf
 
 
 def _could(need: PartNeed, offer: SiteOffer, left: Mapping[str, int]) -> bool:
+    if batch_queue(need.contact) is not None:
+        return offer.is_meant_by(need.contact)  # its batch system says what there is
     return (
         offer.is_meant_by(need.contact)
         and left.get(need.resource_class, 0) >= need.count
@@ -107,14 +114,19 @@ def _search(needs: Sequence[PartNeed], offers: Sequence[SiteOffer], free: bool) 
         if candidates[-1]:
             site = candidates[-1].pop()
             taken.append(site)
-            left[site][need.resource_class] -= need.count
+            _take(left[site], need, 1)
         else:
             candidates.pop()
             if not taken:
                 return None
             before = needs[order[len(taken) - 1]]
-            left[taken.pop()][before.resource_class] += before.count
+            _take(left[taken.pop()], before, -1)
     return {order[number]: offers[site].path for number, site in enumerate(taken)}
+
+
+def _take(left: dict[str, int], need: PartNeed, sign: int) -> None:
+    if batch_queue(need.contact) is None:
+        left[need.resource_class] -= sign * need.count
 
 
 def _rank(
@@ -122,10 +134,10 @@ def _rank(
 ) -> tuple[float, int, tuple[str, ...]]:
     """Return by what sites are compared: the least is asked first."""
     offer = offers[number]
-    remains = left[number][kind]
-    if free:
+    remains = left[number].get(kind, 0)
+    there = offer.there.get(kind, 0)
+    if free or not there:
         return 0.0, remains, offer.path
-    there = offer.there[kind]
     return (2 * there - offer.free.get(kind, there) - remains) / there, remains, offer.path
 
 

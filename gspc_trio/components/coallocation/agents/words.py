@@ -24,6 +24,16 @@ REGISTER_S = 2.0
 """How often a service registers with its parent."""
 
 
+BATCH_SYSTEMS = ("slurm", "pbs", "oar", "local-batch")
+"""Whose queues a contact may name, as in ``slurm:PARTITION`` and ``SITE/slurm:PARTITION``."""
+
+
+def batch_queue(contact: str) -> tuple[str, str] | None:
+    """Return the batch system and the queue that a contact names, None if it names none."""
+    name, colon, queue = contact.rpartition("/")[2].partition(":")
+    return (name, queue) if colon and name in BATCH_SYSTEMS else None
+
+
 PartResources: TypeAlias = tuple[tuple[int, tuple[str, ...]], ...]
 """Parts and what each has, in rising order, as ``id@host``."""
 
@@ -39,7 +49,7 @@ class PartNeed(Struct, frozen=True):
         count: how many.
         memory_bytes: on the host of the first one; 0 for none.
         features: that the site must have.
-        contact: name of the site, way to it, or host; "" for any.
+        contact: name of the site, way to it, host, or queue of a batch system; "" for any.
         payload: what runs there, which no service looks at.
     """
 
@@ -92,7 +102,12 @@ class SiteOffer(Struct, frozen=True):
         return self.path[-1]
 
     def is_meant_by(self, contact: str) -> bool:
-        """Whether a part with this contact may be here: it names the site, the way to it, or a host."""
+        """Whether a part with this contact may be here: it names the site, the way to it, or a host.
+
+        That of a batch system may be at any site, or at the one that is named before it.
+        """
+        if batch_queue(contact) is not None:
+            contact = contact.rpartition("/")[0]
         way, said = "/" + "/".join(self.path), "/" + contact
         if contact in self.hosts or not contact:
             return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -39,9 +39,11 @@ from gspc_trio.components.coallocation.agents.words import (
     PlacedPart,
     SiteOffer,
     UpMessage,
+    batch_queue,
 )
 from gspc_trio.components.coallocation.running import PartProgram
 from gspc_trio.components.coallocation.shell.kept import KeptGrant, KeptGrants
+from gspc_trio.components.coallocation.shell.pilots import open_pilots, pilot_cores, take_down_left_pilots
 from gspc_trio.components.coallocation.shell.programs import (
     InsideBarrier,
     NotReady,
@@ -154,6 +156,7 @@ class RtsSite:
         self._grants: KeptGrants | None = None
         self._credential: Credential | None = None
         self._minted_s = -math.inf
+        self._tries = 0
         self._system: RunTimeSystem
         self._resources: Resources
         self._nursery: trio.Nursery | None = None
@@ -174,6 +177,7 @@ class RtsSite:
                     resources = await stack.enter_async_context(open_resources(system, "co-allocation"))
                     self._system, self._resources = system, resources
                     self._minted_s = -math.inf
+                    await take_down_left_pilots(system)
                     await self._look()
                     if not started:
                         started = True
@@ -296,12 +300,26 @@ class RtsSite:
         parts = sorted(wanted.parts, key=lambda part: not part.need.memory_bytes)
         if not 0 < sum(part.need.count for part in parts) <= COUNT_MAX:
             raise NotReady(f"site {self.name}: a request has 1 to {COUNT_MAX} resources at a site")
+        self._tries += 1
+        async with open_pilots(self._system, self._resources.job, self._tries, parts) as pilots:
+            if pilots:
+                await self._look()
+            return await self._hold_parts(wanted.request, parts, pilots, run)
+
+    async def _hold_parts(
+        self, request: str, parts: Sequence[PlacedPart], pilots: Mapping[int, str], run: _Run
+    ) -> str:
+        grants = self._grants
+        if grants is None:
+            raise NotReady(f"{self.name} is gone")
         needs: list[Requirement] = []
         for part in parts:
-            needs += [self._requirement(part)] * part.need.count
+            needs += [self._requirement(part, pilots.get(part.part, ""))] * part.need.count
+        cores = pilot_cores(parts)
+        for part in parts:  # nobody else gets what would go with the pilots
+            if (where := batch_queue(part.need.contact)) is not None:
+                needs += [self._requirement(part, pilots[part.part])] * (cores[where] - part.need.count)
         memories = [part.need.memory_bytes for part in parts if part.need.memory_bytes]
-        grants = self._grants
-        assert grants is not None
         try:
             programs = [decode(part.need.payload, type=PartProgram) for part in parts]
             kept = await grants.acquire(needs, memories)
@@ -309,17 +327,19 @@ class RtsSite:
             raise NotReady(f"site {self.name}: {refused}") from None
         error = None
         try:
-            self._say(PartsAccepted(wanted.request))
+            self._say(PartsAccepted(request))
             run.places = _places(parts, programs, kept.held.resources)
-            error = await self._run_on(wanted.request, grants, kept, run)
+            error = await self._run_on(request, grants, kept, run)
             return error
         finally:
-            kept.is_clean = error == ""
+            kept.is_clean = error == "" and not pilots
             grants.give_back(kept)
 
-    def _requirement(self, part: PlacedPart) -> Requirement:
+    def _requirement(self, part: PlacedPart, pilot: str) -> Requirement:
         need = part.need
-        hosts = self._hosts.get(need.contact) if need.contact != self.name else None
+        hosts = self._hosts.get(pilot or need.contact) if need.contact != self.name else None
+        if pilot and not hosts:
+            raise NotReady(f"{pilot} is gone")
         preferred = tuple(sorted(hosts or ()))
         return Requirement(
             need.resource_class, preferred, bool(preferred), features=tuple(sorted(need.features))
