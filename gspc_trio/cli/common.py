@@ -73,6 +73,10 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(data)
 
 
+SERVICE_FILE = "coallocation.json"
+"""Name of the connection file of a co-allocation service in the user's runtime directory."""
+
+
 def set_up_logging(verbose: bool, log_json: bool) -> None:
     """Log to standard error: warnings, or with ``verbose`` everything; as text or as JSON."""
     handler = logging.StreamHandler(sys.stderr)

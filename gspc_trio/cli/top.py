@@ -16,7 +16,15 @@ import trio
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Flag, MaybeWhole, Port, Speed
-from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
+from gspc_trio.cli.common import (
+    SERVICE_FILE,
+    CommandError,
+    UsageError,
+    connection_path,
+    print_json,
+    run_command,
+    running_connection,
+)
 from gspc_trio.components.launcher.http_questions import StudyRefuses, StudyUnreachable
 from gspc_trio.components.launcher.shell.http_client import (
     StudyClient,
@@ -28,7 +36,7 @@ from gspc_trio.core.imports import missing_extra
 from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.records.lines import encode_record
-from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
+from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector, service_connector
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.once import as_lines, snapshot
 from gspc_trio.tui.replay import Player, ReplaySource
@@ -53,6 +61,7 @@ def top(
     store: Annotated[Path | None, Parameter(name=["--store"])] = None,
     speed: Speed = 1.0,
     iml: Annotated[Path | None, Parameter(name=["--iml"])] = None,
+    coallocation: Path | None = None,
     once: Annotated[bool, Flag] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     read_only: Annotated[bool, Flag] = False,
@@ -80,6 +89,8 @@ def top(
         How many seconds of the run a replay shows per second.
     iml
         Connection file of a memory layer; by default the one of gspc-iml start.
+    coallocation
+        Connection file of a co-allocation service; by default the one of gspc-coallocate serve.
     once
         Print the present state, and exit. With --replay: the state at the end.
     json
@@ -114,6 +125,7 @@ def top(
         raise CommandError("this is not a terminal: print a snapshot with --once, or --once --json")
     owner = 0 if in_browser else owner  # then standard input is a pipe from the server
     run = partial(run_terminal, rts, replay, study, speed=speed, until_job=until_job, iml=iml, owner=owner)
+    run = partial(run, coallocation=coallocation)
     sys.exit(run(read_only=read_only, light=light, store=store))
 
 
@@ -255,6 +267,7 @@ def run_terminal(
     light: bool = False,
     until_job: str | None = None,
     iml: Path | None = None,
+    coallocation: Path | None = None,
     owner: int | None = None,
     store: Path | None = None,
 ) -> int:
@@ -282,7 +295,12 @@ def run_terminal(
         def crashed(error: BaseException) -> None:
             top.crashed(error)
 
-        follower = Follower(connector(path), Model(), layer_connector(iml or default_iml_file()))
+        follower = Follower(
+            connector(path),
+            Model(),
+            layer_connector(iml or default_iml_file()),
+            service=service_connector(coallocation or connection_path(None).with_name(SERVICE_FILE)),
+        )
         source = LiveSource(follower, str(path), crashed)
         top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job, owner=owner)
     top.run()

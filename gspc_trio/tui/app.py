@@ -38,6 +38,7 @@ from gspc_trio.tui.views.logview import Log
 from gspc_trio.tui.views.memory import Memory
 from gspc_trio.tui.views.overview import Overview
 from gspc_trio.tui.views.queues import Queues
+from gspc_trio.tui.views.requests import Requests
 from gspc_trio.tui.views.resources import Resources
 from gspc_trio.tui.views.sites import Sites
 from gspc_trio.tui.views.study import Study
@@ -52,7 +53,7 @@ REST_FACTOR = 8
 """After drawing, no drawing for so many times as long: keys are answered, and others have the cores."""
 
 VIEWS: tuple[type[View], ...] = (
-    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Io, Sites, Study,
+    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log, Io, Sites, Requests, Study,
 )  # fmt: skip
 
 STUDY_VIEWS: tuple[type[View], ...] = (Study, Log)

@@ -26,7 +26,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.tui.model import RTS, Model
-from gspc_trio.tui.source import LAYER, CannotAsk
+from gspc_trio.tui.source import COALLOCATION, LAYER, CannotAsk
 from gspc_trio.tui.text import clock
 
 T = TypeVar("T")
@@ -56,6 +56,7 @@ class Follower:
         model: the fold that takes the records.
         layer: opens a connection to a memory layer that stands alone, or None.
         interval_s: seconds between two batches of records that are asked for; more with many jobs.
+        service: opens a connection to a co-allocation service, or None.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Follower:
         model: Model,
         layer: Callable[[], AbstractAsyncContextManager[Peer]] | None = None,
         interval_s: float = BATCH_INTERVAL_S,
+        service: Callable[[], AbstractAsyncContextManager[Peer]] | None = None,
     ) -> None:
+        self._service = service
         self._interval_s = interval_s
         self.model = model
         self._layer = layer
@@ -100,13 +103,15 @@ class Follower:
             await self._changed.wait()
 
     async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
-        """Return the answer of a job server, of the RTS (None), or of the memory layer that stands alone.
+        """Return the answer of a job server, of the RTS (None), or of a service that stands alone.
 
         Raises:
             CannotAsk: there is no connection to it, or it ended, or it refused.
         """
         if job == LAYER:
-            return await self._ask_layer(message)
+            return await _ask_alone(self._layer, "no memory layer stands alone", message, _join_layer)
+        if job == COALLOCATION:
+            return await _ask_alone(self._service, "no co-allocation service runs", message)
         peer = self._peers.get(RTS if job is None else job)
         if peer is None:
             who = "the run-time system" if job is None else f"job {job}"
@@ -119,18 +124,6 @@ class Follower:
             raise CannotAsk(error.message) from error
         except trio.TooSlowError:
             raise CannotAsk(f"no answer within {CALL_TIMEOUT_S:g} s") from None
-
-    async def _ask_layer(self, message: Question[AnswerT]) -> AnswerT:
-        if self._layer is None:
-            raise CannotAsk("no memory layer stands alone")
-        try:
-            async with self._layer() as peer:
-                await peer.call(JoinLayer("", "gspc-top"), CALL_TIMEOUT_S)
-                return await peer.call(message, CALL_TIMEOUT_S)
-        except trio.TooSlowError:
-            raise CannotAsk(f"no answer within {CALL_TIMEOUT_S:g} s") from None
-        except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError, BadAddress, OSError) as error:
-            raise CannotAsk(str(error)) from error
 
     # The run-time system ------------------------------------------------------------------------------------
 
@@ -236,6 +229,30 @@ class Follower:
         self._wake()
 
 
+async def _join_layer(peer: Peer) -> None:
+    await peer.call(JoinLayer("", "gspc-top"), CALL_TIMEOUT_S)
+
+
+async def _ask_alone(
+    connect: Callable[[], AbstractAsyncContextManager[Peer]] | None,
+    missing: str,
+    message: Question[AnswerT],
+    join: Callable[[Peer], Awaitable[None]] | None = None,
+) -> AnswerT:
+    """Return the answer of a service that stands alone, over a connection for it."""
+    if connect is None:
+        raise CannotAsk(missing)
+    try:
+        async with connect() as peer:
+            if join is not None:
+                await join(peer)
+            return await peer.call(message, CALL_TIMEOUT_S)
+    except trio.TooSlowError:
+        raise CannotAsk(f"no answer within {CALL_TIMEOUT_S:g} s") from None
+    except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError, BadAddress, OSError) as error:
+        raise CannotAsk(str(error)) from error
+
+
 def connector(
     connection_file: Path, name: str = "gspc-top"
 ) -> Callable[[], tuple[Network, AbstractAsyncContextManager[Peer]]]:
@@ -251,11 +268,19 @@ def connector(
 
 def layer_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextManager[Peer]]:
     """Return what opens a connection to the memory layer that has published this file."""
+    return _alone(connection_file, "iml-client", "iml")
 
+
+def service_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextManager[Peer]]:
+    """Return what opens a connection to the co-allocation service that has published this file."""
+    return _alone(connection_file, "control", "coallocation")
+
+
+def _alone(connection_file: Path, role: str, expect: str) -> Callable[[], AbstractAsyncContextManager[Peer]]:
     def connect() -> AbstractAsyncContextManager[Peer]:
         info = read_connection_file(connection_file)
         network = Network(wire_codec, info.token, credentials=info.credentials)
-        return network.connect(info.address, role="iml-client", name="gspc-top", expect="iml")
+        return network.connect(info.address, role=role, name="gspc-top", expect=expect)
 
     return connect
 
@@ -314,7 +339,7 @@ class LiveSource:
         return f"live  {clock(self.model.now_s)}", "good"
 
     async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
-        """Return the answer of a job server, of the RTS (None), or of the memory layer (LAYER)."""
+        """Return the answer of a job server, of the RTS (None), or of a service that stands alone."""
         try:
             return await self._guest.call(self.follower.ask, job, message)
         except RuntimeError as error:

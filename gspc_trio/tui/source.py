@@ -11,6 +11,9 @@ from gspc_trio.tui.model import Model
 LAYER = "iml"
 """Who is asked, in place of a job, for the memory layer that stands alone."""
 
+COALLOCATION = "coallocation"
+"""Who is asked, in place of a job, for the co-allocation service of the user."""
+
 
 class CannotAsk(Exception):
     """There is nobody to ask; the message is one line for people."""
@@ -44,7 +47,8 @@ class Source(Protocol):
         ...
 
     async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
-        """Return the answer of a job server, of the RTS (None), or of the memory layer (LAYER).
+        """Return the answer of a job server, of the RTS (None), of the memory layer (LAYER), or of the
+        co-allocation service (COALLOCATION).
 
         Raises:
             CannotAsk: there is nobody to ask, or it refused.

@@ -9,6 +9,13 @@ from rich.style import Style
 from textual.app import App
 from textual.strip import Strip
 
+from gspc_trio.components.coallocation.agents.words import (
+    CoJobEntry,
+    RequestDetails,
+    RequestEntry,
+    RequestsShown,
+    ShowRequests,
+)
 from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
 from gspc_trio.components.monitor.reports import GetIo, IoEvent, IoReport, IoSum
 from gspc_trio.components.rm.messages import Blocking, ClassNeed, ClassStatus, GrantHolder
@@ -209,6 +216,22 @@ def small_run() -> Model:
     return model
 
 
+REQUESTS = RequestsShown(
+    "top",
+    (
+        RequestDetails(
+            RequestEntry("top-1", "client 1", "*(*(a))(b)", 3, {"started": 1, "waiting": 2}, False),
+            (
+                CoJobEntry(1, "a", "started", sites=("left/hot",), stages=(1, 2)),
+                CoJobEntry(2, "b", "waiting", waits=(1,), stages=(1,)),
+            ),
+        ),
+    ),
+    2,
+)
+"""What a co-allocation service has."""
+
+
 class FakeSource:
     """A source that stands still; it notes what it is asked, and answers as told."""
 
@@ -223,6 +246,7 @@ class FakeSource:
             GetLayerStatus: LayerStatus(""),
             GetMemory: MemoryStatus(),
             ListSites: SITES,
+            ShowRequests: REQUESTS,
             GetIo: IO,
         }
 

@@ -118,6 +118,22 @@ def test_enter_shows_all_of_the_site_of_a_block_and_a_filter_finds_it() -> None:
     assert "lab" not in found
 
 
+def test_requests_are_trees_with_what_each_job_waits_for() -> None:
+    everything, found = texts_of(("o",), ("slash", *"left"), size=(120, 30))
+    for row in (
+        "service top   1 request, 1 running, 2 more",
+        "C1 stage",
+        "C2 stage",
+        "1 a",
+        "and 1 more job",
+    ):
+        assert row in everything
+    lines = {line.split()[0]: line for line in everything.splitlines() if line.strip()}
+    assert "left/hot" in lines["1"]
+    assert "waiting" in lines["2"]
+    assert "2 b" not in found
+
+
 def test_what_becomes_of_sites_and_blocks_is_logged_and_worth_an_alert() -> None:
     log, overview = texts_of(("8",), ("1",), size=(120, 40))
     assert "block hpc/b1 (batch job 4711) is running" in log

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from gspc_trio import coallocation
 from gspc_trio.cli.arguments import LogJson, Port, Verbose
 from gspc_trio.cli.common import (
+    SERVICE_FILE,
     CommandError,
     DecidedStatus,
     UsageError,
@@ -54,9 +55,6 @@ from gspc_trio.protocol.plain import to_plain
 from gspc_trio.records.journal_frames import BadJournal
 from gspc_trio.version import VERSION
 
-FILE_NAME = "coallocation.json"
-"""Name of the connection file of a service in the user's runtime directory."""
-
 WAITS_MAX = 20
 """Of more jobs that one waits for the first ones are shown."""
 
@@ -73,7 +71,7 @@ SiteFiles = Annotated[list[str] | None, Parameter(name=["--rts"], negative=())]
 
 def service_path(given: Path | None) -> Path:
     """Return the connection file of a service: the one given, or that of the user."""
-    return given or connection_path(None).with_name(FILE_NAME)
+    return given or connection_path(None).with_name(SERVICE_FILE)
 
 
 def sites_given(given: list[str] | None, service: str) -> dict[str, RunTimeSystem | Path]:

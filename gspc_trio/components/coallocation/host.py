@@ -8,6 +8,7 @@ any job of the tree.
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import islice
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -37,6 +38,7 @@ from gspc_trio.components.coallocation.agents.words import (
     RequestDetails,
     RequestDone,
     RequestEntry,
+    RequestsShown,
     RequestTaken,
     ServiceDetails,
     SiteOffer,
@@ -67,11 +69,14 @@ from gspc_trio.components.coallocation.running import (
     UnplaceJob,
 )
 from gspc_trio.components.coallocation.stages import given_stages
-from gspc_trio.components.coallocation.tree import Request
+from gspc_trio.components.coallocation.tree import Request, stages_of_jobs
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 
 KEPT_REQUESTS = 100
 """So many requests that are over can still be asked for."""
+
+SHOWN_MAX = 20
+"""So many requests people look at."""
 
 TEXT_MAX = 200
 """Of a longer request the beginning is shown."""
@@ -147,6 +152,8 @@ class _Kept(Struct):
     who: str
     running: RunningRequest
     text: str
+    tree: Request
+    stages: list[tuple[int, ...]] | None = None
 
 
 class CoallocationHost(MachineBase[HostEvent, HostAction]):
@@ -205,21 +212,35 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         """Return its requests, oldest first; of those that are over the last ones."""
         return tuple(_entry(*one) for one in (*self._over, *self.requests.items()))
 
-    def details(self, request_id: str) -> RequestDetails | None:
-        """Return a request and its jobs, None if there is none."""
+    def details(self, request_id: str, most: int | None = None) -> RequestDetails | None:
+        """Return a request and its jobs, of many the first ones; None if there is none."""
         kept = self._find(request_id)
         if kept is None:
             return None
         running = kept.running
+        if kept.stages is None:
+            kept.stages = stages_of_jobs(kept.tree)
         jobs = []
-        for job, state in zip(running.jobs, running.flow.states, strict=True):
+        for job, state, stages in islice(
+            zip(running.jobs, running.flow.states, kept.stages, strict=True), most
+        ):
             report = running.reports.get(job.number)
             reason = report.reason if report is not None else ""
             waits = running.order.waits(job.number)
-            jobs.append(
-                CoJobEntry(job.number, job.name, state, reason, waits, self._sites(request_id, running, job))
-            )
+            sites = self._sites(request_id, running, job)
+            jobs.append(CoJobEntry(job.number, job.name, state, reason, waits, sites, stages))
         return RequestDetails(_entry(request_id, kept), tuple(jobs))
+
+    def shown(self, jobs: int) -> RequestsShown:
+        """Return what people look at, with so many jobs in all."""
+        ids = [*reversed(self.requests), *(request_id for request_id, _ in reversed(self._over))]
+        found: list[RequestDetails] = []
+        while ids and jobs > 0 and len(found) < SHOWN_MAX:
+            details = self.details(ids.pop(0), jobs)
+            assert details is not None
+            jobs -= len(details.jobs)
+            found.append(details)
+        return RequestsShown(self.service.name, tuple(found), len(ids))
 
     def is_over(self, request_id: str) -> bool | None:
         """Return whether a request is over; None if there is none."""
@@ -303,7 +324,7 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
 
     def _add(self, request_id: str, read: RequestRead, stages: tuple[GivenStage, ...] = ()) -> None:
         running = RunningRequest(read.told, read.jobs, read.order, stages)
-        self.requests[request_id] = _Kept(read.who, running, read.told.text[:TEXT_MAX])
+        self.requests[request_id] = _Kept(read.who, running, read.told.text[:TEXT_MAX], read.tree)
         self._by_asker[read.who, read.told.request] = request_id
 
     @handles(RequestRestored)

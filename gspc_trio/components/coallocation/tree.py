@@ -151,3 +151,21 @@ def services_of(request: Request) -> Iterator[tuple[Request, int]]:
         yield one, above
         if isinstance(one, Multistage):
             waiting.extend((stage, number) for stage in one.stages)
+
+
+def stages_of_jobs(request: Request) -> list[tuple[int, ...]]:
+    """Return for each job, in the order of the text, the numbers of the services of its stages, from the top.
+
+    They are those of :func:`services_of`.
+    """
+    numbers = {id(one): number for number, (one, _) in enumerate(services_of(request), 1)}
+    found: list[tuple[int, ...]] = []
+    stack: list[tuple[Request, tuple[int, ...]]] = [(request, ())]
+    while stack:
+        one, above = stack.pop()
+        if isinstance(one, Multistage):
+            here = (*above, numbers[id(one)])
+            stack.extend((stage, here) for stage in reversed(one.stages))
+        else:
+            found.append(above)
+    return found

@@ -24,10 +24,12 @@ from gspc_trio.components.coallocation.agents.words import (
     RequestDetails,
     RequestDone,
     RequestList,
+    RequestsShown,
     RequestTaken,
     ServiceDetails,
     ServiceRefused,
     ServiceRegistered,
+    ShowRequests,
     StopRequest,
     SubmitRequest,
 )
@@ -295,7 +297,8 @@ WIRE_TYPES: tuple[type, ...] = (
     RegisterService, ServiceRegistered, ServiceRefused,
     PartsRequest, PartsAccepted, PartsReady, PartsGo, CancelParts, PartsDone,
     SubmitRequest, AttachRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
-    ListRequests, RequestList, GetRequest, RequestDetails, StopRequest, GetService, ServiceDetails,
+    ListRequests, RequestList, GetRequest, RequestDetails, ShowRequests, RequestsShown, StopRequest,
+    GetService, ServiceDetails,
     JobWords, ManagerWords, Checkpoint,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""

@@ -375,6 +375,7 @@ class CoJobEntry(Struct, frozen=True):
         reason: why.
         waits: numbers of the jobs that it waits for.
         sites: where its parts are, or the service that runs it.
+        stages: numbers of the services of the stages that it is in, from the top; breadth first, from 1.
     """
 
     number: int
@@ -383,6 +384,7 @@ class CoJobEntry(Struct, frozen=True):
     reason: str = ""
     waits: tuple[int, ...] = ()
     sites: tuple[str, ...] = ()
+    stages: tuple[int, ...] = ()
 
 
 class RequestDetails(Struct, frozen=True):
@@ -396,6 +398,30 @@ class GetRequest(Question[RequestDetails], frozen=True):
     """Ask a service for a request."""
 
     request_id: str
+
+
+class RequestsShown(Struct, frozen=True):
+    """Requests for people to look at: those that run, then those that are over, the newest first.
+
+    Attributes:
+        service: whose they are.
+        requests: with the first jobs of each.
+        more: so many more there are.
+    """
+
+    service: str
+    requests: tuple[RequestDetails, ...]
+    more: int = 0
+
+
+class ShowRequests(Question[RequestsShown], frozen=True):
+    """Ask a service for what people look at.
+
+    Attributes:
+        jobs: of so many jobs at most it tells.
+    """
+
+    jobs: int
 
 
 class StopRequest(Question[Done], frozen=True):

@@ -7,15 +7,19 @@ number of restarts and node. When the try is over its pilots are taken down.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import trio
 
 from gspc_trio.components.coallocation.agents.words import PlacedPart, batch_queue
 from gspc_trio.components.coallocation.shell.programs import NotReady
-from gspc_trio.components.rts.shell.client import RunTimeSystem
-from gspc_trio.core.ids import JobId
+from gspc_trio.components.rts.messages import RtsStatus
+from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
+from gspc_trio.core.ids import JobId, RifId
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError
+from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.scopes.scope import open_scope
 
@@ -23,6 +27,7 @@ TEARDOWN_S = 15.0
 """So long pilots may take to go when their try is over."""
 
 _PREFIX = "pilots-"
+_GONE = (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError)
 
 
 def pilot_cores(parts: Sequence[PlacedPart]) -> dict[tuple[str, str], int]:
@@ -37,12 +42,13 @@ def pilot_cores(parts: Sequence[PlacedPart]) -> dict[tuple[str, str], int]:
 
 @asynccontextmanager
 async def open_pilots(
-    system: RunTimeSystem, job: JobId, number: int, parts: Sequence[PlacedPart]
+    system: RunTimeSystem, file: Path | None, job: JobId, number: int, parts: Sequence[PlacedPart]
 ) -> AsyncIterator[Mapping[int, str]]:
     """Have pilots for as long as the block runs.
 
     Args:
         system: the run-time system that starts them.
+        file: its connection file, if there is one: the connection of the site may be over when they are to go.
         job: that of the site there.
         number: of the try; of each site another one.
         parts: those that name a batch system are considered.
@@ -66,8 +72,12 @@ async def open_pilots(
         yield hosts
     finally:
         if names:
-            with trio.move_on_after(TEARDOWN_S, shield=True), suppress(PeerGone, RemoteError):
-                await _take_down(system, lambda host: host.rpartition(".")[0] in names)
+            with trio.move_on_after(TEARDOWN_S, shield=True), suppress(*_GONE):
+                if file is None:
+                    await _take_down(system, names)
+                else:
+                    async with join_rts(file) as again:
+                        await _take_down(again, names)
 
 
 async def _start(system: RunTimeSystem, name: str, provider: str, queue: str, cores: int, nodes: int) -> None:
@@ -82,13 +92,20 @@ async def _start(system: RunTimeSystem, name: str, provider: str, queue: str, co
         raise NotReady(f"{provider}: only {len(report.started)} of {nodes} pilots have reported")
 
 
-async def _take_down(system: RunTimeSystem, is_meant: Callable[[str], bool]) -> None:
-    rifs = [rif.rif_id for rif in (await system.status()).rifs if is_meant(rif.host)]
-    if rifs:
-        await system.teardown(rifs)
+async def _take_down(system: RunTimeSystem, names: Container[str]) -> None:
+    rifs = (await system.status()).rifs
+    ours = [rif.rif_id for rif in rifs if rif.host.rpartition(".")[0] in names]
+    if ours:
+        await system.teardown(ours)
 
 
-async def take_down_left_pilots(system: RunTimeSystem) -> None:
-    """Take down the pilots of services that are gone: one that was killed had no time to do it."""
-    alive = {f"{_PREFIX}{entry.job}" for entry in (await system.status()).jobs}
-    await _take_down(system, lambda host: host.startswith(_PREFIX) and host.rsplit("-", 2)[0] not in alive)
+def left_pilots(status: RtsStatus) -> tuple[RifId, ...]:
+    """Return the pilots of services that are gone: one that was killed had no time to take them down."""
+    alive = {f"{_PREFIX}{entry.job}" for entry in status.jobs}
+    return tuple(
+        rif.rif_id
+        for rif in status.rifs
+        if rif.host.startswith(_PREFIX)
+        and rif.host.rsplit("-", 2)[0] not in alive
+        and rif.state != "stopping"
+    )

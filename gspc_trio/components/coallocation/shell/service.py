@@ -39,6 +39,7 @@ from gspc_trio.components.coallocation.agents.words import (
     RequestTaken,
     ServiceRefused,
     ServiceRegistered,
+    ShowRequests,
     StopRequest,
     SubmitRequest,
 )
@@ -78,6 +79,9 @@ SERVICE_ROLE = "coallocation"
 
 CONNECT_S = 1.0
 """A parent that is not there is looked for again after so long."""
+
+JOBS_SHOWN_MAX = 5000
+"""Of so many jobs it tells at a time."""
 
 FROM_CHILDREN = (
     RegisterService,
@@ -267,6 +271,8 @@ class CoallocationShell(Performer[HostAction]):
             call.reply(RequestList(machine.entries()))
         elif isinstance(asked, GetService):
             call.reply(machine.about())
+        elif isinstance(asked, ShowRequests):
+            call.reply(machine.shown(min(asked.jobs, JOBS_SHOWN_MAX)))
         elif isinstance(asked, GetRequest):
             details = machine.details(asked.request_id)
             if details is None:

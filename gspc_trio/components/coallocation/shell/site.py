@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from gspc_trio.components.coallocation.agents.words import (
 )
 from gspc_trio.components.coallocation.running import PartProgram
 from gspc_trio.components.coallocation.shell.kept import KeptGrant, KeptGrants
-from gspc_trio.components.coallocation.shell.pilots import open_pilots, pilot_cores, take_down_left_pilots
+from gspc_trio.components.coallocation.shell.pilots import left_pilots, open_pilots, pilot_cores
 from gspc_trio.components.coallocation.shell.programs import (
     InsideBarrier,
     NotReady,
@@ -57,7 +57,7 @@ from gspc_trio.components.rts.shell.delegation import minted
 from gspc_trio.components.rts.shell.direct import CallFailed
 from gspc_trio.core.code import Program
 from gspc_trio.core.held import RESOURCES_VARIABLE
-from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.core.task import Requirement
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.errors import ConnectionProblem
@@ -177,7 +177,6 @@ class RtsSite:
                     resources = await stack.enter_async_context(open_resources(system, "co-allocation"))
                     self._system, self._resources = system, resources
                     self._minted_s = -math.inf
-                    await take_down_left_pilots(system)
                     await self._look()
                     if not started:
                         started = True
@@ -239,6 +238,8 @@ class RtsSite:
     async def _look(self) -> None:
         """Tell the service what there is."""
         status = await self._system.status()
+        if (left := left_pilots(status)) and self._nursery is not None:
+            self._nursery.start_soon(self._take_down, left)
         self._hosts = {host: frozenset(ids) for host, ids in status.hosts.items()}
         self._host_of = {one: host for host, ids in self._hosts.items() for one in ids}
         there = {kind: entry.total for kind, entry in status.classes.items()}
@@ -253,6 +254,10 @@ class RtsSite:
             (self.name,), there, free, memory_bytes, features, frozenset(self._hosts), self._credential
         )
         self._put(SiteOffered(offer))
+
+    async def _take_down(self, rif_ids: Sequence[RifId]) -> None:
+        with suppress(PeerGone, RemoteError):
+            await self._system.teardown(rif_ids)
 
     # Requests
 
@@ -301,7 +306,8 @@ class RtsSite:
         if not 0 < sum(part.need.count for part in parts) <= COUNT_MAX:
             raise NotReady(f"site {self.name}: a request has 1 to {COUNT_MAX} resources at a site")
         self._tries += 1
-        async with open_pilots(self._system, self._resources.job, self._tries, parts) as pilots:
+        file = self._rts if isinstance(self._rts, Path) else None
+        async with open_pilots(self._system, file, self._resources.job, self._tries, parts) as pilots:
             if pilots:
                 await self._look()
             return await self._hold_parts(wanted.request, parts, pilots, run)
