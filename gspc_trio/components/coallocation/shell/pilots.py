@@ -48,7 +48,7 @@ async def open_pilots(
 
     Args:
         system: the run-time system that starts them.
-        file: its connection file, if there is one: the connection of the site may be over when they are to go.
+        file: its connection file, if there is one: that of the site may be cut when they are to go.
         job: that of the site there.
         number: of the try; of each site another one.
         parts: those that name a batch system are considered.
