@@ -1,8 +1,7 @@
 """A co-allocation service with the requests that it runs: one machine for its shell (COA-3 to COA-7).
 
 A stage of a request goes to a service below that can hold it, else its own stages are looked at, and what is
-left is run from here. Where jobs say themselves what they wait for nothing is given away: they may wait for
-any job of the tree.
+left is run from here.
 """
 
 from __future__ import annotations

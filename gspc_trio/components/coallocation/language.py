@@ -84,18 +84,22 @@ class JobOrder(Struct, frozen=True):
         return tuple(sorted(found))
 
 
-def order_of(request: Request) -> JobOrder:
+def order_of(request: Request, is_stated: bool = False) -> JobOrder:
     """Return which jobs of a request wait for which.
 
     With one ``wait`` anywhere these alone order. Else in each ``*`` all jobs that stand there as stages wait
     for all jobs below the other stages.
+
+    Args:
+        request: its tree.
+        is_stated: it is part of a request with a ``wait`` elsewhere.
 
     Raises:
         RslError: a number is that of no job, of the job itself, or makes a cycle.
     """
     jobs = list(jobs_of(request))
     stated = [(number, option) for number, job in enumerate(jobs, 1) if (option := _wait_option(job))]
-    if stated:
+    if stated or is_stated:
         return JobOrder(len(jobs), _stated_waits(len(jobs), stated))
     return JobOrder(len(jobs), _implied_waits(request, len(jobs)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from attrs import evolve
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from gspc_trio.components.coallocation.tree import (
     SingleStage,
     jobs_of,
 )
+from gspc_trio.components.coallocation.vocabulary import waits_of
 
 
 def given_stages(
@@ -33,6 +35,8 @@ def given_stages(
 ) -> Iterator[GivenStage]:
     """Yield the stages that services below run, none of which is within another.
 
+    Where jobs say themselves what they wait for, a stage is given away whose jobs wait for none of another.
+
     Args:
         tree: of the request.
         told: what its asker has said.
@@ -40,9 +44,10 @@ def given_stages(
         below: service below -> what it has.
         request_id: begins what the services below call their stages.
     """
-    stated = any(option.name == "wait" for job in jobs_of(tree) for option in job.options)
-    if stated or not below or not isinstance(tree, Multistage):
+    if not below or not isinstance(tree, Multistage):
         return
+    awaited = [_awaited(job) for job in jobs_of(tree)]
+    is_stated = told.is_stated or any(awaited)
     named: dict[str, object] = decode(told.jobs)
     choice = _Choice(below)
     stack: list[tuple[Multistage, dict[str, Option], int]] = [(tree, {}, 1)]
@@ -52,17 +57,47 @@ def given_stages(
         for stage in one.stages:
             count = sum(1 for _ in jobs_of(stage))
             if isinstance(stage, Multistage):
-                child = choice.find(jobs[first - 1 : first - 1 + count])
+                numbers = range(first, first + count)
+                is_closed = all(number in numbers for one in numbers for number in awaited[one - 1])
+                child = choice.find(jobs[first - 1 : first - 1 + count]) if is_closed else ""
                 if child:
                     own = options | {option.name: option for option in stage.options}
-                    text = print_text(Multistage(stage.stages, tuple(own.values())))
+                    stages = _renumbered(stage, first - 1).stages if is_stated else stage.stages
+                    text = print_text(Multistage(stages, tuple(own.values())))
                     known = {name: named[name] for name in sorted(_names(stage, named)) if name in named}
                     name = f"{request_id}.{first}"
-                    said = replace(told, request=name, text=text, jobs=encode(known).decode())
+                    said = replace(
+                        told, request=name, text=text, jobs=encode(known).decode(), is_stated=is_stated
+                    )
                     yield GivenStage(child, first, count, said)
                 else:
                     stack.append((stage, options, first))
             first += count
+
+
+def _awaited(job: Request) -> tuple[int, ...]:
+    """Return the numbers that a job says it waits for."""
+    waits = (option for option in job.options if option.name == "wait")
+    return tuple(number for option in waits for number, _ in waits_of(option))
+
+
+def _renumbered(stage: Multistage, before: int) -> Multistage:
+    """Return a stage whose jobs are numbered from 1; so many are before it."""
+    return evolve(
+        stage,
+        stages=tuple(
+            _renumbered(one, before)
+            if isinstance(one, Multistage)
+            else evolve(one, options=tuple(_with_numbers(option, before) for option in one.options))
+            for one in stage.stages
+        ),
+    )
+
+
+def _with_numbers(option: Option, before: int) -> Option:
+    if option.name != "wait":
+        return option
+    return Option("wait", (",".join(str(number - before) for number, _ in waits_of(option)),))
 
 
 class _Choice:

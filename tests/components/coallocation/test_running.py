@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
+from itertools import count
 from random import Random
 
 from hypothesis import given
@@ -158,6 +160,20 @@ def _stages(members: list[str]) -> str:
     return "*" + "".join(f"({member})" for member in members)
 
 
+def _with_waits(text: str, random: Random) -> str:
+    """Return a request some jobs of which say that they wait for earlier ones."""
+    numbers = count(1)
+
+    def wait(found: re.Match[str]) -> str:
+        number = next(numbers)
+        if number == 1 or random.random() < 0.5:
+            return found[0]
+        others = random.sample(range(1, number), min(2, number - 1))
+        return f"{found[0]}(wait={','.join(map(str, others))})"
+
+    return re.sub("a", wait, text)
+
+
 class Played:
     """A request at the top whose stages run at one below, played in a random order.
 
@@ -208,15 +224,17 @@ class Played:
                 tree = parse_coallocation(said.text)
                 jobs = jobs_with_options(tree, {"a": {"executable": "a"}})
                 first = int(said.request.rpartition(".")[2])
-                self._below[said.request] = RunningRequest(said, jobs, order_of(tree)), first
+                self._below[said.request] = RunningRequest(said, jobs, order_of(tree, said.is_stated)), first
                 self._lanes[said.request] = deque()
                 self._feed(said.request, BeginRequest())
             elif isinstance(action, TellAsker) and where:
                 self._lanes[where].append(StageTold(action.said))
 
 
-@given(TREES, st.sets(st.integers(1, 12)), st.integers(0, 1 << 30))
-def test_where_stages_run_changes_nothing(text: str, failing: set[int], seed: int) -> None:
+@given(TREES, st.sets(st.integers(1, 12)), st.integers(0, 1 << 30), st.booleans())
+def test_where_stages_run_changes_nothing(text: str, failing: set[int], seed: int, states: bool) -> None:
+    if states:
+        text = _with_waits(text, Random(seed))
     here = Played(text, failing, False, Random(seed))
     below = Played(text, failing, True, Random(seed))
     assert here.top.is_over

@@ -162,6 +162,7 @@ class SubmitRequest(Struct, frozen=True, tag=True):
         jobs: the jobs that it names, as JSON.
         directory: where programs run that say nothing else.
         credentials: site -> that with which it gives something, where the site asks for one.
+        is_stated: it is a stage of a request in which waits alone order.
     """
 
     request: str
@@ -169,6 +170,7 @@ class SubmitRequest(Struct, frozen=True, tag=True):
     jobs: str = "{}"
     directory: str = ""
     credentials: dict[str, Credential] = field(default_factory=dict)
+    is_stated: bool = False
 
 
 class CancelRequest(Struct, frozen=True, tag=True):

@@ -395,7 +395,7 @@ def read_request(who: str, told: SubmitRequest) -> RequestRead:
     """
     tree = parse_coallocation(told.text)
     named = msgspec.json.decode(told.jobs, type=dict[str, dict[str, object] | str])
-    return RequestRead(who, told, tree, jobs_with_options(tree, named), order_of(tree))
+    return RequestRead(who, told, tree, jobs_with_options(tree, named), order_of(tree, told.is_stated))
 
 
 @asynccontextmanager
