@@ -250,7 +250,7 @@ class RequestsWorld(CoallocationWorld):
         elif isinstance(message, SubmitRequest):
             tree = parse_coallocation(message.text)
             jobs = jobs_with_options(tree, {})
-            self._hand(who, RequestRead(other, message, tree, jobs, order_of(tree)))
+            self._hand(who, RequestRead(other, message, tree, jobs, order_of(tree, message.is_stated)))
         else:
             super()._arrive(connection, who, other, message)
 
