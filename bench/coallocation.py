@@ -168,7 +168,7 @@ class Tree:
         if isinstance(message, SubmitRequest):
             tree = parse_coallocation(message.text)
             jobs = jobs_with_options(tree, {"a": {"executable": "true"}})
-            self._waiting.append((name, RequestRead(who, message, tree, jobs, order_of(tree, message.is_stated))))
+            self._waiting.append((name, RequestRead(who, message, tree, jobs, order_of(tree))))
         else:
             self._waiting.append((name, PeerSaid(who, message)))
 

@@ -43,7 +43,7 @@ def test_without_faults_a_request_costs_five_messages_at_each_edge() -> None:
 
 
 def test_requests_run_in_order_whatever_happens_to_clients_and_services() -> None:
-    worlds = [RequestsWorld(seed) for seed in (3, *range(31, 38))]
+    worlds = [RequestsWorld(seed) for seed in (3, *range(30, 38))]
     for world in worlds:
         world.run()
     happened = " ".join(line for world in worlds for line in world.happened)
