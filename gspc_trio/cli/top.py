@@ -120,13 +120,17 @@ def top(
     if once:
         _once(rts, replay, json, study)
         return
+    owner = 0 if _is_in_browser() else owner  # then standard input is a pipe from the server
+    run = partial(run_terminal, rts, replay, study, speed=speed, until_job=until_job, iml=iml, owner=owner)
+    sys.exit(run(read_only=read_only, light=light, store=store, coallocation=coallocation))
+
+
+def _is_in_browser() -> bool:
+    """Whether a browser shows it; refuse to show it where there is no terminal either."""
     in_browser = "TEXTUAL_DRIVER" in os.environ
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError("this is not a terminal: print a snapshot with --once, or --once --json")
-    owner = 0 if in_browser else owner  # then standard input is a pipe from the server
-    run = partial(run_terminal, rts, replay, study, speed=speed, until_job=until_job, iml=iml, owner=owner)
-    run = partial(run, coallocation=coallocation)
-    sys.exit(run(read_only=read_only, light=light, store=store))
+    return in_browser
 
 
 def _check(shown: Mapping[str, Path | None], *, once: bool, json: bool, serve: bool, tuned: bool) -> None:

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -145,15 +146,9 @@ async def serve(
     network = Network(wire_codec, secrets.token_bytes(32), credentials=issue("coallocation"))
     async with AsyncExitStack() as stack:
         kept = None if journal is None else stack.enter_context(_open_journal(journal))
+        opening = partial(open_coallocation_service, name, sites, network=network, listen=str(where))
         service = await stack.enter_async_context(
-            open_coallocation_service(
-                *(name, sites),
-                network=network,
-                listen=str(where),
-                parent=parent,
-                lends=not ask_credentials,
-                journal=kept,
-            )
+            opening(parent=parent, lends=not ask_credentials, journal=kept)
         )
         info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
         _refuse_second(await claim_connection_file(path, info), path)
