@@ -14,7 +14,7 @@ from pathlib import Path
 
 from figures import Figures, options_parser
 
-from schedule import managers, model, placement, queues, real, simulated
+from schedule import managers, model, placement, queues, real, simulated, whole_path
 from schedule.replay import Skipped
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wfinstances"
@@ -26,6 +26,7 @@ PARTS: Mapping[str, Callable[[Figures, bool, Path], None]] = {
     "managers": managers.measure,
     "queues": queues.measure,
     "placement": placement.measure,
+    "whole_path": whole_path.measure,
     "real": real.measure,
 }
 """Name of a part -> measures: where figures go, whether to be small, the folder of the traces."""

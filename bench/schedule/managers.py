@@ -9,6 +9,7 @@ long as handling an event takes here. What messages cost to encode and to send i
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -28,6 +29,8 @@ FEW_CORES = 16
 """Of a host, where conflicts are counted: the fewer, the more often two want the same."""
 JOBS = 8
 LOAD = 0.8
+ROUNDS, TURNS, TURN_S = 9, 10, 0.02
+"""A round has so many turns of each world, each for so long of its time: hundreds are given at a time."""
 WARM_UP_S = 0.3
 """By then no host moves any more."""
 
@@ -47,16 +50,40 @@ def world_of(managers: Managers, clock: Callable[[], float], cores: int) -> Mana
     return world
 
 
-def grants_per_s(managers: Managers, seconds: float) -> float:
-    """Return how many grants a second are given to jobs that always want more."""
+def busy_world(managers: Managers) -> ManagersWorld:
+    """Return a world with jobs that always want more, in which no host moves any more."""
     world = world_of(managers, thread_time, CORES)
     for number in range(JOBS):
         world.begin(Work(f"j{number + 1}", CORE, 1_000_000, 0.001, HOSTS * CORES // JOBS))
         world.run(world.now + 0.01)
     world.run(world.now + WARM_UP_S)
-    begun, began_s = world.grants, world.now
-    world.run(began_s + seconds)
-    return (world.grants - begun) / seconds
+    return world
+
+
+def grants_in(world: ManagersWorld, seconds: float) -> int:
+    """Let time pass in a world; return how many grants are given."""
+    begun = world.grants
+    world.run(world.now + seconds)
+    return world.grants - begun
+
+
+def scaling(rounds: int) -> tuple[float, float]:
+    """Return how many grants one manager gives in a second, and how many times that four do.
+
+    Medians of rounds, in which both worlds take turns: a second later the machine may be twice as fast.
+    """
+    worlds = one, four = busy_world(pessimistic(1)), busy_world(pessimistic(4))
+    given: dict[ManagersWorld, list[int]] = {world: [0] * rounds for world in worlds}
+    gc.collect()
+    gc.disable()  # it would look at both worlds, whichever's turn it is; a manager's process has none of them
+    try:
+        for turn in range(rounds * TURNS):
+            for world in worlds if turn % 2 else reversed(worlds):
+                given[world][turn // TURNS] += grants_in(world, TURN_S)
+    finally:
+        gc.enable()
+    ratios = [more / few for few, more in zip(given[one], given[four], strict=True)]
+    return median(given[one]) / (TURNS * TURN_S), median(ratios)
 
 
 def conflicts(seconds: float) -> float:
@@ -73,11 +100,7 @@ def conflicts(seconds: float) -> float:
 def measure(figures: Figures, small: bool, traces: Path) -> None:
     """Measure, without a look at traces."""
     _ = traces
-    seconds, pairs = (0.1, 1) if small else (0.4, 3)
-    ratios = []
-    for _ in range(pairs):
-        one, four = (grants_per_s(pessimistic(count), seconds) for count in (1, 4))
-        ratios.append(four / one)
-    figures.add("managers.one_per_s", one, "grants per simulated second")
-    figures.add("managers.scaling", median(ratios), "times one")
-    figures.add("managers.conflicts", conflicts(2 * seconds), "of the claims")
+    one_per_s, times = scaling(1 if small else ROUNDS)
+    figures.add("managers.one_per_s", one_per_s, "grants per simulated second")
+    figures.add("managers.scaling", times, "times one")
+    figures.add("managers.conflicts", conflicts(0.2 if small else 0.8), "of the claims")

@@ -176,11 +176,12 @@ def gspc(lab: Lab, python: str, folder: Path) -> Iterator[tuple[str, str]]:
 @contextlib.contextmanager
 def others(commands: list[list[str]], folder: Path) -> Iterator[None]:
     """Have programs run for the time of a block."""
+    environment = os.environ | {"RAY_raylet_start_wait_time_s": "120"}  # a busy machine needs that
     with contextlib.ExitStack() as stack:
         started = []
         for number, command in enumerate(commands):
             log = stack.enter_context((folder / f"peer{number}.log").open("w"))
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder))
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment))
             time.sleep(4.0 if number == 0 else 0.5)
         try:
             yield
@@ -188,7 +189,7 @@ def others(commands: list[list[str]], folder: Path) -> Iterator[None]:
             for process in reversed(started):
                 process.terminate()
             for process in started:
-                process.wait(30)
+                process.wait(90)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+HOSTS, STARTED_S = 3, 150.0
+"""So many workers are waited for, for so long."""
+
 Submit: TypeAlias = Callable[..., object]
 Wait: TypeAlias = Callable[[list[object]], object]
 
@@ -34,6 +37,7 @@ def opened(system: str, plan: str, address: str, data: str) -> Iterator[tuple[Su
         import distributed
 
         with distributed.Client(address) as client:
+            client.wait_for_workers(HOSTS, timeout=STARTED_S)
             yield (
                 lambda seconds, size_bytes, *inputs: client.submit(
                     step, seconds, size_bytes, *inputs, pure=False
@@ -44,6 +48,11 @@ def opened(system: str, plan: str, address: str, data: str) -> Iterator[tuple[Su
         import ray
 
         ray.init(address=address, logging_level="error", log_to_driver=False)
+        deadline_s = time.monotonic() + STARTED_S
+        while sum(it["Alive"] for it in ray.nodes()) <= HOSTS:  # the head is one more
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"not all of {HOSTS} nodes are up after {STARTED_S:g} s")
+            time.sleep(0.5)
         remote = ray.remote(num_cpus=1)(step)
         yield (
             lambda seconds, size_bytes, *inputs: remote.remote(seconds, size_bytes, *inputs),

@@ -13,6 +13,8 @@
 ``plan.makespan_vs_dask``      makespan of ``move`` of that with Dask's stealing, at worst
 ``plan.tasks_per_s``           tasks planned by ``move`` for 1,000 hosts
 ``plan.flatness``              cost of a task with 10,000 hosts of that with 100
+``plan.ready_tasks_per_s``     tasks placed for 1,000 hosts when they get ready, ten at a time
+``plan.ready_flatness``        cost of such a task with 10,000 hosts of that with 100
 ``plan.heft_tasks_per_s``      tasks planned by ``heft`` for 1,000 hosts
 
 Tasks state what they took and made when they were recorded, and hosts what they fetch from beyond their
@@ -23,11 +25,16 @@ has taught so far. Hosts state their speeds. Today's order uses nothing of all t
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from figures import Figures
 
-from gspc_trio.components.job.plan import Links, PlanData, PlanHost, PlanTask
+from gspc_trio.components.job.plan import InHand, Links, Live, PlanData, PlanHost, PlanTask
+from gspc_trio.components.job.scheduler.plans import Plans
+from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Task, TaskOptions
 from gspc_trio.policies.plans.by_name import find_plan
 from schedule.references import DaskLike, heft
 from schedule.replay import CLUSTERS, Replay, read_works
@@ -77,6 +84,9 @@ def measure(figures: Figures, small: bool, traces: Path) -> None:
     tasks = TASKS // 20 if small else TASKS
     figures.add("plan.tasks_per_s", tasks / cost_s("move", 1_000, tasks), "1/s")
     figures.add("plan.flatness", cost_s("move", 10_000, tasks) / cost_s("move", 100, tasks), "x")
+    ready_s = {hosts: ready_cost_s(hosts, tasks) for hosts in (100, 1_000, 10_000)}
+    figures.add("plan.ready_tasks_per_s", tasks / ready_s[1_000], "1/s")
+    figures.add("plan.ready_flatness", ready_s[10_000] / ready_s[100], "x")
     figures.add("plan.heft_tasks_per_s", tasks / 10 / cost_s("heft", 1_000, tasks // 10), "1/s")
 
 
@@ -96,4 +106,57 @@ def cost_s(name: str, hosts: int, tasks: int) -> float:
     planner = find_plan(name).planner(there, Links())
     begun_s = time.process_time()
     planner.plan(graph)
+    return time.process_time() - begun_s
+
+
+class _NoView:
+    """A scheduler in which nothing runs."""
+
+    now = 0.0
+    tasks: Mapping[TaskId, Live] = {}
+    by_resource: Mapping[ResourceId, InHand] = {}
+
+
+class _Sources:
+    """Each task reads some megabytes that one host has."""
+
+    def __init__(self, hosts: int) -> None:
+        self._hosts = hosts
+
+    def host(self, name: str, cores: int) -> PlanHost:
+        """Return a host."""
+        return PlanHost(name, f"rack:{int(name[1:]) // 40}", cores=cores)
+
+    def inputs_of(self, task: Task) -> Sequence[PlanData]:
+        """Return what a task reads."""
+        return (PlanData(10_000_000, (f"h{task.task_id * 7 % self._hosts}",), str(task.task_id)),)
+
+    def output_bytes(self, outcome: Outcome) -> int:
+        """Return 0: nothing ends here."""
+        del outcome
+        return 0
+
+    def named(self, label: str) -> str:
+        """Return the name of a host."""
+        return label
+
+
+def ready_cost_s(hosts: int, tasks: int) -> float:
+    """Return the CPU seconds that it takes to plan tasks that get ready, with what hosts have to do already.
+
+    Ten get ready at a time, and eight for each host are waiting or running then.
+    """
+    plans, view = Plans(find_plan("move"), _Sources(hosts)), _NoView()
+    plans.resources_up(Resource(f"h{host}.core{core}", "core") for host in range(hosts) for core in range(8))
+    options = TaskOptions(estimate_s=1.0)
+    batches = [
+        [Task(number, "work", 1, options=options) for number in range(first, first + 10)]
+        for first in range(1, tasks + 1, 10)
+    ]
+    plans.ready(view, batches[0])  # makes what is made once for all hosts
+    begun_s = time.process_time()
+    for number, batch in enumerate(batches[1:], 1):
+        plans.ready(view, batch)
+        if number >= hosts:
+            plans.drop(task.task_id for task in batches[number - hosts])
     return time.process_time() - begun_s

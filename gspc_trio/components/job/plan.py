@@ -236,6 +236,23 @@ class Links:
         return target.uplink_bytes_per_s or self.beyond_bytes_per_s
 
 
+class HostsNow(Struct, frozen=True):
+    """Hosts as they are when tasks get ready.
+
+    Attributes:
+        hosts: in their order.
+        free_s: those that may be chosen, in their order -> for each core, in how many seconds it has done
+            what it has to do.
+        links: between hosts.
+        brought: data -> hosts to which it is on its way.
+    """
+
+    hosts: Mapping[str, PlanHost]
+    free_s: Mapping[str, Sequence[float]]
+    links: Links
+    brought: Mapping[str, Collection[str]]
+
+
 class Planner(Protocol):
     """Plans tasks for some hosts, and remembers where those are on which others depend."""
 
@@ -270,22 +287,13 @@ class PlanPolicy(Protocol):
         ...
 
     def place_ready(
-        self,
-        tasks: Sequence[ReadyTask],
-        hosts: Mapping[str, PlanHost],
-        free_s: Mapping[str, Sequence[float]],
-        links: Links,
-        brought: Mapping[str, Collection[str]],
-        ahead: Following | None,
+        self, tasks: Sequence[ReadyTask], there: HostsNow, ahead: Following | None
     ) -> Sequence[ReadyPlace | None]:
         """Return where tasks that can run go by now, None for those for which no host will do.
 
         Args:
             tasks: in the order in which equal ones are served.
-            hosts: in their order.
-            free_s: host -> for each core, in how many seconds it has done what it has to do.
-            links: between hosts.
-            brought: data -> hosts to which it is on its way.
+            there: the hosts.
             ahead: what follows; None: nobody knows.
         """
         ...
@@ -332,6 +340,11 @@ class InHand(Protocol):
 
 class Live(Protocol):
     """A task of the scheduler that has not ended."""
+
+    @property
+    def task(self) -> Task:
+        """As it waits, or was submitted."""
+        ...
 
     @property
     def held(self) -> InHand | None:
@@ -437,7 +450,7 @@ def check_tasks(tasks: Iterable[PlanTask], hosts: Mapping[str, PlanHost]) -> Non
             if data.size_bytes and hosts.keys().isdisjoint(data.hosts):
                 where = f": it was on {', '.join(data.hosts)}" if data.hosts else ""
                 raise PlanError(f"{data.size_bytes} bytes that {_named(task)} reads are lost{where}")
-        if task.features and not task.features <= features:
+        if task.features and not any(task.features <= host.features for host in hosts.values()):
             features = features or frozenset().union(*(host.features for host in hosts.values()))
             unknown = sorted(task.features - features)
             if unknown:

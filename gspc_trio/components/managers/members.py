@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -114,7 +115,7 @@ class Member(Struct, eq=False):
         self.told = self.read = 0
 
 
-class Managers(MachineBase[ManagersEvent, ManagersAction]):
+class Managers(MachineBase[ManagersEvent, ManagersAction], ABC):
     """What both ways to share hosts have in common.
 
     Grants of all managers are of one epoch. Each manager gives numbers of its own (:class:`Numbering`), for
@@ -155,13 +156,15 @@ class Managers(MachineBase[ManagersEvent, ManagersAction]):
         """Return the hosts whose resources a manager gives out."""
         return list(self._members[number].log.hosts)
 
+    @abstractmethod
     def deadline(self) -> float | None:
         """Return when a Tick is due."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def check(self) -> None:
         """Assert every invariant."""
-        raise NotImplementedError
+        ...
 
     def note_newest(self, grant_id: GrantId) -> None:
         """A manager has given this grant."""
@@ -173,9 +176,10 @@ class Managers(MachineBase[ManagersEvent, ManagersAction]):
             if member.log is member.noted:  # which reads it
                 self.newest = max(self.newest, member.newest)
 
+    @abstractmethod
     def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
         """Return the newest grant of a resource that was given, or ``grant_id`` if that cannot be known."""
-        raise NotImplementedError
+        ...
 
     def _tell(self, number: int, event: RmEvent) -> None:
         """Tell a manager, now or when it is there."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 from msgspec import Struct
 
 from gspc_trio.components.job.plan import (
     Following,
+    HostsNow,
     Links,
     PlanError,
     PlanHost,
@@ -41,16 +42,10 @@ class MovePlan(Struct, frozen=True):
         return MovePlanner(hosts, links, self.tightness)
 
     def place_ready(
-        self,
-        tasks: Sequence[ReadyTask],
-        hosts: Mapping[str, PlanHost],
-        free_s: Mapping[str, Sequence[float]],
-        links: Links,
-        brought: Mapping[str, Collection[str]],
-        ahead: Following | None,
+        self, tasks: Sequence[ReadyTask], there: HostsNow, ahead: Following | None
     ) -> Sequence[ReadyPlace | None]:
         """Return where tasks that can run go by now: where least is brought, if all end in time."""
-        return place_by_bytes(tasks, lambda: Board(hosts, free_s, links, brought), ahead)
+        return place_by_bytes(tasks, lambda: Board(there), ahead)
 
 
 class HeftPlan(Struct, frozen=True):
@@ -63,17 +58,11 @@ class HeftPlan(Struct, frozen=True):
         return HeftPlanner(hosts, links)
 
     def place_ready(
-        self,
-        tasks: Sequence[ReadyTask],
-        hosts: Mapping[str, PlanHost],
-        free_s: Mapping[str, Sequence[float]],
-        links: Links,
-        brought: Mapping[str, Collection[str]],
-        ahead: Following | None,
+        self, tasks: Sequence[ReadyTask], there: HostsNow, ahead: Following | None
     ) -> Sequence[ReadyPlace | None]:
         """Return where tasks that can run go by now: where they end first."""
         del ahead
-        return place_by_end(tasks, Board(hosts, free_s, links, brought))
+        return place_by_end(tasks, Board(there))
 
 
 def find_plan(name: str, tightness: float = 0.0) -> PlanPolicy:

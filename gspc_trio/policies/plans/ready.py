@@ -14,20 +14,23 @@ ends no later than today. It is thought through only if it is known what follows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice, zip_longest
 
 from gspc_trio.components.job.plan import (
     HOLDERS_RATED,
     Following,
-    Links,
+    HostsNow,
     PlanData,
     PlanHost,
     ReadyPlace,
     ReadyTask,
     fetch_s,
 )
+
+RATED_ALL = 16
+"""Of so many hosts or less all are rated for each task."""
 
 FREE_RATED = 3
 """Of hosts of one rack and speed, so many that are free first are rated."""
@@ -50,27 +53,21 @@ class Board:
     """Hosts, what each core has to do, and what was brought where.
 
     Args:
-        hosts: in their order.
-        free_s: host -> for each core, in how many seconds it has done what it has to do.
-        links: between hosts.
-        brought: data -> hosts to which it is on its way.
+        there: the hosts as they are.
     """
 
-    def __init__(
-        self,
-        hosts: Mapping[str, PlanHost],
-        free_s: Mapping[str, Sequence[float]],
-        links: Links,
-        brought: Mapping[str, Collection[str]],
-    ) -> None:
+    def __init__(self, there: HostsNow) -> None:
+        hosts, free_s = there.hosts, there.free_s
         self.hosts = hosts
-        self.links = links
-        self._names = [name for name in hosts if free_s.get(name)]
+        self.links = there.links
+        self._names = [name for name in free_s if free_s[name]]
         self._position = {name: number for number, name in enumerate(self._names)}
         self._cores = {name: list(free_s[name]) for name in self._names}
-        self._brought = brought
+        self._brought = there.brought
         self._new: dict[str, dict[str, float]] = {}
         """Data -> hosts to which it is brought for tasks that were placed here -> when it will be there."""
+        self._first: list[tuple[float, int]] | None = None
+        """The hosts, by when they are free, as soon as somebody asks."""
         self._by_kind: dict[tuple[str, float], list[tuple[float, int]]] = {}
         self._by_speed: dict[float, list[tuple[float, int]]] = {}
         for number, name in enumerate(self._names):
@@ -83,16 +80,36 @@ class Board:
 
     def rate(self, ready: ReadyTask) -> list[ReadyPlace]:
         """Return what hosts would be for a task: all that differ, as far as that is known cheaply."""
-        found = []
-        for name in self._worth_rating(ready):
-            host = self.hosts[name]
-            if not host.can_run(ready.task):
-                continue
-            begin_s = self._cores[name][0]
-            moved_bytes, moved_s, waited_s = self._moved(ready, host, begin_s)
-            end_s = begin_s + moved_s + waited_s + ready.task.run_s / host.speed
-            found.append(ReadyPlace(name, begin_s, moved_s, end_s, moved_bytes=moved_bytes))
+        hosts, task = self.hosts, ready.task
+        return [self._place(ready, name) for name in self._worth_rating(ready) if hosts[name].can_run(task)]
+
+    def take_first_free(self, ready: ReadyTask) -> ReadyPlace | None:
+        """Have a task go to the host that is free first, of those where it can run; None if there is none."""
+        if self._first is None:
+            self._first = [(cores[0], self._position[name]) for name, cores in self._cores.items()]
+            heapify(self._first)
+        passed, found = [], None
+        while self._first and found is None:
+            entry = heappop(self._first)
+            name = self._names[entry[1]]
+            if entry[0] != self._cores[name][0]:
+                heappush(self._first, (self._cores[name][0], entry[1]))
+            elif self.hosts[name].can_run(ready.task):
+                found = self._place(ready, name)
+                self.take(ready, found)
+                heappush(self._first, (self._cores[name][0], entry[1]))
+            else:
+                passed.append(entry)
+        for entry in passed:
+            heappush(self._first, entry)
         return found
+
+    def _place(self, ready: ReadyTask, name: str) -> ReadyPlace:
+        """Return what a host would be for a task."""
+        host, begin_s = self.hosts[name], self._cores[name][0]
+        moved_bytes, moved_s, waited_s = self._moved(ready, host, begin_s)
+        end_s = begin_s + moved_s + waited_s + ready.task.run_s / host.speed
+        return ReadyPlace(name, begin_s, moved_s, end_s, moved_bytes=moved_bytes)
 
     def _moved(self, ready: ReadyTask, host: PlanHost, begin_s: float) -> tuple[int, float, float]:
         """Return how much data of a task is brought to a host, for how long, and how long that is waited for
@@ -111,7 +128,7 @@ class Board:
         return moved_bytes, moved_s, waited_s
 
     def _worth_rating(self, ready: ReadyTask) -> list[str]:
-        if len(self._names) <= HOLDERS_RATED:
+        if len(self._names) <= RATED_ALL:
             return self._names
         names = dict.fromkeys(self._free_first(self._by_speed.values()))
         racks = set()
@@ -185,25 +202,26 @@ def place_by_bytes(
     Returns:
         for each task its place, None if no host will do.
     """
-    boards = board(), board(), board(), board()
-    by_end, usual = place_by_end(tasks, boards[0]), _without_plan(tasks, boards[1])
+    by_end, without_plan = place_by_end(tasks, board()), board()
+    usual = _without_plan(tasks, without_plan)
     last_s = max(0.0 if ahead is None else ahead.late_s, _last_end(tasks, by_end), _last_end(tasks, usual))
     if ahead is None:
         ends = zip(by_end, usual, strict=True)
         until_s = [max((it.end_s for it in pair if it is not None), default=0.0) for pair in ends]
     else:
         until_s = [last_s - it.after_s for it in tasks]
-    by_bytes = _least_moved(tasks, boards[2], until_s)
+    by_bytes = _least_moved(tasks, board(), until_s)
     found = by_end
     if _last_end(tasks, by_bytes) <= last_s * (1 + LATE_SHARE) and (ahead is None or last_s >= ahead.work_s):
         found = by_bytes
     if ahead is not None and len(ahead.run_s) <= THOUGHT_THROUGH_MAX:
-        usual_s = (1 + LATER_SHARE) * _all_end(tasks, usual, boards[1], ahead)
+        usual_s = (1 + LATER_SHARE) * _all_end(tasks, usual, without_plan, ahead)
         near_until_s = [usual_s - it.after_s for it in tasks]
-        near = _near_data(tasks, boards[3], near_until_s)
+        with_near = board()
+        near = _near_data(tasks, with_near, near_until_s)
         spared_bytes, spared_s = (one - other for one, other in zip(_moved(found), _moved(near), strict=True))
         is_worth_it = spared_bytes > 0 and spared_s > LITTLE_SHARE * usual_s
-        if is_worth_it and _all_end(tasks, near, boards[3], ahead) <= usual_s:
+        if is_worth_it and _all_end(tasks, near, with_near, ahead) <= usual_s:
             found, until_s = near, near_until_s
     if found is not by_end:
         for number, place in enumerate(found):
@@ -380,5 +398,4 @@ def _last_end(tasks: Sequence[ReadyTask], places: Sequence[ReadyPlace | None]) -
 
 def _without_plan(tasks: Sequence[ReadyTask], board: Board) -> list[ReadyPlace | None]:
     """Return where tasks go that take the core that is free first, whatever its speed."""
-    first = range(len(tasks))
-    return _in_order(tasks, first, board, lambda _, places: min(places, key=lambda it: it.begin_s))
+    return [board.take_first_free(ready) for ready in tasks]

@@ -148,5 +148,8 @@ def test_of_two_claims_of_the_same_memory_the_first_is_a_grant_and_the_other_hea
         TellManager(1, Demand("j2", shape, 1, (7, 3))),
     ]
     managers.handle(Release("j1", (7, 2)), 1.0)
-    again = Grant("j2", shape, (7, 5), ("r1.core1",), (("r1.node", 0),))
-    assert managers.handle(ManagerSaid(1, ManagerClaim(9, again)), 1.0)[0] == again
+    early = Grant("j2", shape, (7, 5), ("r1.core1",), (("r1.node", 0),))
+    told = managers.handle(ManagerSaid(1, ManagerClaim(3, early)), 1.0)
+    assert early not in told, "its manager has not heard of the first grant, and will give up what is there"
+    again = Grant("j2", shape, (7, 7), ("r1.core1",), (("r1.node", 0),))
+    assert managers.handle(ManagerSaid(1, ManagerClaim(11, again)), 1.0)[0] == again

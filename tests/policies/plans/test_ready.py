@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gspc_trio.components.job.plan import Following, Links, PlanData, PlanHost, PlanTask, ReadyTask
+from gspc_trio.components.job.plan import Following, HostsNow, Links, PlanData, PlanHost, PlanTask, ReadyTask
 from gspc_trio.policies.plans.ready import Board, place_by_bytes, place_by_end
 
 GB = 10**9
@@ -26,7 +26,7 @@ def hosts(*speeds: float, racks: str = "") -> dict[str, PlanHost]:
 
 
 def board(there: dict[str, PlanHost], free_s: Sequence[Sequence[float]]) -> Board:
-    return Board(there, dict(zip(there, free_s, strict=True)), Links(), {})
+    return Board(HostsNow(there, dict(zip(there, free_s, strict=True)), Links(), {}))
 
 
 def ahead(**changes: float) -> Following:
@@ -97,7 +97,7 @@ def test_no_plan_by_bytes_ends_later_than_one_by_end_and_none_at_all(
 ) -> None:
     there = hosts(*speeds)
     tasks = [
-        ready(number, float(run_s), PlanData(size * GB, (f"h{home}",), f"d{home}"))
+        ready(number, float(run_s), PlanData(size * GB, (f"h{home}",), f"d{home}, {size}"))
         for number, (run_s, size, home) in enumerate(kinds)
     ]
     free_s = [[0.0]] * len(there)

@@ -117,7 +117,7 @@ def _check_sums(state: SchedulerState) -> None:
         assert all(held.sent for held in state.grants.values()), "a stopping job keeps an idle grant"
         assert state.stopped or state.tasks or state.grants, "Stopped was not said"
     if state.plans is not None:
-        state.plans.check({host_name(name) for name in state.evacuated})
+        state.plans.check(state, {host_name(name) for name in state.evacuated})
 
 
 def _check_variants(state: SchedulerState) -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import (
     Following,
+    HostsNow,
     Links,
     PlanData,
     PlanError,
@@ -29,12 +30,10 @@ from gspc_trio.components.job.plan import (
     View,
     fetch_s,
     patience_for,
-    rack_of,
-    speed_of,
-    uplink_of,
     why,
 )
 from gspc_trio.components.job.scheduler.interface import KnownTask
+from gspc_trio.components.job.scheduler.plan_hosts import HostTurns, JobHosts, needed_by
 from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
@@ -91,9 +90,7 @@ class Plans:
         links: between its hosts.
         known: tasks that have not ended.
         users: task -> those that take its result and are not ready.
-        hosts: their names -> ids of their resources with the class of each.
-        tops: host -> its resources that are below no others.
-        features: host -> its features; one of the form ``rack:NAME`` says which hosts are near each other.
+        there: its hosts.
         sizes: code -> how many of its tasks were measured, and what they have made on average.
         seconds: code -> the same of how long they would run on a host of speed 1.
         problem: why nothing could be planned last, or "".
@@ -105,9 +102,7 @@ class Plans:
     links: Links = field(factory=Links)
     known: dict[TaskId, Known] = field(factory=dict)
     users: dict[TaskId, set[TaskId]] = field(factory=dict)
-    hosts: dict[str, dict[ResourceId, str]] = field(factory=dict)
-    tops: dict[str, list[ResourceId]] = field(factory=dict)
-    features: dict[str, frozenset[str]] = field(factory=dict)
+    there: JobHosts = field(factory=JobHosts)
     sizes: dict[int, tuple[int, float]] = field(factory=dict)
     seconds: dict[int, tuple[int, float]] = field(factory=dict)
     problem: str = ""
@@ -115,6 +110,9 @@ class Plans:
     _planner: Planner | None = None
     _plan_host: dict[str, PlanHost] = field(factory=dict)
     """The hosts of the planner."""
+    _turns: HostTurns = field(init=False)
+    _mean_speed: float = 1.0
+    _speeds_differ: bool = False
     _run: dict[TaskId, PlannedPlace] = field(factory=dict)
     """Where tasks have run on whose results others wait."""
     _new: dict[TaskId, None] = field(factory=dict)
@@ -129,6 +127,7 @@ class Plans:
 
     def __attrs_post_init__(self) -> None:
         self.wishes = Wishes(self._run_s)
+        self._turns = HostTurns(self.there, {})
 
     @property
     def placed(self) -> dict[TaskId, PlannedPlace]:
@@ -140,33 +139,17 @@ class Plans:
 
     def resources_up(self, resources: Iterable[Resource]) -> bool:
         """These are there now; return whether any of their hosts was not there before."""
-        before = len(self.hosts)
-        for resource in resources:
-            host = host_name(resource.resource_id)
-            there = self.hosts.setdefault(host, {})
-            if resource.resource_id in there:
-                continue
-            there[resource.resource_id] = resource.resource_class
-            if resource.features:
-                self.features[host] = self.features.get(host, frozenset()).union(resource.features)
-            if not resource.parents:
-                self.tops.setdefault(host, []).append(resource.resource_id)
+        before = len(self.there.hosts)
+        if self.there.add(resources):
             self._hosts_changed()
-        return len(self.hosts) > before
+        return len(self.there.hosts) > before
 
     def resources_lost(self, resource_ids: Iterable[ResourceId]) -> None:
         """These are gone: what was planned on a host without any other is planned anew."""
-        for resource_id in resource_ids:
-            host = host_name(resource_id)
-            there = self.hosts.get(host, {})
-            if there.pop(resource_id, None) is None:
-                continue
-            if resource_id in self.tops.get(host, ()):
-                self.tops[host].remove(resource_id)
-            if not there:
-                del self.hosts[host]
-                self.features.pop(host, None)
-                self.tops.pop(host, None)
+        was_there, gone = self.there.remove(resource_ids)
+        for host in gone:
+            self.wishes.drop_host(host)
+        if was_there:
             self._hosts_changed()
 
     def tasks_known(self, tasks: Sequence[KnownTask]) -> None:
@@ -208,7 +191,7 @@ class Plans:
         _learn(self.seconds, code_id, outcome.duration_s * speed)
         if task_id in self.users:
             self._run[task_id] = PlannedPlace(host, output_bytes=size_bytes, end_s=now)
-            if self._planner is not None and host in self.hosts:
+            if self._planner is not None and host in self.there.hosts:
                 self._planner.settle(task_id, self._run[task_id], now)
             taken = 0 if assumed is None else assumed.output_bytes
             less, more = sorted((taken, size_bytes))
@@ -217,8 +200,6 @@ class Plans:
         self.drop((task_id,))
 
     def _hosts_changed(self) -> None:
-        for host in self.wishes.at.keys() - self.hosts.keys():
-            self.wishes.drop_host(host)
         self._planner = None
         self._new = dict.fromkeys(self.known)
 
@@ -229,7 +210,7 @@ class Plans:
                 tuple(dict.fromkeys(dependencies)),
                 self._inputs_of(task),
                 self._size_of(task.code_id, task.options.output_bytes),
-                _needed(task),
+                needed_by(task),
                 memory_bytes=task.shape.memory_bytes,
                 name=task.name,
             ),
@@ -242,7 +223,7 @@ class Plans:
     def _inputs_of(self, task: Task) -> tuple[PlanData, ...]:
         """Return the data of a task that is there; what is lost is being made again, nobody knows where."""
         found = self.knowledge.inputs_of(task)
-        return tuple(data for data in found if not self.hosts.keys().isdisjoint(data.hosts))
+        return tuple(data for data in found if not self.there.hosts.keys().isdisjoint(data.hosts))
 
     def _size_of(self, code_id: int, stated: int | None) -> int:
         return round(self.sizes.get(code_id, (0, 0.0))[1]) if stated is None else stated
@@ -277,7 +258,7 @@ class Plans:
     def ready(self, state: View, tasks: Iterable[Task]) -> list[Task]:
         """Return tasks that can run now, with wishes for where they are planned; variants have none."""
         wanted = list(tasks)
-        if self.hosts:
+        if self.there.hosts:
             for task in wanted:
                 self._know_ready(task, frozenset())
             self._bring_up_to_date(state)
@@ -286,10 +267,10 @@ class Plans:
     def again(self, state: View, task: Task, avoid: frozenset[ResourceId]) -> Task:
         """Return a task that gets another attempt, planned anew without the hosts of what has failed it."""
         task = self.without_wish(task)
-        if not self.hosts:
+        if not self.there.hosts:
             return task
         hosts = frozenset(map(host_name, avoid))
-        self._know_ready(task, hosts if self.hosts.keys() - hosts else frozenset())
+        self._know_ready(task, hosts if self.there.hosts.keys() - hosts else frozenset())
         self._bring_up_to_date(state)
         return self._wishing_all(state, [task])[0]
 
@@ -325,10 +306,13 @@ class Plans:
             if not (self._mattered or self._matters(ready)):
                 continue
             self._mattered = True
-            free_s, ahead = self._ahead(state, resource_class, after_s, {it.task_id for it in alike})
-            places = self.policy.place_ready(
-                ready, self._plan_host, free_s, self.links, self.wishes.brought, ahead
-            )
+            assert self._planner is not None, "these tasks are planned"
+            looked_at = self._turns.worth_a_look(resource_class, ready, self._planner.placed)
+            free_s, ends_s = self._busy(state, resource_class, looked_at)
+            is_all = len(looked_at) == len(self._plan_host)
+            ahead = self._ahead(free_s, ends_s, after_s, {it.task_id for it in alike}) if is_all else None
+            now = HostsNow(self._plan_host, free_s, self.links, self.wishes.brought)
+            places = self.policy.place_ready(ready, now, ahead)
             by_id = {it.task.task_id: place for it, place in zip(ready, places, strict=True)}
             for task in alike:
                 if (place := by_id[task.task_id]) is not None:
@@ -337,7 +321,7 @@ class Plans:
 
     def _matters(self, ready: Sequence[ReadyTask]) -> bool:
         """Return whether it matters at all where tasks run, and in which order."""
-        if len({host.speed for host in self._plan_host.values()}) > 1:
+        if self._speeds_differ:
             return True
         ranks = {it.task.run_s + it.after_s for it in ready}
         if max(ranks) - min(ranks) > WORTH_SHARE * max(ranks):
@@ -353,7 +337,7 @@ class Plans:
         if not is_known:  # nor is known what is ahead of it
             patience_s = patience_for(place.spared_s)
         first, *rest = task.shape.requirements
-        wish = evolve(first, preferences=tuple(self.tops[place.host]), patience_s=patience_s)
+        wish = evolve(first, preferences=tuple(self.there.tops[place.host]), patience_s=patience_s)
         return replace(task, shape=replace(task.shape, requirements=(wish, *rest)))
 
     def _ready_task(self, task_id: TaskId, after_s: dict[TaskId, float]) -> ReadyTask:
@@ -383,34 +367,34 @@ class Plans:
             found[last] = max(runs, default=0.0)
         return found[task_id]
 
-    @property
-    def _mean_speed(self) -> float:
-        return sum(it.speed for it in self._plan_host.values()) / len(self._plan_host)
+    def _busy(
+        self, state: View, resource_class: str, looked_at: Iterable[str]
+    ) -> tuple[dict[str, list[float]], dict[TaskId, float]]:
+        """Return when the resources of some hosts are free, and when what runs or waits there has ended."""
+        free_s, ends_s = {}, dict[TaskId, float]()
+        for name in looked_at:
+            of_class = self.there.of_class(name, resource_class)
+            free_s[name] = self.wishes.free_s(state, self._plan_host[name], of_class, ends_s)
+        return free_s, ends_s
 
     def _ahead(
-        self, state: View, resource_class: str, after_s: dict[TaskId, float], ready: Collection[TaskId]
-    ) -> tuple[dict[str, list[float]], Following | None]:
-        """Return when the resources of each host are free, and what follows from these tasks, None if that is
-        not known.
-        """
-        free_s, ends_s = {}, dict[TaskId, float]()
-        for name, host in self._plan_host.items():
-            free_s[name] = self.wishes.free_s(state, host, self._of_class(name, resource_class), ends_s)
+        self,
+        free_s: Mapping[str, Sequence[float]],
+        ends_s: dict[TaskId, float],
+        after_s: dict[TaskId, float],
+        ready: Collection[TaskId],
+    ) -> Following | None:
+        """Return what follows from tasks that are ready, None if that is not known."""
         if not self._knows_graph or len(self.known) > AHEAD_MAX:
-            return free_s, None
+            return None
         run_s = {task_id: self._run_s(task_id) for task_id in self.known}
         known_s = {task_id: its_s for task_id, its_s in run_s.items() if its_s is not None}
         if len(known_s) < len(run_s):
-            return free_s, None
+            return None
         speeds = sum(len(it) * self._plan_host[name].speed for name, it in free_s.items())
         late_s = max((end_s + self._after_s(it, after_s) for it, end_s in ends_s.items()), default=0.0)
         rest_s = {it: its_s for it, its_s in known_s.items() if it not in ends_s and it not in ready}
-        return free_s, Following(
-            late_s, sum(known_s.values()) / max(1e-9, speeds), ends_s, self.users, rest_s
-        )
-
-    def _of_class(self, host: str, resource_class: str) -> list[ResourceId]:
-        return [it for it, its_class in self.hosts[host].items() if its_class == resource_class]
+        return Following(late_s, sum(known_s.values()) / max(1e-9, speeds), ends_s, self.users, rest_s)
 
     def take_fresh(self) -> list[TaskId]:
         """Return the tasks that have got a wish since this was asked last."""
@@ -420,7 +404,7 @@ class Plans:
     def resources_wished(self, task_id: TaskId) -> Iterable[ResourceId]:
         """Return the resources of the host that a task wishes for."""
         wish = self.wishes.waiting.get(task_id)
-        return () if wish is None else self.hosts.get(wish.host, {})
+        return () if wish is None else self.there.hosts.get(wish.host, {})
 
     def for_host(self, state: View, resource_id: ResourceId) -> list[TaskId]:
         """Return the tasks that wait for the host of a resource; else the one that waits for another host
@@ -431,12 +415,12 @@ class Plans:
         host = self._plan_host.get(name)
         if found or host is None or not self.wishes.waiting:
             return found
-        resource_class = self.hosts.get(name, {}).get(resource_id, "")
+        resource_class = self.there.hosts.get(name, {}).get(resource_id, "")
 
         def ends_s(other: str) -> Mapping[TaskId, float]:
             ends: dict[TaskId, float] = {}
             if other in self._plan_host:
-                of_class = self._of_class(other, resource_class)
+                of_class = self.there.of_class(other, resource_class)
                 self.wishes.free_s(state, self._plan_host[other], of_class, ends)
             return ends
 
@@ -467,8 +451,11 @@ class Plans:
             self._new = dict.fromkeys(self.known)
         planner = self._planner
         if planner is None:
-            hosts = self._plan_hosts()
+            hosts = self.there.for_plan(self.knowledge)
             self._plan_host = {host.name: host for host in hosts}
+            speeds = [host.speed for host in hosts]
+            self._mean_speed, self._speeds_differ = sum(speeds) / len(speeds), len(set(speeds)) > 1
+            self._turns = HostTurns(self.there, self._plan_host)
             planner = self._planner = self.policy.planner(hosts, self.links)
             for task_id, placed in self._run.items():
                 planner.settle(task_id, placed, state.now)
@@ -513,23 +500,6 @@ class Plans:
             return task
         return replace(task, dependencies=tuple(it for it in task.dependencies if it not in missing))
 
-    def _plan_hosts(self) -> list[PlanHost]:
-        hosts = []
-        for name, classes in self.hosts.items():
-            host = self.knowledge.host(name, max(1, sum(it == "core" for it in classes.values())))
-            features = self.features.get(name, frozenset())
-            rack = rack_of(features, host.rack)
-            hosts.append(
-                replace(
-                    host,
-                    rack=rack,
-                    features=features.union(map(_class_feature, classes.values())),
-                    speed=speed_of(features, host.speed),
-                    uplink_bytes_per_s=uplink_of(features, host.uplink_bytes_per_s),
-                )
-            )
-        return hosts
-
     def _placed(self, task_id: TaskId) -> PlannedPlace | None:
         return None if self._planner is None else self._planner.placed.get(task_id)
 
@@ -545,18 +515,28 @@ class Plans:
             text += f" ({wish.transfer_s:.3g} s to bring data)"
         return text
 
-    def check(self, evacuated: Collection[str] = ()) -> None:
-        """Assert that it knows those tasks alone that have not ended, and what they wait for."""
+    def check(self, state: View, evacuated: Collection[str] = ()) -> None:
+        """Assert that it knows those tasks alone that have not ended, what they wait for, and where; that a
+        task keeps the preferences that it has stated, and that a wish binds no task.
+        """
+        self.wishes.check(self.there.hosts.keys())
+        for task_id in (*self.wishes.waiting, *self.wishes.sent):
+            known, entry = self.known.get(task_id), state.tasks.get(task_id)
+            assert known is not None, f"task {task_id} has ended, and has a wish"
+            assert known.shape is not None, f"task {task_id} is not ready, and has a wish"
+            assert not known.shape.requirements[0].preferences, f"a plan moves task {task_id} from its place"
+            assert entry is not None, f"task {task_id} is not there, and has a wish"
+            wished = entry.task.shape.requirements[0]
+            assert not wished.hard, f"a plan binds task {task_id} to {wished.preferences}"
         for task_id in self._run:
             assert task_id in self.users, f"task {task_id} has ended, and nothing waits for its result"
         for task_id, users in self.users.items():
             assert users, f"nothing takes the result of task {task_id}"
             for user in users:
                 assert task_id in self.known[user].task.dependencies, f"task {user} does not take it"
-        for host, tops in self.tops.items():
-            assert set(tops) <= self.hosts.get(host, {}).keys(), f"{host} is gone"
+        self.there.check()
         for task_id, placed in self.placed.items():
-            gone = placed.host not in (*self.hosts, *evacuated) and task_id not in self._new
+            gone = placed.host not in (*self.there.hosts, *evacuated) and task_id not in self._new
             assert not gone, f"task {task_id} is planned on {placed.host}, which is gone"
 
 
@@ -565,14 +545,3 @@ def _learn(means: dict[int, tuple[int, float]], code_id: int, newest: float) -> 
     count, mean = means.get(code_id, (0, 0.0))
     count = min(count + 1, 8)
     means[code_id] = count, mean + (newest - mean) / count
-
-
-def _class_feature(resource_class: str) -> str:
-    """Return what stands for a resource of a class among the features of a host; no feature has this form."""
-    return f"{resource_class} resources"
-
-
-def _needed(task: Task) -> frozenset[str]:
-    """Return what the host of a task must have: its first resource, and features."""
-    first = task.shape.requirements[0]
-    return frozenset((_class_feature(first.resource_class), *first.features))

@@ -7,7 +7,7 @@ behind it as long as there are idle cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heapreplace
 from itertools import islice
 
@@ -22,6 +22,9 @@ LONG_S = 3600.0
 
 LOOKED_AT_MAX = 64
 """So many tasks that wait are looked at for an idle grant on a host for which none of them waits."""
+
+BROUGHT_MAX = 10_000
+"""Of so much data it is kept in mind where it was brought."""
 
 SOONER_SHARE, SOONER_S = 0.02, 0.05
 """A task goes to another host than it waits for if it ends there sooner by this share of what it takes, and
@@ -74,6 +77,8 @@ class Wishes:
         for data in task.inputs:
             if place.host not in data.hosts:
                 self.brought.setdefault(data.data_id, set()).add(place.host)
+        while len(self.brought) > BROUGHT_MAX:
+            del self.brought[next(iter(self.brought))]
 
     def drop(self, task_id: TaskId) -> None:
         """A task has no wish any more."""
@@ -84,6 +89,10 @@ class Wishes:
         """A host is gone."""
         for task_id in list(self.at.get(host, ())):
             self._leave(task_id)
+        for data_id in [it for it, hosts in self.brought.items() if host in hosts]:
+            self.brought[data_id].discard(host)
+            if not self.brought[data_id]:
+                del self.brought[data_id]
 
     def _leave(self, task_id: TaskId) -> Wish | None:
         wish = self.waiting.pop(task_id, None)
@@ -106,6 +115,23 @@ class Wishes:
             else:
                 found.append(task_id)
         return sorted(found, key=lambda it: self.waiting[it].begin_s)
+
+    def check(self, hosts: Set[str]) -> None:
+        """Assert that a task waits for one host or for none, and that this host is there."""
+        for host, there in self.at.items():
+            assert there, f"no task waits for {host}, and it is among those that are waited for"
+            assert host in hosts, f"tasks {list(there)} wait for {host}, which is gone"
+            for task_id in there:
+                wish = self.waiting.get(task_id)
+                assert wish is not None, f"task {task_id} waits for {host} without a wish"
+                assert wish.host == host, f"task {task_id} waits for {host} and for {wish.host}"
+        assert sum(map(len, self.at.values())) == len(self.waiting), (
+            "a task waits for no host, and has a wish"
+        )
+        assert self.waiting.keys().isdisjoint(self.sent), "a task waits for a host, and was sent to one"
+        for data_id, brought in self.brought.items():
+            assert brought, f"{data_id} is brought nowhere"
+            assert brought <= hosts, f"{data_id} is brought to {brought - hosts}, which is gone"
 
     # What hosts have to do
 

@@ -73,6 +73,49 @@ def test_tasks_ask_for_the_hosts_with_their_data_and_others_when_these_are_taken
     assert scheduler.explain(2).endswith(f"planned on r2 {told_of}")
 
 
+def test_a_wish_ends_with_its_task_and_goes_with_its_host() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {task_id: [PlanData(1000 * MIB, ("r2",), "big")] for task_id in (1, 2)}
+    scheduler = planned(knowledge)
+    scheduler.handle(TasksReady((Task(1, "a", 1), Task(2, "b", 1))), 0.0)
+    plans = scheduler._state.plans
+    assert plans is not None
+    assert plans.wishes.brought == {"big": {"r1"}}
+    scheduler.handle(ResourcesLost(("r1.node", "r1.core0"), "it was switched off"), 0.0)
+    scheduler.check()
+    assert plans.wishes.brought == {}
+    scheduler.handle(Grant("j1", wish("r2", 8.0), (1, 1), ("r2.core0",)), 0.0)
+    scheduler.handle(TasksReady((Task(3, "c", 1),)), 0.5)  # for which it is looked at what runs where
+    assert 1 in plans.wishes.sent
+    scheduler.handle(Finished("j1", "r2.core0", (Outcome(1, 1, Reason.FINISHED, ((b"",),)),)), 1.0)
+    scheduler.check()
+    assert 1 not in plans.wishes.sent.keys() | plans.wishes.waiting.keys()
+
+
+def test_a_task_that_is_planned_anew_waits_for_one_host() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(1000 * MIB, ("r2",), "big")]}
+    scheduler = planned(knowledge)
+    scheduler.handle(TasksReady((Task(1, "a", 1),)), 0.0)
+    knowledge.inputs = {1: [PlanData(1000 * MIB, ("r4",), "big")]}
+    node = Resource("r4.node", "node")
+    scheduler.handle(ResourcesUp((node, Resource("r4.core0", "core", ("r4.node",)))), 0.0)
+    scheduler.check()
+    plans = scheduler._state.plans
+    assert plans is not None
+    assert [it.host for it in plans.wishes.waiting.values()] == ["r4"]
+
+
+def test_a_task_that_states_a_place_keeps_it() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(1000 * MIB, ("r2",), "big")]}
+    scheduler = planned(knowledge)
+    shape = Shape((Requirement("core", ("r3.node",), hard=True),))
+    told = scheduler.handle(TasksReady((Task(1, "a", 1, shape=shape),)), 0.0)
+    scheduler.check()
+    assert told == [Demand("j1", shape, 1, (0, 0))]
+
+
 def test_a_grant_on_the_planned_host_is_used_whatever_it_was_asked_for() -> None:
     knowledge = Knowledge()
     scheduler = planned(knowledge)

@@ -1,0 +1,190 @@
+"""The hosts of a job, as its plan sees them: their resources, features, racks and speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+
+from attrs import define, field
+from msgspec.structs import replace
+
+from gspc_trio.components.job.plan import (
+    HOLDERS_RATED,
+    PlanHost,
+    PlanKnowledge,
+    PlannedPlace,
+    ReadyTask,
+    rack_of,
+    speed_of,
+    uplink_of,
+)
+from gspc_trio.core.ids import ResourceId, TaskId, host_name
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Task
+
+LOOKED_AT = 32
+"""If there are so many hosts or less all are looked at for tasks that get ready, else about so many."""
+
+NEAR_LOOKED_AT = 2
+"""In each rack that has data of them."""
+
+
+@define(eq=False)
+class JobHosts:
+    """The hosts where a job may have resources.
+
+    Attributes:
+        hosts: their names -> ids of their resources with the class of each.
+        tops: host -> its resources that are below no others.
+        features: host -> its features; one of the form ``rack:NAME`` says which hosts are near each other.
+    """
+
+    hosts: dict[str, dict[ResourceId, str]] = field(factory=dict)
+    tops: dict[str, list[ResourceId]] = field(factory=dict)
+    features: dict[str, frozenset[str]] = field(factory=dict)
+
+    def add(self, resources: Iterable[Resource]) -> bool:
+        """These are there now; return whether any of them was not there before."""
+        is_new = False
+        for resource in resources:
+            host = host_name(resource.resource_id)
+            there = self.hosts.setdefault(host, {})
+            if resource.resource_id in there:
+                continue
+            there[resource.resource_id] = resource.resource_class
+            if resource.features:
+                self.features[host] = self.features.get(host, frozenset()).union(resource.features)
+            if not resource.parents:
+                self.tops.setdefault(host, []).append(resource.resource_id)
+            is_new = True
+        return is_new
+
+    def remove(self, resource_ids: Iterable[ResourceId]) -> tuple[bool, list[str]]:
+        """These are gone; return whether any of them was there, and the hosts that have no other."""
+        was_there, gone = False, []
+        for resource_id in resource_ids:
+            host = host_name(resource_id)
+            there = self.hosts.get(host, {})
+            if there.pop(resource_id, None) is None:
+                continue
+            was_there = True
+            if resource_id in self.tops.get(host, ()):
+                self.tops[host].remove(resource_id)
+            if not there:
+                del self.hosts[host]
+                self.features.pop(host, None)
+                self.tops.pop(host, None)
+                gone.append(host)
+        return was_there, gone
+
+    def of_class(self, host: str, resource_class: str) -> list[ResourceId]:
+        """Return the resources of a host that are of a class."""
+        return [it for it, its_class in self.hosts[host].items() if its_class == resource_class]
+
+    def for_plan(self, knowledge: PlanKnowledge) -> list[PlanHost]:
+        """Return the hosts as a planner takes them.
+
+        Args:
+            knowledge: what is known of them beside what their features say.
+        """
+        hosts = []
+        for name, classes in self.hosts.items():
+            host = knowledge.host(name, max(1, sum(it == "core" for it in classes.values())))
+            features = self.features.get(name, frozenset())
+            hosts.append(
+                replace(
+                    host,
+                    rack=rack_of(features, host.rack),
+                    features=features.union(map(_class_feature, classes.values())),
+                    speed=speed_of(features, host.speed),
+                    uplink_bytes_per_s=uplink_of(features, host.uplink_bytes_per_s),
+                )
+            )
+        return hosts
+
+    def check(self) -> None:
+        """Assert that each host has what it is known by."""
+        for host, tops in self.tops.items():
+            assert set(tops) <= self.hosts.get(host, {}).keys(), f"{host} is gone"
+
+
+class HostTurns:
+    """Picks hosts with a class of resources in turn, all or those of a rack.
+
+    Args:
+        there: the hosts, which do not change meanwhile.
+        plan_hosts: the same as a planner has them, in their order.
+
+    Attributes:
+        position: host -> its place in this order.
+    """
+
+    def __init__(self, there: JobHosts, plan_hosts: Mapping[str, PlanHost]) -> None:
+        self.position: dict[str, int] = {name: number for number, name in enumerate(plan_hosts)}
+        self._there, self._plan_hosts = there, plan_hosts
+        self._names: dict[tuple[str, str | None], list[str]] = {}
+        self._next: dict[tuple[str, str | None], int] = {}
+
+    def worth_a_look(
+        self, resource_class: str, ready: Sequence[ReadyTask], placed: Mapping[TaskId, PlannedPlace]
+    ) -> Collection[str]:
+        """Return the hosts that are looked at for tasks, in their order: all if they are few.
+
+        Else those that have data, some that are near to these, those where tasks are planned, and others in
+        turn. Of so many that are picked blindly one has little to do. A host that idles takes tasks from
+        others later, as with few hosts.
+
+        Args:
+            resource_class: that the tasks ask for first.
+            ready: the tasks.
+            placed: where they are planned.
+        """
+        hosts = self._plan_hosts
+        if len(hosts) <= LOOKED_AT:
+            return hosts
+        found, racks = dict[str, None](), dict[str, None]()
+        for it in ready:
+            place = placed.get(it.task.task_id)
+            near = [] if place is None else [place.host]
+            for data in it.task.inputs:
+                near += islice(data.hosts, HOLDERS_RATED)
+            there = [name for name in near if name in hosts]
+            found.update(dict.fromkeys(there))
+            racks.update(dict.fromkeys(hosts[name].rack for name in there))
+        for rack in racks:
+            found.update(dict.fromkeys(self.take(resource_class, rack, NEAR_LOOKED_AT)))
+        count = max(LOOKED_AT // 2, len(ready))
+        found.update(dict.fromkeys(self.take(resource_class, None, count)))
+        return sorted(found, key=self.position.__getitem__)
+
+    def take(self, resource_class: str, rack: str | None, count: int) -> list[str]:
+        """Return the next so many hosts.
+
+        Args:
+            resource_class: that they have.
+            rack: where they are; None: anywhere.
+            count: how many at most.
+        """
+        key = resource_class, rack
+        if key not in self._names:
+            self._names[key] = [
+                name
+                for name, host in self._plan_hosts.items()
+                if rack in (None, host.rack) and resource_class in self._there.hosts[name].values()
+            ]
+        names, first = self._names[key], self._next.get(key, 0)
+        count = min(count, len(names))
+        self._next[key] = (first + count) % max(1, len(names))
+        found = names[first : first + count]
+        return found + names[: count - len(found)]
+
+
+def needed_by(task: Task) -> frozenset[str]:
+    """Return what the host of a task must have: its first resource, and features."""
+    first = task.shape.requirements[0]
+    return frozenset((_class_feature(first.resource_class), *first.features))
+
+
+def _class_feature(resource_class: str) -> str:
+    """Return what stands for a resource of a class among the features of a host; no feature has this form."""
+    return f"{resource_class} resources"
