@@ -18,7 +18,8 @@ RANGE_S = 0.002
 """About so much work is in a range."""
 
 GROWTH = 4
-"""A range has at most so many times the items of one that has come back."""
+"""A range has at most so many times the items of one that has come back, and at least that part of what the
+one before had."""
 
 LESS = 8
 """What comes back travels in ranges so many times smaller: an item waits for few that are much longer."""
@@ -219,10 +220,14 @@ class Ranges:
         fitting = int(RANGE_S * event.done / max(event.duration_s, 1e-9))
         if event.done < task.end - task.begin:  # one of them was much longer than those before
             fitting = min(fitting, event.done // 2)
+        # One that took long may have waited for a busy machine: those to come are not much shorter for it.
+        fitting = max(fitting, self._size // GROWTH)
         self._size = 1 if self._apart else max(1, min(fitting, max(self._size, GROWTH * event.done)))
         if self._size == 1:
             self._tasks_max = min(TASKS_MAX, 2 * self._tasks_max)
-        elif now - task.since < TURNAROUND * max(event.duration_s, RANGE_S):
+            return
+        self._tasks_max = TASKS_PER_CORE * self._cores
+        if now - task.since < TURNAROUND * max(event.duration_s, RANGE_S):
             self._ranges_max = min(TASKS_MAX, self._ranges_max + 1)
         else:
             self._ranges_max = max(RANGES_PER_CORE * self._cores, self._ranges_max - 1)

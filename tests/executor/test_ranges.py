@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.executor.ranges import (
+    GROWTH,
     PATIENCE_S,
     TASKS_MAX,
+    TASKS_PER_CORE,
     Added,
     Cancelled,
     Ended,
@@ -93,6 +95,20 @@ def test_the_items_of_a_lost_range_go_before_what_waits_however_much_is_under_wa
     assert last == [(16, 20), (20, 24)]
     assert runs(ranges, Lost(18), 0.0) == [(20, 21), (21, 22), (22, 23), (23, 24), *ones(24, 28)]
     assert runs(ranges, Lost(17), 0.0) == [(16, 17), (17, 18), (18, 19), (19, 20), (28, 29)]
+
+
+def test_what_waited_for_a_busy_machine_makes_no_single_tasks_of_all_behind_it() -> None:
+    ranges = Ranges(1)
+    under = runs(ranges, Added(0, 100_000, 500), 0.0)
+    for number in range(1, 17):
+        under += runs(ranges, Ended(number, 1, SHORT_S), 0.001)
+    assert under[16:18] == [(16, 20), (20, 24)]
+    assert runs(ranges, Ended(17, 4, 4 * SHORT_S), 0.001)[0] == (under[-1][1], under[-1][1] + 16)
+    slow = runs(ranges, Ended(18, 4, 1.0), 1.0)
+    assert {end - begin for begin, end in slow} == {16 // GROWTH}
+    slower = runs(ranges, Ended(19, 4, 1.0), 1.0)
+    assert {end - begin for begin, end in slower} == {1}
+    assert len(slower) <= 2 * TASKS_PER_CORE
 
 
 def test_with_apart_no_more_ranges_are_made() -> None:
