@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from gspc_trio.components.worker.shell.compute import GROUP_VARIABLE
 
-settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")  # how long examples take depends on what else this machine does
 
 LONG = ("e2e", "simulation", "examples", "mutants")

@@ -122,7 +122,7 @@ def content_of(value: object) -> object:
 SLICES = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(lambda ends: slice(min(ends), max(ends)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.integers(0, 2), SLICES), min_size=1, max_size=4),
     st.sampled_from(["", "name", "long" * REST_BYTES]),

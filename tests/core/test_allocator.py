@@ -113,4 +113,4 @@ class AllocatorAgainstBytes(RuleBasedStateMachine):
 
 
 TestAllocatorAgainstBytes = AllocatorAgainstBytes.TestCase
-TestAllocatorAgainstBytes.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestAllocatorAgainstBytes.settings = settings(max_examples=50, stateful_step_count=40)

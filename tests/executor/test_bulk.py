@@ -103,7 +103,7 @@ def test_many_items_are_few_tasks_and_counted_as_items(executor: Executor) -> No
     assert few
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_results_and_errors_are_those_of_a_loop(executor: Executor, data: st.DataObject) -> None:
     kinds = st.sampled_from([0, 1, 2, 3, 4, 6, 7, 8])

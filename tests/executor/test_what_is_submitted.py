@@ -276,7 +276,7 @@ SUBMITTED = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(CHANGES + SUBMITTED + SUBMITTED), max_size=60), st.booleans())
 def test_whatever_changes_a_task_calls_what_was_submitted(steps: list[str], often: bool) -> None:
     """The model is the call itself, here and now."""

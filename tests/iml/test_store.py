@@ -307,4 +307,4 @@ class StoreAgainstBytes(RuleBasedStateMachine):
 
 
 TestStoreAgainstBytes = StoreAgainstBytes.TestCase
-TestStoreAgainstBytes.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestStoreAgainstBytes.settings = settings(max_examples=50, stateful_step_count=40)

@@ -38,7 +38,7 @@ def test_names_without_extension_or_directory(item: str, filled: str | None) -> 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=1))
 @example(["a b", "$(touch x)", "'", '"', "\\", "`id`", "\n", "*", "-n", "~", "#"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_item_stays_one_word_in_whatever_quotes(items: list[str]) -> None:
     for template in ("x {}", "x '{}'", "x a'b {}'c"):
         for item in items:
@@ -70,7 +70,7 @@ def test_plain_commands_need_no_shell(command: str, words: list[str] | None) -> 
 
 
 @given(st.lists(st.binary(max_size=5), max_size=20), st.sampled_from([b"\n", b"\0"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_items_do_not_depend_on_how_they_are_read(pieces: list[bytes], end: bytes) -> None:
     items = Items(end)
     read = [item for piece in (*filter(None, pieces), b"") for item in items.read(piece)]

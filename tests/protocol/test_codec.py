@@ -113,7 +113,7 @@ MESSAGES = {kind: instances(kind) for kind in WIRE_TYPES}
 
 
 @pytest.mark.parametrize("kind", WIRE_TYPES, ids=lambda kind: kind.__name__)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     message = data.draw(MESSAGES[kind])
@@ -128,7 +128,7 @@ def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> 
     ],
     ids=lambda k: k.__name__,
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_hooks_by_hand_read_what_the_general_ones_write(kind: type, data: st.DataObject) -> None:
     general = make_converter({Record: RECORD_TYPES})
@@ -370,7 +370,7 @@ def test_a_patience_that_is_no_time_is_refused() -> None:
             CODEC.decode_batch(frame_of(Demand, "j", [[["core", [], False, patience_s]]], 1, [0, 0]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_random_bytes_never_do_worse_than_an_error(data: bytes) -> None:
     for frame in (data, b"\x91" + data, b"\x91\x92\x0e" + data):
@@ -388,7 +388,7 @@ SAMPLE = CODEC.encode_batch(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255))
 def test_a_frame_with_a_flipped_byte_has_well_typed_messages_or_is_an_error(place: int, value: int) -> None:
     frame = SAMPLE[:place] + bytes((value,)) + SAMPLE[place + 1 :]
@@ -400,7 +400,7 @@ def test_a_frame_with_a_flipped_byte_has_well_typed_messages_or_is_an_error(plac
 
 
 @given(st.integers(0, len(SAMPLE) - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_truncated_frame_is_an_error(length: int) -> None:
     with pytest.raises(DecodeError):
         CODEC.decode_batch(SAMPLE[:length])

@@ -233,7 +233,7 @@ def test_the_token_is_not_in_what_is_said_or_shown() -> None:
     assert repr(TOKEN)[2:10] not in repr(one.identity)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_nothing_but_the_true_conversation_opens_the_listener(data: st.DataObject) -> None:
     """Cut, repeat, reorder and change bytes of overheard conversations: the listener never opens."""

@@ -139,4 +139,4 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
-TestConversation.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConversation.settings = settings(max_examples=60, stateful_step_count=40)

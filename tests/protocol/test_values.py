@@ -77,13 +77,13 @@ def nested(atoms: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(nested(plain_atoms | odd_atoms))
 def test_any_value_comes_back_equal_and_of_the_same_exact_types(value: Any) -> None:
     assert same(loads(dumps(value)), value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nested(plain_atoms))
 def test_plain_data_needs_no_pickle(value: Any) -> None:
     assert is_plain(dumps(value)) is not _has_wide_int(value)

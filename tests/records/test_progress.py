@@ -214,7 +214,7 @@ any_record: st.SearchStrategy[Record] = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(any_record, max_size=60), st.data())
 def test_a_snapshot_and_the_rest_tell_what_all_records_tell(
     records: list[Record], data: st.DataObject
@@ -232,14 +232,14 @@ def test_a_snapshot_and_the_rest_tell_what_all_records_tell(
         assert list(theirs.failures) == list(late.jobs[theirs.job].failures)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(any_record, max_size=60))
 def test_a_snapshot_of_a_snapshot_is_the_same(records: list[Record]) -> None:
     snapshot = fold(records).snapshot()
     assert fold(snapshot).snapshot() == snapshot
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(TaskState)), max_size=60))
 def test_counts_equal_a_recount(changes: list[tuple[int, TaskState]]) -> None:
     states: dict[int, TaskState] = {}

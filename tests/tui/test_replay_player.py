@@ -90,7 +90,7 @@ def test_going_back_and_forth_tells_the_same(player: Player) -> None:
     assert facts(player.model) == there
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(-5, 70), min_size=1, max_size=8))
 def test_any_seeks_with_checkpoints_tell_what_the_records_tell(
     tmp_path_factory: pytest.TempPathFactory, times: list[float]

@@ -157,7 +157,7 @@ def leaves(value: int, width: int, depth: int) -> list[int]:
     st.sampled_from([None, 1]),
     st.integers(0, 2**32),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_activity_gives_everything_or_nothing(
     tokens: list[int], width: int, depth: int, bad: set[int], seed: int | None, order: int
 ) -> None:

@@ -176,7 +176,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -206,7 +206,7 @@ def run_steps(
     return history, marking(engine), engine.explain_stuck()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     net=nets(),
     steps=st.lists(st.integers(0, 50), min_size=5, max_size=40),
@@ -218,7 +218,7 @@ def test_a_run_that_is_dumped_and_loaded_in_between_is_the_same_run(
     assert run_steps(net, steps, loads) == run_steps(net, steps, [False])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(net=nets(), steps=st.lists(st.integers(0, 50), min_size=5, max_size=40), choices=st.integers(1, 5))
 def test_a_run_whose_searches_pause_is_the_same_run(net: Net, steps: list[int], choices: int) -> None:
     expected = run_steps(net, steps, [False])
@@ -227,7 +227,7 @@ def test_a_run_whose_searches_pause_is_the_same_run(net: Net, steps: list[int], 
         assert run_steps(net, steps, [False]) == expected
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     net=nets(),
     steps=st.lists(st.integers(0, 50), min_size=5, max_size=40),

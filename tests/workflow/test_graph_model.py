@@ -183,5 +183,5 @@ class GraphMachine(RuleBasedStateMachine):
 
 TestGraphMachine = GraphMachine.TestCase
 TestGraphMachine.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

@@ -96,7 +96,7 @@ def test_an_inline_transition_has_nothing_in_flight() -> None:
         net.transition("pass", None, items, net.output("out"), in_flight=2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(), max_size=30), st.integers(0, 1 << 32).map(Random), st.booleans())
 def test_an_ordered_farm_gives_results_in_the_order_of_its_items(
     items: list[int], random: Random, pairs: bool
@@ -172,7 +172,7 @@ def test_map_reduce_gives_one_result_for_any_number_of_items(number: int) -> Non
     assert driver.engine.explain_stuck() == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     number=st.integers(0, 60),
     fan_in=st.integers(2, 7),

@@ -35,7 +35,7 @@ def test_items_go_through_all_stages_in_order() -> None:
     assert driver.fired == ["increment", "str", "join"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.integers(-9, 9), max_size=40),
     st.integers(1, 5),

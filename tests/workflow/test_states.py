@@ -77,7 +77,7 @@ def plain_nets(draw: st.DrawFn) -> Plain:
         transitions = left
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plain_nets(), st.integers(1, 60))
 def test_both_ways_find_what_a_naive_model_finds(plain: Plain, markings_max: int) -> None:
     expected = naive(plain, markings_max)

@@ -112,7 +112,7 @@ def test_what_makes_no_sense_is_refused(build: Any, said: str) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), min_size=1, max_size=8), st.randoms())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_results_are_those_of_a_plain_walk_in_order(drawn: list[list[int]], random: Any) -> None:
     tasks, expected = [], {}
     for number, waits in enumerate(drawn):

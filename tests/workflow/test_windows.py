@@ -61,7 +61,7 @@ def windows(items: Sequence[Any], window: int, step: int, partial: bool) -> list
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ITEMS, st.integers(1, 6), st.integers(0, 5), st.booleans(), RANDOM, st.booleans())
 def test_windows_overlap_by_so_many_items(
     items: list[int], window: int, offset: int, partial: bool, random: Random, reload: bool
@@ -71,7 +71,7 @@ def test_windows_overlap_by_so_many_items(
     assert results(net, items, random, reload=reload) == windows(items, window, window - offset, partial)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ITEMS, st.integers(1, 5), st.integers(1, 9), st.booleans(), RANDOM)
 def test_windows_begin_so_many_items_apart_also_behind_a_stage(
     items: list[int], window: int, step: int, partial: bool, random: Random
@@ -83,7 +83,7 @@ def test_windows_begin_so_many_items_apart_also_behind_a_stage(
     assert results(net, items, random) == [len(one) for one in windows(changed, window, step, partial)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(ITEMS, st.integers(1, 4), st.integers(1, 3), RANDOM, st.booleans())
 def test_farms_and_filters_in_a_pipeline_keep_the_order_of_items(
     items: list[int], buffer: int, in_flight: int, random: Random, reload: bool
@@ -102,7 +102,7 @@ def test_farms_and_filters_in_a_pipeline_keep_the_order_of_items(
     assert results(net, items, random, reload=reload) == expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(ITEMS, RANDOM)
 def test_results_come_in_any_order_if_that_is_asked_for(items: list[int], random: Random) -> None:
     net = pipeline(farm(increment), farm(increment), ordered=False)
@@ -139,7 +139,7 @@ def by_rest(number: int) -> Any:
     return (number % 3, number) if number % 2 else [(number % 3, number), ("even", number)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(ITEMS, st.integers(2, 4), RANDOM, st.booleans())
 def test_a_stream_is_mapped_and_reduced_when_it_has_ended(
     items: list[int], fan_in: int, random: Random, reload: bool
@@ -150,7 +150,7 @@ def test_a_stream_is_mapped_and_reduced_when_it_has_ended(
     assert results(net, items, random, reload=reload) == expected
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(ITEMS, RANDOM, st.booleans())
 def test_one_task_reduces_the_values_of_each_key_in_the_order_of_their_items(
     items: list[int], random: Random, reload: bool
@@ -195,7 +195,7 @@ def split_and_joined(items: list[Any], split: str, join: str, models: Sequence[A
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(-9, 9), max_size=12),
     st.sampled_from(["duplicate", "round_robin"]),

@@ -27,7 +27,7 @@ from tests.components.coallocation.support import REQUESTS
 
 
 @given(REQUESTS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_text_and_xml_give_the_tree_back(tree: Request) -> None:
     text, xml = print_text(tree), print_xml(tree)
     assert parse(text) == parse(xml) == parse(text.encode()) == tree
@@ -44,7 +44,7 @@ def test_whatever_is_read_gives_a_request_or_an_error_in_the_text(seed: int) -> 
 
 
 @given(st.text(max_size=12) | st.text("()*+&a=\"' \n,<>", max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_texts_of_few_characters_give_a_request_or_an_error(text: str) -> None:
     look_at_text(text, Random(0))
 

@@ -231,7 +231,7 @@ class World:
                 assert failures[0].tries <= OPTIONS.attempts + 50
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), disturbances=st.sampled_from((0, 5, 30)))
 def test_chains_end_as_a_plain_loop_says(seed: int, disturbances: int) -> None:
     world = World(Random(seed))

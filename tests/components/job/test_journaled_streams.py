@@ -78,7 +78,7 @@ class Stream:
 ACTIONS = st.sampled_from(["put", "put", "close", "hold", "take", "pull", "pull", "end", "inject", "rotate"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(ACTIONS, st.integers(1, 9)), max_size=60), st.data())
 def test_wherever_a_journal_was_cut_the_stream_goes_on(script: Any, data: st.DataObject) -> None:
     """It says how many items it has had, and how many results were taken: none is lost, none comes twice."""

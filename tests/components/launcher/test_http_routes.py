@@ -276,7 +276,7 @@ def test_a_body_of_another_form_is_refused_with_the_form(body: bytes) -> None:
     assert busy().refused("POST /jobs", body, token=FIRST)[0] == 400
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(["GET", "POST", "DELETE", "HEAD", "*"]),
     st.text(st.characters(max_codepoint=255)) | st.from_regex(r"/jobs(/[0-9x]+)?(/log)?([?][a-z_&=0-9%]*)?"),

@@ -337,5 +337,5 @@ class LauncherModel(RuleBasedStateMachine):
         self.give(Signal(15))
 
 
-LauncherModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LauncherModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestLauncher = LauncherModel.TestCase

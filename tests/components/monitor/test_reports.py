@@ -67,7 +67,7 @@ def test_a_job_is_added_up_with_its_calls_its_steps_and_its_events(tmp_path: Pat
         read_io(tmp_path, GetIo("hosts"), 1013.5)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(1, 9))),
     st.integers(0, 2000),

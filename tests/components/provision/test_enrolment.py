@@ -244,5 +244,5 @@ class EnrolmentMachine(RuleBasedStateMachine):
         assert all(len(there) <= 1 for there in self.live)
 
 
-EnrolmentMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+EnrolmentMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestEnrolment = EnrolmentMachine.TestCase

@@ -81,7 +81,7 @@ def counted(taken: Iterable[Taken]) -> Counter[int]:
 
 
 @given(groups=GROUPS, blocks=sites(), chosen=site_settings())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_planner_finds_what_its_formulas_say(
     groups: list[Group], blocks: list[BlockView], chosen: BlockSettings
 ) -> None:
@@ -96,7 +96,7 @@ def test_the_planner_finds_what_its_formulas_say(
 
 
 @given(groups=GROUPS, blocks=sites(), chosen=site_settings())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_holds_for_every_plan(
     groups: list[Group], blocks: list[BlockView], chosen: BlockSettings
 ) -> None:

@@ -148,7 +148,7 @@ class ScoresAgainstNaive(RuleBasedStateMachine):
 
 
 TestScoresAgainstNaive = ScoresAgainstNaive.TestCase
-TestScoresAgainstNaive.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestScoresAgainstNaive.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def test_the_words_of_a_refusal_say_what_the_site_is_to_blame_for() -> None:

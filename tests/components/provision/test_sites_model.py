@@ -145,7 +145,5 @@ class SitesAgainstModel(RuleBasedStateMachine):
         assert {block.block_id for block in self.sites.blocks.values() if block.submitted} == set(self.alive)
 
 
-SitesAgainstModel.TestCase.settings = hypothesis_settings(
-    max_examples=40, stateful_step_count=30, deadline=None
-)
+SitesAgainstModel.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=30)
 test_sites_against_a_naive_model = SitesAgainstModel.TestCase

@@ -180,4 +180,4 @@ class ThrottlesAgainstNaive(RuleBasedStateMachine):
 
 
 TestThrottlesAgainstNaive = ThrottlesAgainstNaive.TestCase
-TestThrottlesAgainstNaive.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestThrottlesAgainstNaive.settings = settings(max_examples=40, stateful_step_count=40)

@@ -276,5 +276,5 @@ class RifModel(RuleBasedStateMachine):
         assert not any(self.asked.values())
 
 
-RifModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RifModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestRifUnderArbitraryEvents = RifModel.TestCase

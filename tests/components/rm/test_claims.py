@@ -233,7 +233,7 @@ def test_a_job_that_was_cut_off_and_its_resource_manager_agree_again() -> None:
 SHAPES = [CORE, NODE, several("core", "core"), several("core", "node"), any_of("core", "r1.core1", hard=True)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_whoever_comes_back_first_all_is_as_it_was(data: st.DataObject) -> None:
     """Jobs work on two hosts; their resource manager goes; hosts and jobs come back in any order."""

@@ -151,7 +151,7 @@ def advance(world: World) -> None:
 LISTS = st.lists(st.sampled_from(SHAPES), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), first=LISTS, second=LISTS, dies_at=st.integers(0, 40))
 def test_whatever_dies_whenever_the_other_finishes_and_everything_comes_back(
     data: st.DataObject, first: list[Shape], second: list[Shape], dies_at: int

@@ -311,4 +311,4 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
 
 
 TestAgainstTheModel = AgainstTheModel.TestCase
-TestAgainstTheModel.settings = settings(max_examples=30, stateful_step_count=60, deadline=None)
+TestAgainstTheModel.settings = settings(max_examples=30, stateful_step_count=60)

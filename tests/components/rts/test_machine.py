@@ -371,7 +371,7 @@ class RtsAmongOthers(RuleBasedStateMachine):
         assert world.machine.deadline() is None
 
 
-RtsAmongOthers.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+RtsAmongOthers.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 test_the_rts_keeps_its_word_among_others = RtsAmongOthers.TestCase
 
 

@@ -178,4 +178,4 @@ class Removals(RuleBasedStateMachine):
 
 
 TestRemovals = Removals.TestCase
-TestRemovals.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestRemovals.settings = settings(max_examples=40, stateful_step_count=40)

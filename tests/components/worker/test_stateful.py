@@ -294,5 +294,5 @@ class WorkerModel(RuleBasedStateMachine):
         assert set(self.reported) == set(self.options)
 
 
-WorkerModel.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+WorkerModel.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestWorkerUnderArbitraryEvents = WorkerModel.TestCase

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.iml.errors import DataLost
@@ -69,7 +69,7 @@ async def run_steps(running: Servers, steps: list[Any], near: bool) -> None:
             await trio.lowlevel.checkpoint()
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4)
 @given(st.lists(STEPS, min_size=5, max_size=20), st.booleans())
 def test_processes_return_the_last_acknowledged_put_or_an_error(steps: list[Any], near: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, open_servers(Path(folder)) as running:

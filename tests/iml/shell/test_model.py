@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -213,14 +213,14 @@ async def run_steps(steps: list[Any], near: bool, scale: int, listen: str, direc
             await until(lambda store=server.store: store.machine.statistics().used_bytes == 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.lists(STEPS, max_size=25), st.booleans())
 def test_a_get_returns_the_last_acknowledged_put_or_an_error(steps: list[Any], near: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         trio.run(run_steps, steps, near, 1, "", directory)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(st.lists(STEPS, max_size=15), st.booleans())
 def test_so_it_does_over_websockets_with_bytes_on_their_own(steps: list[Any], near: bool) -> None:
     """Most of this data is long enough for the connections for chunks."""

@@ -148,10 +148,12 @@ async def test_a_malformed_request_ends_its_own_connection_only(name: str) -> No
                 await stream.send_all(MALFORMED[name])
             with trio.fail_after(BOUND_S):
                 await until_closed(stream)
-        async with await raw_connection(address) as stream:
-            await stream.send_all(upgrade_request("Origin: x"))
-            with trio.fail_after(BOUND_S):
-                assert b"web pages" in await until_closed(stream)
+        answer = b""
+        with trio.fail_after(BOUND_S):
+            while b"web pages" not in answer:  # the deadline of a handshake may pass on a busy machine
+                async with await raw_connection(address) as stream:
+                    await stream.send_all(upgrade_request("Origin: x"))
+                    answer = await until_closed(stream)
 
 
 HALVES = [b"", upgrade_request()[:50], upgrade_request(), upgrade_request() + b"\x82"]

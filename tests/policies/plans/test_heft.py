@@ -73,7 +73,7 @@ def naive(tasks: Sequence[PlanTask], hosts: Sequence[PlanHost], links: Links) ->
     return ends
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cases())
 def test_it_places_tasks_where_they_end_first(case: tuple[list[PlanTask], list[PlanHost], Links]) -> None:
     tasks, hosts, links = case

@@ -95,7 +95,7 @@ def cases(draw: st.DrawFn) -> tuple[list[PlanTask], list[PlanHost], Links]:
     return tasks, hosts, links
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cases())
 def test_it_places_tasks_as_the_algorithm_does(
     case: tuple[list[PlanTask], list[PlanHost], Links],
@@ -106,7 +106,7 @@ def test_it_places_tasks_as_the_algorithm_does(
     assert {it: (placed.host, Fraction(placed.score_s)) for it, placed in found.items()} == wanted
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cases(), st.sampled_from([1, 4]))
 def test_tightness_adds_the_mean_distance_to_the_other_tasks(
     case: tuple[list[PlanTask], list[PlanHost], Links], tightness: int

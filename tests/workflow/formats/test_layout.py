@@ -29,7 +29,7 @@ def test_an_arc_over_a_column_passes_what_is_there() -> None:
     assert abs(bend[1] - y) >= 5 + GAP_Y
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(ARCS, st.lists(st.sampled_from(NAMES), max_size=3))
 def test_nodes_are_apart_and_arcs_lead_from_side_to_side(
     arcs: list[tuple[str, str]], first: list[str]

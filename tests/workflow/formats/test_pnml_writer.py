@@ -79,7 +79,7 @@ def plain(net: PnmlNet) -> object:
     return said
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(nets())
 def test_what_is_written_reads_back_to_the_same_net(net: PnmlNet) -> None:
     text = write_pnml(net)
@@ -100,7 +100,7 @@ def shape(net: Net) -> Mapping[str, object]:
     return {"places": places, "transitions": {name: arcs(one) for name, one in net.transitions.items()}}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(nets())
 def test_a_running_net_is_the_same_after_it_was_written(net: PnmlNet) -> None:
     options, source = ReadOptions(firings=5), Source("f", b"")
@@ -141,7 +141,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from([ISO, PROM, WOPED, TAPAAL, PIPE]),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30), PIECES), max_size=6),

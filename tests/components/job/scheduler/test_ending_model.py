@@ -53,5 +53,5 @@ class EndingModel(SchedulerModel):
         super().drain(going_on)
 
 
-EndingModel.TestCase.settings = settings(max_examples=25, stateful_step_count=50, deadline=None)
+EndingModel.TestCase.settings = settings(max_examples=25, stateful_step_count=50)
 TestEndingModel = EndingModel.TestCase

@@ -79,5 +79,5 @@ class QueuesModel(SchedulerModel):
             assert +self.lengths == waiting
 
 
-QueuesModel.TestCase.settings = settings(max_examples=25, stateful_step_count=50, deadline=None)
+QueuesModel.TestCase.settings = settings(max_examples=25, stateful_step_count=50)
 TestQueuesModel = QueuesModel.TestCase

@@ -345,5 +345,5 @@ class SchedulerModel(RuleBasedStateMachine):
         raise AssertionError(f"{self.live} never ended: {[self.scheduler.explain(n) for n in self.live]}")
 
 
-SchedulerModel.TestCase.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+SchedulerModel.TestCase.settings = settings(max_examples=50, stateful_step_count=60)
 TestSchedulerModel = SchedulerModel.TestCase

@@ -180,7 +180,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, max_size=25))
 def test_every_task_is_either_read_once_or_taken_back(script: list[tuple[Any, ...]]) -> None:
     async def play() -> None:

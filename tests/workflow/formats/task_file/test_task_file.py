@@ -166,7 +166,7 @@ def test_what_is_wrong_ten_thousand_times_is_looked_for_a_thousand_times() -> No
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_nothing_but_its_own_error_leaves_the_reader(data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(FILE)))
     piece = data.draw(

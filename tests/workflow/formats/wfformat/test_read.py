@@ -126,7 +126,7 @@ def test_what_is_wrong_ten_thousand_times_is_looked_for_a_thousand_times() -> No
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_nothing_but_its_own_error_leaves_the_reader(data: st.DataObject) -> None:
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["a", "b", "1.5", ""]),
@@ -171,7 +171,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @given(traces())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_what_is_written_reads_back_to_the_same(trace: Trace) -> None:
     found = read(write_trace(trace))
     assert {task_id: set(task.parents) for task_id, task in found.tasks.items()} == {
@@ -182,7 +182,7 @@ def test_what_is_written_reads_back_to_the_same(trace: Trace) -> None:
 
 
 @given(st.dictionaries(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3), min_size=1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_cycle_is_found_if_there_is_one(drawn: dict[int, list[int]]) -> None:
     parents = {str(task): tuple(str(one) for one in given if one in drawn) for task, given in drawn.items()}
     cycle = find_cycle(parents)

@@ -266,7 +266,7 @@ def shown(value: Value) -> str:
 ANY_TREE = st.sampled_from([*WHOLE, *FRACTIONS, "bool", "list"]).flatmap(lambda kind: trees(kind, 3))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.lists(ANY_TREE, min_size=1, max_size=3), st.data())
 def test_a_compiled_expression_is_worth_what_an_interpreter_says(
     sequence: list[Tree], data: st.DataObject
@@ -327,7 +327,7 @@ TOKENS = (
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from(TOKENS), max_size=12).map(" ".join)))
 @example("${a.b} := 1; ${a}")
 @example("\ud800")
@@ -366,7 +366,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(VALUES)
 def test_what_is_written_reads_back_to_the_same_value(value: object) -> None:
     text = show_value(value)

@@ -208,7 +208,7 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 
 @given(SIZES, SIZES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ranges_are_copied_as_if_they_stood_one_after_another(there_: list[int], here_: list[int]) -> None:
     size = min(sum(there_), sum(here_))
     outside, inside = cut(there_, size), cut(here_, size)
