@@ -1,13 +1,16 @@
 """How well and how soon anomalies of a host are found that are put into it for real.
 
-    python bench/anomalies.py [--json] [--small]
+    python bench/anomalies.py [--json] [--small] [--record FILE] [--only KIND,KIND]
+    python bench/anomalies.py [--json] --replay FILE
 
 ``anomaly.f1``        mean over classes of the harmonic mean of precision and recall: an anomaly is found if
                       its class is on while it is there, and wrongly if its class is on and it is not
 ``anomaly.detect_s``  the longest time until an anomaly other than a leak was found
 ``anomaly.leak_s``    the same for a leak
 ``anomaly.false``     what was found while only tasks worked, for a minute
+``anomaly.false_per_day``  what was found wrongly, over the time that was watched: a day of one host
 
+``--record`` keeps the frames and what was in them; ``--replay`` lets the rules as they are now look at them.
 The host is one of a few processes on this machine (``bench/contained_root.py``): what others do
 here is not seen, except by how fast the probe is. What puts anomalies into it are real processes, which need
 a core for themselves: on a shared machine give it real-time priority. Slow processors and failing memory are
@@ -26,23 +29,28 @@ import time
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 from contained_root import ContainedRoot
 from figures import Figures, options_parser
 
 from gspc_trio.components.monitor.detector import Detector, Finding
-from gspc_trio.components.monitor.messages import MonitorTold
+from gspc_trio.components.monitor.messages import MonitorTold, NodeFrame
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.testing.anomalies import failing_io
 
 CASES = (
     *(("work", "", 60.0), ("dial", "", 40.0), ("ddot", "5", 40.0), ("ddot", "0.9", 40.0), ("copy", "", 40.0)),
-    *(("memeater", "", 60.0), ("leak", "", 90.0), ("cpufreq", "0.5", 30.0), ("cpufreq", "0.7", 30.0)),
+    *(("ddot", "10", 40.0), ("leak", "40", 90.0)),
+    *(("memeater", "", 60.0), ("leak", "160", 90.0), ("cpufreq", "0.5", 30.0), ("cpufreq", "0.7", 30.0)),
     *(("pagefail", "", 30.0), ("ioerr", "25", 30.0), ("ioerr", "50", 30.0)),
 )
 """Class, how strong, and for so many seconds; ``work`` is none: tasks work."""
 
 SMALL = (("ioerr", "50", 25.0),)
+LATE_S = 10.0
+"""So long after an anomaly has ended it may be found."""
+
 CLEAN_S, PAUSE_S, STEP_S = 45.0, 38.0, 0.5
 ORDER = "GSPC_FAILING"
 
@@ -60,6 +68,7 @@ class Host:
         self.findings: list[Finding] = []
         self._detector = Detector()
         self._folder = folder
+        self.frames: list[NodeFrame] = []
         self._works: list[subprocess.Popen[bytes]] = []
 
     def take(self, told: MonitorTold) -> None:
@@ -67,6 +76,7 @@ class Host:
         if told.hardware is not None:
             self._detector.joined("here", len(os.sched_getaffinity(0)))
         for frame in told.nodes:
+            self.frames.append(frame)
             for found in self._detector.take("here", frame):
                 self.findings.append(found)
                 print(
@@ -117,7 +127,7 @@ class Host:
             await trio.Path(order).unlink()
         else:
             words = [sys.executable, "-m", "gspc_trio.testing.anomalies", kind, "--for-s", str(last_s)]
-            words += ["--caches", strength] if strength else []
+            words += ["--each-mib" if kind == "leak" else "--caches", strength] if strength else []
             # Its parent ends at once: what is below this process would be of tasks.
             told = await trio.run_process(
                 ["sh", "-c", '"$@" >/dev/null 2>&1 & echo $!', "sh", *words],
@@ -159,33 +169,47 @@ def score(
         hits = 0
         for begin_s, end_s in there:
             times = [
-                one.at_s - begin_s for one in on if one.kind == kind and begin_s <= one.at_s <= end_s + 10
+                one.at_s - begin_s for one in on if one.kind == kind and begin_s <= one.at_s <= end_s + LATE_S
             ]
             hits += bool(times)
             soon[kind] += times[:1]
         wrong = sum(
-            one.kind == kind and not any(begin_s <= one.at_s <= end_s + 10 for begin_s, end_s in there)
+            one.kind == kind and not any(begin_s <= one.at_s <= end_s + LATE_S for begin_s, end_s in there)
             for one in on
         )
         f1.append(2 * hits / (2 * hits + wrong + len(there) - hits))
     for name, begin_s, end_s in when:
-        during_work += sum(name == "work" and begin_s <= one.at_s <= end_s + 10 for one in on)
+        during_work += sum(name == "work" and begin_s <= one.at_s <= end_s + LATE_S for one in on)
     return sum(f1) / len(f1), soon, during_work
 
 
-def main() -> None:
-    """Measure and print."""
-    chosen = options_parser(__doc__).parse_args()
-    if ORDER not in os.environ:  # all that follows is read and written by the library
-        folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
-        (folder / "tmp").mkdir()  # nothing else is written there
-        more = {ORDER: str(folder / "order"), "LD_PRELOAD": str(failing_io()), "TMPDIR": str(folder / "tmp")}
-        os.environ |= more
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    figures = Figures(chosen.json)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        when, host = trio.run(found, SMALL if chosen.small else CASES, Path(name))
-    f1, soon, during_work = score(when, host.findings)
+class Recorded(msgspec.Struct):
+    """A run: when anomalies were there, and what its host told."""
+
+    cpus: int
+    when: list[tuple[str, float, float]]
+    frames: list[NodeFrame]
+
+
+def look_again(run: Recorded) -> list[Finding]:
+    """Return what the rules find in the frames of a run."""
+    detector = Detector()
+    detector.joined("here", run.cpus)
+    return [found for frame in run.frames for found in detector.take("here", frame)]
+
+
+def wrong(when: list[tuple[str, float, float]], findings: list[Finding]) -> int:
+    """Return how often a class was found that was not there."""
+    on = [one for one in findings if one.is_on and one.subject == "host" and not one.is_urgent]
+    return sum(
+        not any(one.kind == kind and begin_s <= one.at_s <= end_s + LATE_S for kind, begin_s, end_s in when)
+        for one in on
+    )
+
+
+def tell(figures: Figures, run: Recorded, findings: list[Finding]) -> None:
+    """Print the figures of a run."""
+    f1, soon, during_work = score(run.when, findings)
     for kind, times in soon.items():
         print(kind, "found after", ", ".join(f"{one:.0f} s" for one in times) or "never", file=sys.stderr)
     figures.add("anomaly.f1", f1, "")
@@ -194,8 +218,37 @@ def main() -> None:
         figures.add("anomaly.detect_s", max(others), "s")
     if soon.get("leak"):
         figures.add("anomaly.leak_s", max(soon["leak"]), "s")
-    if not chosen.small:
+    if any(kind == "work" for kind, _, _ in run.when):
         figures.add("anomaly.false", float(during_work), "")
+    watched_s = sum(frame.covered_s for frame in run.frames)
+    figures.add("anomaly.false_per_day", wrong(run.when, findings) * 86400 / max(1.0, watched_s), "")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = options_parser(__doc__)
+    parser.add_argument("--record", type=Path, help="file for what was measured")
+    parser.add_argument("--replay", type=Path, help="file with what was measured before")
+    parser.add_argument("--only", default="", help="classes, separated by commas; all by default")
+    chosen = parser.parse_args()
+    if chosen.replay is not None:
+        run = msgspec.json.decode(chosen.replay.read_bytes(), type=Recorded)
+        tell(Figures(chosen.json), run, look_again(run))
+        return
+    if ORDER not in os.environ:  # all that follows is read and written by the library
+        folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+        (folder / "tmp").mkdir()  # nothing else is written there
+        more = {ORDER: str(folder / "order"), "LD_PRELOAD": str(failing_io()), "TMPDIR": str(folder / "tmp")}
+        os.environ |= more
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    only = set(filter(None, chosen.only.split(",")))
+    cases = tuple(case for case in (SMALL if chosen.small else CASES) if not only or case[0] in only)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        when, host = trio.run(found, cases, Path(name))
+    run = Recorded(len(os.sched_getaffinity(0)), when, host.frames)
+    if chosen.record is not None:
+        chosen.record.write_bytes(msgspec.json.encode(run))
+    tell(Figures(chosen.json), run, host.findings)
     shutil.rmtree(Path(os.environ[ORDER]).parent)
 
 

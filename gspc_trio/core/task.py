@@ -260,6 +260,11 @@ class TaskError(Struct, frozen=True):
     traceback: str = ""
     pickled: bytes = b""
 
+    @property
+    def is_of_device(self) -> bool:
+        """Whether a device has failed (EIO): the fault of the host rather than of the task."""
+        return self.kind == "OSError" and self.message.startswith("[Errno 5]")
+
 
 class FailedThrough(Struct, frozen=True):
     """A task that failed because one that it depends on failed or was cancelled.

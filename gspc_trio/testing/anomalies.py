@@ -29,17 +29,18 @@ CACHE_BYTES = 8 * MIB
 COPY_BYTES, COPY_PAUSE_S = 500 * MIB, 2.0
 
 
-def leak(until_s: float, room_bytes: int) -> None:
+def leak(until_s: float, room_bytes: int, each_bytes: int = LEAK_BYTES) -> None:
     """Take memory every 2 s, and give none of it back.
 
     Args:
         until_s: on the monotonic clock.
         room_bytes: no more than this.
+        each_bytes: so much each time.
     """
     taken: list[bytearray] = []
     while time.monotonic() < until_s:
-        if (len(taken) + 1) * LEAK_BYTES <= room_bytes:
-            taken.append(bytearray(b"\1") * LEAK_BYTES)
+        if (len(taken) + 1) * each_bytes <= room_bytes:
+            taken.append(bytearray(b"\1") * each_bytes)
         time.sleep(LEAK_EACH_S)
 
 
@@ -152,10 +153,13 @@ def main() -> None:
     parser.add_argument("--for-s", type=float, default=60.0, help="seconds")
     parser.add_argument("--room-mib", type=int, default=12_000, help="no more memory or disk than this")
     parser.add_argument("--caches", type=float, default=5.0, help="of ddot: room of its matrices in caches")
+    parser.add_argument("--each-mib", type=int, default=LEAK_BYTES // MIB, help="of leak: memory every 2 s")
     chosen = parser.parse_args()
     until_s = time.monotonic() + chosen.for_s
     if chosen.kind == "ddot":
         ddot(until_s, 0, chosen.caches)
+    elif chosen.kind == "leak":
+        leak(until_s, chosen.room_mib * MIB, chosen.each_mib * MIB)
     else:
         KINDS[chosen.kind](until_s, chosen.room_mib * MIB)
 

@@ -353,7 +353,8 @@ def _pagefail(view: _View) -> Iterator[Symptom]:
 
 
 def _ioerr(view: _View) -> Iterator[Symptom]:
-    errors = {name: view.count(name) for name in ("probe_io_errors", "device_errors", "disk_errors")}
+    names = ("probe_io_errors", "task_io_errors", "device_errors", "disk_errors")
+    errors = {name: view.count(name) for name in names}
     if any(errors.values()):
         told = ", ".join(f"{name.replace('_', ' ')}: {number}" for name, number in errors.items() if number)
         yield Symptom("ioerr", told)

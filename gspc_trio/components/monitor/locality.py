@@ -9,6 +9,7 @@ from msgspec import Struct
 from gspc_trio.components.monitor.frames import FRAME_S, LATE_S, frame_of
 from gspc_trio.components.monitor.tables import Row, Table
 from gspc_trio.core.ids import Count, JobId
+from gspc_trio.core.task import Outcome
 
 DISTANCES = ("node_bytes", "rack_bytes", "inter_rack_bytes")
 """Columns of the table: bytes that lay on the host of the task, on another one of its rack, elsewhere."""
@@ -39,16 +40,24 @@ class DataRead(Struct, frozen=True):
 
 
 class DataReads:
-    """The data that tasks of one host take, added up by frame, job and source.
+    """The data that tasks of one host take, added up by frame, job and source, and their I/O errors.
 
     Attributes:
         is_wanted: whether somebody wants to know; until then nothing is noted.
+        io_errors: how many of them have failed because a device has.
     """
 
     def __init__(self) -> None:
         self.is_wanted: bool = False
+        self.io_errors: int = 0
         self._sums: dict[tuple[int, JobId, str], int] = {}
         self._closed_s = 0
+
+    def ended(self, outcomes: Iterable[Outcome]) -> None:
+        """Attempts of this host have ended."""
+        for one in outcomes:
+            if one.error is not None and one.error.is_of_device:
+                self.io_errors += 1
 
     def took(self, job: JobId, source: str, size_bytes: int, at_s: float) -> None:
         """A task has taken data.

@@ -29,7 +29,7 @@ COUNTS = (
     *("network_received_bytes", "network_sent_bytes", "network_received_packets", "network_sent_packets"),
     *("network_errors", "network_dropped", "tcp_segments_sent", "tcp_segments_sent_again"),
     *("usable_busy_ms", "own_cpu_ms", "own_read_bytes", "own_written_bytes"),
-    *("allocation_failures", "device_errors", "probe_io_errors"),
+    *("allocation_failures", "device_errors", "probe_io_errors", "task_io_errors"),
 )
 """Names of all counts: what happened since the host was started."""
 

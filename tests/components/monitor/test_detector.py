@@ -53,6 +53,7 @@ OTHERS: list[tuple[str, str, Change]] = [
     ("memeater", "host", lambda _: {"usable_busy_ms": 6000, "probe_memory_us": 2600.0, "page_faults": 900}),
     ("cpufreq", "host", lambda _: {"throttles": 4}),
     ("ioerr", "host", lambda _: {"disk_read_only": 1.0}),
+    ("ioerr", "host", lambda _: {"task_io_errors": 2}),
     ("linklog", "host", lambda _: {"tcp_segments_sent_again": 30}),
 ]
 QUIET: list[Change] = [

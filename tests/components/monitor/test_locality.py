@@ -15,6 +15,7 @@ from gspc_trio.components.monitor.shell.collector import open_collector
 from gspc_trio.components.monitor.shell.store import query
 from gspc_trio.components.monitor.tables import Row
 from gspc_trio.components.rts.shell.system import RtsSettings
+from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.listening import BadSetting
 from tests.components.monitor.test_collector import Rif
@@ -82,3 +83,11 @@ async def test_racks_come_from_a_file_or_from_the_options_of_hosts(tmp_path: Pat
         collector.greet(rif, "c")
         collector.heard(rif, "a", MonitorTold(reads=tuple(DataRead(0, "j", source, 1) for source in "abc")))
     assert query(tmp_path, f"SELECT {', '.join(DISTANCES)} FROM locality").rows == [(1, 1, 1)]
+
+
+def test_tasks_that_fail_because_a_device_does_are_counted() -> None:
+    reads = DataReads()
+    bad, missing = "[Errno 5] Input/output error", "[Errno 2] No such file or directory"
+    errors = (TaskError("OSError", bad), TaskError("OSError", missing), TaskError("ValueError", bad), None)
+    reads.ended(Outcome(1, 1, Reason.FAILED, error=error) for error in errors)
+    assert reads.io_errors == 1

@@ -53,6 +53,21 @@ def test_rows_come_back_as_they_were_told_and_others_read_meanwhile(tmp_path: Pa
     store.close()
 
 
+def test_a_slow_reader_keeps_nobody_from_writing_and_sees_one_moment(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 30, wall=float)
+    store.write({"nodes": [row(5)]})
+    reader = sqlite3.connect(tmp_path / STORE_FILE)
+    reader.execute("BEGIN")
+    count = "SELECT count(*) FROM nodes"
+    assert reader.execute(count).fetchone() == (1,)
+    for number in range(2, 50):
+        store.write({"nodes": [row(5 * number)]})
+    assert reader.execute(count).fetchone() == (1,)
+    reader.close()
+    assert query(tmp_path, count).rows == [(49,)]
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("sql", "why"),
     [

@@ -10,10 +10,6 @@ from gspc_trio.components.worker.messages import Cancel
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Outcome
 
-IO_ERROR = "[Errno 5]"
-"""How the message of an OSError begins if a device has failed (EIO)."""
-
-
 IO_FAILURES_MAX = 8
 """So many attempts of a task may fail by that and use up nothing. The waits between them add up to 25 s, in
 which monitoring finds out about the host."""
@@ -60,7 +56,7 @@ def is_fault_of_host(
     Should the task itself be the cause, it fails in the end: there is a limit to this.
     """
     error, host = outcome.error, host_name(resource_id)
-    has_failed = error is not None and error.kind == "OSError" and error.message.startswith(IO_ERROR)
+    has_failed = error is not None and error.is_of_device
     if entry.cancelling or state.stopping is not None or not (entry.evacuating or has_failed):
         return False
     return entry.io_failures < IO_FAILURES_MAX and may_leave(state, entry, host)

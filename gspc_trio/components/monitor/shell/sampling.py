@@ -226,6 +226,8 @@ async def sample(
                         reading.counts["usable_busy_ms"] = sum(busy) * TICK_MS
                     if measures is not None:
                         measures.give(reading)
+                    if reads is not None:
+                        reading.counts["task_io_errors"] = reads.io_errors
                     over = frames.take(wall(), trio.current_time(), reading)
                     taken = reads.close(wall()) if reads is not None else ()
                     if over or taken:

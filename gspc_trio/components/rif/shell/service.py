@@ -454,6 +454,8 @@ class RifService(Performer[HostAction]):
 
     @performs(Finished)
     def _deliver(self, finished: Finished) -> None:
+        if self._staging.reads.is_wanted:
+            self._staging.reads.ended(finished.outcomes)
         shell = self._shells.get(finished.resource_id)
         self._router.deliver(finished if shell is None else shell.reported(finished))
 
