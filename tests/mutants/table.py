@@ -46,7 +46,12 @@ NEAREST = {
     "core/allocator.py": ("core/test_allocator.py",),
     "components/monitor/": ("components/monitor/test_reaction.py",),
     "components/managers/": ("components/managers/test_[cpw]*.py",),
-    "components/coallocation/": ("components/coallocation/agents/test_*.py",),
+    "components/coallocation/agents/": ("components/coallocation/agents/test_*.py",),
+    "components/coallocation/": (
+        "components/coallocation/test_running.py",
+        "components/coallocation/test_flow.py",
+        "components/coallocation/test_journal.py",
+    ),
     "components/job/locations/": ("components/job/locations/test_*.py",),
     "components/job/scheduler/choices.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/changes.py": ("components/job/scheduler/test_variants.py",),
