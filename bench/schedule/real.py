@@ -70,6 +70,7 @@ def measure(figures: Figures, small: bool, traces: Path) -> None:
             for _ in range(rounds):
                 for system in systems:
                     taken.setdefault(system, []).append(run(system, peers, lab, file))
+                    print(f"{name} under {system}: {taken[system][-1]:.3g} s", file=sys.stderr)
             for system, seconds in taken.items():
                 figures.add(f"schedule.real_s_{name}_{system}", median(seconds), "s")
             for system in systems[1:]:
@@ -189,7 +190,11 @@ def others(commands: list[list[str]], folder: Path) -> Iterator[None]:
             for process in reversed(started):
                 process.terminate()
             for process in started:
-                process.wait(90)
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:  # it has nothing to lose
+                    process.kill()
+                    process.wait()
 
 
 @contextlib.contextmanager
