@@ -16,7 +16,7 @@ from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.flow import Flow
 from gspc_trio.workflow.net import Net, Subnet
-from gspc_trio.workflow.search import Chance
+from gspc_trio.workflow.search import Chance, Searching
 from gspc_trio.workflow.settings import numbered
 from gspc_trio.workflow.state import Activity
 from gspc_trio.workflow.structure import NetPlan
@@ -61,13 +61,14 @@ class ActivityEngine(WorkflowEngine):
         Raises:
             TransitionFailed: see there; it may have been in an activity.
         """
-        self.has_more = False
+        self.has_more = self.is_searching = False
         if (again := self._next_again()) is not None:
             return again
         until = self.inline_fired + self.firings_max
         while True:
             found = self._step()
             if found != _FIRED:
+                self.is_searching = self.has_more
                 return found
             if self.inline_fired >= until:
                 self.has_more = True
@@ -82,6 +83,26 @@ class ActivityEngine(WorkflowEngine):
             if self._step() != _FIRED and not self.has_more:
                 return False
         return True
+
+    def searching(self) -> Searching:
+        """Return where :meth:`next` has paused: in which activities, and at which transition."""
+        if not self._busy:
+            return super().searching()
+        activity_id = next(iter(self._busy))
+        return (activity_id, *self._inside[activity_id].searching())
+
+    def search(self, searching: Searching) -> bool:
+        """Look at transitions as :meth:`next` did until it paused; see WorkflowEngine."""
+        if not searching:
+            return True
+        while self._busy:
+            activity_id = next(iter(self._busy))
+            if activity_id == searching[0]:
+                return self._inside[activity_id].search(searching[1:])
+            self.has_more = False
+            if self._ask(activity_id) is not None:
+                return False
+        return super().search(searching)
 
     def _next_again(self) -> TaskId | None:
         while (task_id := super()._next_again()) is not None:

@@ -14,7 +14,7 @@ from gspc_trio.workflow.in_flight import TaskGroups
 from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.net_state import FiringNet
-from gspc_trio.workflow.search import Chance, SearchPaused
+from gspc_trio.workflow.search import Chance, Searching, SearchPaused
 from gspc_trio.workflow.settings import sized
 from gspc_trio.workflow.state import (
     FORMAT,
@@ -62,6 +62,7 @@ class WorkflowEngine(FiringNet):
         ports: what comes from outside, and is taken off.
         has_more: whether :meth:`next` has returned None so that others have their turn, and not for want of
             anything to do.
+        is_searching: whether that was so because it looks at many tokens.
         firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
         discarded: extracted tasks of groups that have ended: to be cancelled, and taken off this list.
 
@@ -116,6 +117,7 @@ class WorkflowEngine(FiringNet):
                 running.on_groups = self._end_groups
         self.firings_max = FIRINGS_MAX
         self._paused_at = 0
+        self.is_searching: bool = False
 
     def resolve(self, found: Mapping[str, object]) -> None:
         """Say what stands for published data, before anything runs: name -> value."""
@@ -133,7 +135,7 @@ class WorkflowEngine(FiringNet):
             TransitionFailed: a condition or an inline transition raised, or inline transitions have fired so
                 often that they would for ever; the tokens are still there.
         """
-        self.has_more = False
+        self.has_more = self.is_searching = False
         running = self.running
         if running.stops and running.is_stopped:
             return None
@@ -143,7 +145,7 @@ class WorkflowEngine(FiringNet):
             try:
                 found = running.next_ready()
             except SearchPaused:
-                self.has_more = True
+                self.has_more = self.is_searching = True
                 return None
             if found is None:
                 return None
@@ -208,6 +210,21 @@ class WorkflowEngine(FiringNet):
             self._fire(*found)
             number -= 1
         return True
+
+    def searching(self) -> Searching:
+        """Return at which transition :meth:`next` has paused when it said that it is searching."""
+        name = self.running.next_name()
+        return () if name is None else (name,)
+
+    def search(self, searching: Searching) -> bool:
+        """Look at transitions as :meth:`next` did until it paused; say if it could.
+
+        What cannot fire is not looked at again until tokens come, so the order of firings depends on it.
+
+        Raises:
+            TransitionFailed: see :meth:`next`.
+        """
+        return not searching or (isinstance(searching[0], str) and self.running.look_until(searching[0]))
 
     def extract(self, task_id: TaskId) -> Task:
         """Return a ready task; it counts as extracted from now on.

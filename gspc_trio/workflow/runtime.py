@@ -480,6 +480,34 @@ class RunningNet:
             queue.popleft()
             transition.is_ready = False
 
+    def next_name(self) -> str | None:
+        """Return the name of the transition that is looked at next; None: there is none, or it is drawn."""
+        first = next(filter(None, self.queues), None)
+        return first[0].description.name if first and self.chance is None else None
+
+    def look_until(self, name: str) -> bool:
+        """Look at transitions that cannot fire, as :meth:`next_ready` did until its search for one paused.
+
+        Args:
+            name: of that one, which is looked at next.
+
+        Returns:
+            False if it does not come to that.
+
+        Raises:
+            TransitionFailed: see :meth:`next_ready`.
+        """
+        while queue := next(filter(None, self.queues), None):
+            transition = queue[0]
+            if transition.description.name == name:
+                return True
+            with suppress(SearchPaused):
+                if transition.find() is not None:
+                    return False
+                queue.popleft()
+                transition.is_ready = False
+        return False
+
     def _drawn(self, chance: Chance) -> tuple[RunningTransition, Binding] | None:
         """Return one of all transitions of the highest priority that can fire, and its tokens, both drawn."""
         chance.begin()

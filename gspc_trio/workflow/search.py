@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.core.ids import TaskId
 from gspc_trio.workflow.arcs import InputArc
 from gspc_trio.workflow.calls import FunctionCall, KeyFunction
 from gspc_trio.workflow.marking import AnyPlace, BagPlace, Chain, Entry, first_unused
@@ -29,6 +30,9 @@ PAUSE_CHOICES = 256
 DRAWN_MAX = 64
 """So many choices are drawn before all are gone through to draw among those that enable a transition."""
 
+
+Searching: TypeAlias = tuple[TaskId | str, ...]
+"""Where a search has paused: in which activities, from the outermost on, and at which transition."""
 
 PAUSE: Binding = []
 """Stands for a pause among bindings."""

@@ -22,6 +22,7 @@ from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.ports import PortMoved
+from gspc_trio.workflow.search import Searching
 from gspc_trio.workflow.tokens import Plain
 
 Values: TypeAlias = tuple[tuple[bytes, ...], ...]
@@ -70,6 +71,8 @@ class Step(Struct, frozen=True):
     ``exhausted`` says that it was then asked for one more and had none: inline transitions have fired. If it
     was interrupted at that, ``fired`` of them have.
 
+    If it was interrupted since it looked at many tokens, it was ``searching`` there.
+
     Before all that, those tasks ``turned`` of which only so many may be in flight: one that had failed was
     made ready again, any other one failed or was cancelled, so that another one could begin.
     """
@@ -79,6 +82,7 @@ class Step(Struct, frozen=True):
     exhausted: bool
     fired: int = 0
     turned: tuple[TaskId, ...] = ()
+    searching: Searching = ()
 
 
 _UNENDED = (TaskState.READY, TaskState.SUBMITTED)
@@ -131,14 +135,16 @@ class JournaledEngine(EngineWrapper):
     def _begin(self) -> None:
         self._injected = self._pulled = 0
         self._turned = []
+        self._searching: Searching = ()
         self._exhausted = False
         self._fired_before = self.engine.inline_fired
 
     def _close_step(self) -> None:
         fired = 0 if self._exhausted else self.engine.inline_fired - self._fired_before
-        if self._injected or self._pulled or self._exhausted or fired or self._turned:
+        if self._injected or self._pulled or self._exhausted or fired or self._turned or self._searching:
             turned = tuple(self._turned)
-            self._steps.append(Step(self._injected, self._pulled, self._exhausted, fired, turned))
+            step = Step(self._injected, self._pulled, self._exhausted, fired, turned, self._searching)
+            self._steps.append(step)
         self._begin()
 
     def next(self) -> TaskId | None:
@@ -160,9 +166,11 @@ class JournaledEngine(EngineWrapper):
             raise
         if task_id is None:
             self._exhausted = not self.engine.has_more
+            self._searching = self.engine.searching() if self.engine.is_searching else ()
         elif task_id > self._newest:
             if self._exhausted:
                 self._close_step()
+            self._searching = ()
             self._newest = task_id
             self._fired_before = self.engine.inline_fired
             self._pulled += 1
@@ -224,7 +232,7 @@ class JournaledEngine(EngineWrapper):
 
     def inject(self, task_id: TaskId, values: Values) -> None:
         """Put the result of an extracted task into the workflow; see the engine."""
-        if self._pulled or self._exhausted or self.engine.inline_fired > self._fired_before:
+        if self._pulled or self._has_gone_on():
             self._close_step()
         self.engine.inject(task_id, values)
         self._injected += 1
@@ -258,9 +266,14 @@ class JournaledEngine(EngineWrapper):
         return is_out and engine.is_limited(task_id)
 
     def _note_turn(self, task_id: TaskId) -> None:
-        if self._injected or self._pulled or self._exhausted or self.engine.inline_fired > self._fired_before:
+        if self._injected or self._pulled or self._has_gone_on():
             self._close_step()
         self._turned.append(task_id)
+
+    def _has_gone_on(self) -> bool:
+        """Return whether transitions have fired or were looked at, in this step or since it pulled a task."""
+        fired = self.engine.inline_fired > self._fired_before
+        return fired or self._exhausted or bool(self._searching)
 
     def take_steps(self) -> list[Step | PortMoved]:
         """Return the steps since the last call; what they lead to is the state of now."""
@@ -342,6 +355,8 @@ class Replay:
         try:
             if not self.engine.fire(step.fired):
                 raise _diverged(f"it had {step.fired} inline transitions to fire")
+            if not self.engine.search(step.searching):
+                raise _diverged("it had paused in a search")
         except TransitionFailed as error:
             raise _diverged(str(error)) from error
 

@@ -52,9 +52,9 @@ def encode_record(record: JournalRecord | About) -> bytes:
         return encode_outcomes(record.rows, record.keys)
     if isinstance(record, Step):
         step = (_STEP, record.injected, record.pulled, record.exhausted)
-        if record.turned:
-            return bytes(msgpack.packb((*step, record.fired, record.turned)))
-        return bytes(msgpack.packb((*step, record.fired) if record.fired else step))
+        more = (record.fired, record.turned, record.searching)
+        said = max((place for place, one in enumerate(more, 1) if one), default=0)
+        return bytes(msgpack.packb((*step, *more[:said]), unicode_errors="surrogatepass"))
     if isinstance(record, PortMoved):
         moved = (_MOVED, record.port, record.what, record.values, record.count)
         return bytes(msgpack.packb(moved, unicode_errors="surrogatepass"))

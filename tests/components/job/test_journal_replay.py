@@ -248,7 +248,12 @@ def test_another_kind_of_file_is_no_journal() -> None:
 
 
 def test_records_come_back_as_they_were() -> None:
-    for record in (ABOUT, Outcomes(((1, ((b"x",), ())), (2, ()))), Step(3, 4, True)):
+    for record in (
+        ABOUT,
+        Outcomes(((1, ((b"x",), ())), (2, ()))),
+        Step(3, 4, True),
+        Step(0, 0, False, 0, (), (7, "look")),
+    ):
         assert decode_record(encode_record(record)) == record
 
 
