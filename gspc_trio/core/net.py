@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import Count
 from gspc_trio.core.task import TaskState
@@ -45,6 +47,14 @@ class TransitionStatus(Struct, frozen=True):
     done: Count
     fired: Count = 0
     inline: bool = False
+
+    def with_counts_of(self, other: TransitionStatus | None) -> TransitionStatus:
+        """Return this transition with what the same one of another net has, too."""
+        if other is None:
+            return self
+        states = Counter(other.states)
+        states.update(self.states)
+        return replace(self, states=dict(states), done=self.done + other.done, fired=self.fired + other.fired)
 
 
 class NetStatus(Struct, frozen=True):

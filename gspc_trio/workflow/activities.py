@@ -14,7 +14,7 @@ from gspc_trio.core.net import NetStatus, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.flow import Flow
+from gspc_trio.workflow.flow import Flow, moved
 from gspc_trio.workflow.net import Net, Subnet
 from gspc_trio.workflow.search import Chance, Searching
 from gspc_trio.workflow.settings import numbered
@@ -196,7 +196,7 @@ class ActivityEngine(WorkflowEngine):
             inner._begin({})
             for token, name in zip(activity.binding, _subnet(activity).inputs, strict=True):
                 if name:
-                    inner.running.places[name].put(_moved(token))
+                    inner.running.places[name].put(moved(token))
         else:
             self._with_again[activity_id] = None
         self._busy[activity_id] = None
@@ -220,7 +220,7 @@ class ActivityEngine(WorkflowEngine):
         ended = [self.codec.decode(token) for token in made[groups]] if groups >= 0 else []
         for target in transition.targets:
             for token in made[target.output]:
-                target.place.put(_moved(token))
+                target.place.put(moved(token))
         for arc, output in subnet.answers:
             asked = activity.binding[arc]
             if isinstance(asked, AskedToken) and made[output]:
@@ -454,7 +454,8 @@ class ActivityEngine(WorkflowEngine):
                 tokens = place.tokens + (there.tokens if there is not None else 0)
                 places[place.name] = PlaceStatus(place.name, place.kind, tokens)
             for transition in told.transitions:
-                transitions[transition.name] = _added(transitions.get(transition.name), transition)
+                there_too = transitions.get(transition.name)
+                transitions[transition.name] = transition.with_counts_of(there_too)
         for name, fired in self._fired_inside.items():
             one = transitions[name]
             transitions[name] = replace(one, fired=one.fired + fired, done=one.done + fired)
@@ -541,28 +542,12 @@ def _await_again(inner: WorkflowEngine, task_id: TaskId) -> None:
         flight.out += 1
 
 
-def _moved(token: Token) -> Token:
-    """Return a token for another place, with the tasks that have made it."""
-    copy = token.copy()
-    if hasattr(token, "makers"):
-        copy.makers = token.makers
-    return copy
-
-
 def _fired(engine: WorkflowEngine) -> Counter[str]:
     """Return how often the transitions of an activity have fired, those of its own activities as well."""
     fired = Counter({name: one.fired for name, one in engine.running.transitions.items() if one.fired})
     if isinstance(engine, ActivityEngine):
         fired.update(engine._fired_inside)
     return fired
-
-
-def _added(one: TransitionStatus | None, other: TransitionStatus) -> TransitionStatus:
-    if one is None:
-        return other
-    states = Counter(one.states)
-    states.update(other.states)
-    return replace(other, states=dict(states), done=one.done + other.done, fired=one.fired + other.fired)
 
 
 def engine_of(

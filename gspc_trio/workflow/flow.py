@@ -33,6 +33,14 @@ class Flow(Struct, frozen=True):
     outputs: tuple[str, ...] = ()
 
 
+def moved(token: Token) -> Token:
+    """Return a token for another place, with the tasks that have made it."""
+    copy = token.copy()
+    if hasattr(token, "makers"):
+        copy.makers = token.makers
+    return copy
+
+
 def parents_of(transition: RunningTransition, binding: Binding) -> Makers:
     """Return the tasks that have made what a task of this transition takes."""
     arcs = transition.description.inputs
