@@ -202,6 +202,33 @@ def check_cut(net: Net, script: Any, firings_max: int, pause_choices: int, data:
     assert under_way <= ready, "all else is handed out again"
 
 
+def never(some: int, others: int) -> bool:
+    del some, others
+    return False
+
+
+def test_what_was_looked_at_before_a_search_paused_is_not_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a transition that tokens come for later would fire before one that had waited for its turn."""
+    monkeypatch.setattr(search, "PAUSE_CHOICES", 1)
+    net = Net("pausing")
+    net.input("empty", [])
+    net.input("some", range(3))
+    net.input("others", range(3))
+    net.transition("lacks", max, inputs=["some", "empty"], outputs=[net.output("larger")])
+    net.transition("looks", max, inputs=["some", "others"], outputs=[net.output("largest")], condition=never)
+    recorder = Recorder(net)
+    recorder.pull(1)
+    assert recorder.engine.has_more
+    recorder.end_some([])
+    assert read(recorder.file)[2] == Step(0, 0, False, searching=("looks",))
+    again = Replay(lambda state: load(net, state))
+    for record in read(recorder.file)[1:]:
+        again.apply(record)
+    assert plain(again.engine) == recorder.states[-1] != recorder.states[0]
+
+
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.data())
 def test_whatever_happens_to_the_end_of_a_file_only_whole_frames_are_read(
     payloads: list[bytes], data: st.DataObject
