@@ -42,6 +42,7 @@ class ActivityEngine(WorkflowEngine):
     def _prepare(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None) -> None:
         super()._prepare(plan, codec, chance)
         self.has_more: bool
+        self.is_searching: bool
         self.inline_fired: int
         self.last_task_id: TaskId
         self.others: int
@@ -446,16 +447,15 @@ class ActivityEngine(WorkflowEngine):
         own = super().describe()
         places = {place.name: place for place in own.places}
         transitions = {transition.name: self._seen(transition) for transition in own.transitions}
-        models = (inner for inner in self._models())
-        for inner in chain(models, self._inside.values()):
+        for inner in chain(self._models(), self._inside.values()):
             told = inner.describe()
             for place in told.places:
                 there = places.get(place.name)
                 tokens = place.tokens + (there.tokens if there is not None else 0)
                 places[place.name] = PlaceStatus(place.name, place.kind, tokens)
             for transition in told.transitions:
-                there_too = transitions.get(transition.name)
-                transitions[transition.name] = transition.with_counts_of(there_too)
+                same = transitions.get(transition.name)
+                transitions[transition.name] = transition.with_counts_of(same)
         for name, fired in self._fired_inside.items():
             one = transitions[name]
             transitions[name] = replace(one, fired=one.fired + fired, done=one.done + fired)

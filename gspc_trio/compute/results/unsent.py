@@ -42,8 +42,8 @@ class UnsentResults:
         self._packed: list[bytes] = []
         self._sending = _thread.allocate_lock()
         self._is_watched = False
-        self.size_bytes = 0
-        self.oldest_s = 0.0
+        self.size_bytes: int = 0
+        self.oldest_s: float = 0.0
 
     def __len__(self) -> int:
         return len(self._packed)

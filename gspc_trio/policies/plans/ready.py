@@ -22,6 +22,7 @@ from gspc_trio.components.job.plan import (
     HOLDERS_RATED,
     Following,
     HostsNow,
+    Links,
     PlanData,
     PlanHost,
     ReadyPlace,
@@ -59,7 +60,7 @@ class Board:
     def __init__(self, there: HostsNow) -> None:
         hosts, free_s = there.hosts, there.free_s
         self.hosts = hosts
-        self.links = there.links
+        self.links: Links = there.links
         self._names = [name for name in free_s if free_s[name]]
         self._position = {name: number for number, name in enumerate(self._names)}
         self._cores = {name: list(free_s[name]) for name in self._names}
