@@ -80,7 +80,7 @@ class Quarantines:
                 self._follow(rif, rif.quarantine)
         if not self._wished:
             return
-        ready = [rif for rif in self._lives.rifs.values() if rif.state is RifState.UP and _tops(rif)]
+        ready = [rif for rif in self._lives.rifs.values() if rif.state is RifState.UP and _stays(rif)]
         used = [rif for rif in ready if rif.quarantine is None]
         wished = [(rif, self._wished[rif.host]) for rif in used if rif.host in self._wished]
         for rif, wish in sorted(wished, key=lambda one: not one[1].evacuate):
@@ -156,6 +156,11 @@ class Quarantines:
         """Have jobs evacuate a host, or use it again."""
         if self._jobs:
             self._lives.actions.append(TellJobs(tuple(self._jobs), Evacuate(rif.rif_id, reason)))
+
+
+def _stays(rif: ManagedRif) -> bool:
+    """Return whether something of a host can be given out that is not to be removed."""
+    return any(name not in rif.leaving for name in _tops(rif))
 
 
 def _tops(rif: ManagedRif) -> tuple[ResourceId, ...]:

@@ -162,6 +162,15 @@ def test_an_avoided_host_is_used_while_no_other_can_be() -> None:
     ]
 
 
+def test_an_avoided_host_is_used_as_soon_as_all_of_the_other_is_to_be_removed() -> None:
+    """Even if that waits until what runs there has ended: nothing of it is given out meanwhile."""
+    bench = Bench()
+    add_bert(bench)
+    bench.give(9.0, events.HostAvoided("bert", "a leak"))
+    out = bench.give(10.0, events.RemoveAsked(2, "r1", ("r1.node",), "wait"))
+    assert out[-2:] == [RifChanged(10.0, "r2", "bert", "up"), actions.TellRm(Resumed(("r2.node",)))]
+
+
 def test_what_is_added_to_a_host_that_is_not_used_rests_too() -> None:
     bench = Bench()
     bench.give(10.0, UNFIT)
