@@ -90,6 +90,15 @@ def used_by(pids: list[int]) -> tuple[float, int]:
     return sum(times_us), sum(switches)
 
 
+def bulk_us(executor: Executor, tasks: int) -> float:
+    """Return the CPU time that a task of a bulk takes in this process and all below it."""
+    gc.collect()
+    pids = descendants(os.getpid())
+    before_us, _ = used_by(pids)
+    bulk(executor, tasks)
+    return (used_by(pids)[0] - before_us) / tasks
+
+
 def warm_up(executor: Executor) -> None:
     """Have everything been used that a task needs."""
     for run in SHAPES.values():

@@ -13,9 +13,7 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import os
 import statistics
 import tempfile
 import threading
@@ -27,8 +25,8 @@ from typing import cast
 
 import msgspec
 import trio
-from cost import bulk, used_by, warm_up
-from figures import Figures, descendants, options_parser
+from cost import bulk_us, warm_up
+from figures import Figures, options_parser
 
 from gspc_trio import Executor, RunTimeSystem, open_rts
 from gspc_trio.components.monitor.io_frames import IoFrame, IoTold
@@ -155,14 +153,6 @@ def system(folder: Path, io: str) -> Iterator[RunTimeSystem]:
 
 def w1_ratio(folder: Path, pairs: int, tasks: int) -> float:
     """Return the median ratio of pairs."""
-
-    def cost_us(executor: Executor) -> float:
-        gc.collect()
-        pids = descendants(os.getpid())
-        before_us, _ = used_by(pids)
-        bulk(executor, tasks)
-        return (used_by(pids)[0] - before_us) / tasks
-
     with system(folder, "counts") as first, system(folder, "off") as second:
         with Executor(rts=first) as counted, Executor(rts=second) as alone:
             warm_up(counted)
@@ -172,7 +162,7 @@ def w1_ratio(folder: Path, pairs: int, tasks: int) -> float:
                 two = (
                     (counted, alone) if pair % 2 else (alone, counted)
                 )  # the first one finds a colder machine
-                costs = {executor: cost_us(executor) for executor in two}
+                costs = {executor: bulk_us(executor, tasks) for executor in two}
                 ratios.append(costs[alone] / costs[counted])
     return statistics.median(ratios)
 

@@ -9,14 +9,12 @@ concerns both. CPU time is that of the client and of all processes below it.
 
 from __future__ import annotations
 
-import gc
-import os
 import tempfile
 from pathlib import Path
 from statistics import median
 
-from cost import bulk, used_by, warm_up
-from figures import Figures, descendants
+from cost import bulk_us, warm_up
+from figures import Figures
 
 from gspc_trio import Executor
 
@@ -26,14 +24,6 @@ PAIRS, TASKS = 15, 20_000
 def measure(figures: Figures, small: bool, _traces: Path) -> None:
     """Run pairs of bulks of tasks."""
     pairs, tasks = (1, 1_000) if small else (PAIRS, TASKS)
-
-    def cost_us(executor: Executor) -> float:
-        gc.collect()
-        pids = descendants(os.getpid())
-        before_us, _ = used_by(pids)
-        bulk(executor, tasks)
-        return (used_by(pids)[0] - before_us) / tasks
-
     with (
         tempfile.TemporaryDirectory() as folder,
         Executor(cores=2, assign="queues", model=f"{folder}/times.json") as queued,
@@ -46,7 +36,7 @@ def measure(figures: Figures, small: bool, _traces: Path) -> None:
             for executor in (
                 (queued, plain) if pair % 2 else (plain, queued)
             ):  # the first finds a colder machine
-                costs[executor].append(cost_us(executor))
+                costs[executor].append(bulk_us(executor, tasks))
         ratios = [alone / more for alone, more in zip(costs[plain], costs[queued], strict=True)]
     figures.add("schedule.w1_plain_us", median(costs[plain]), "us")
     figures.add("schedule.w1_ratio", median(ratios), "of plain")
