@@ -75,7 +75,7 @@ def dissolve(state: SchedulerState, held: Held) -> None:
         if not assigned.named[name]:
             del assigned.named[name]
     assigned.pending.pop(held, None)
-    if entries:
+    if line.told:
         state.actions.append(QueueChanged(state.now, state.job, held.resource_id, 0, 0.0))
 
 

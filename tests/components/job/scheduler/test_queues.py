@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
+from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, Stop, TasksReady
 from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.worker.messages import Submit
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -69,6 +69,15 @@ def test_an_idle_resource_steals_from_the_tail_as_long_as_the_task_ends_sooner_b
     assert world.waiting() == {core(1): [2, 3, 4], core(2): [6, 7]}, "4 s and 2 s: one more gains nothing"
     lengths = [(one.resource_id, one.tasks) for one in actions if isinstance(one, QueueChanged)]
     assert lengths == [(core(1), 3), (core(2), 2)]
+
+
+def test_after_a_stop_nothing_is_said_to_wait() -> None:
+    world = Queued()
+    world(grant(1))
+    world.add(1, 10.0, 1.0, 1.0)
+    actions = world(Stop("it is enough"))
+    told = [(one.resource_id, one.tasks) for one in actions if isinstance(one, QueueChanged)]
+    assert told == [(core(1), 0)]
 
 
 def test_a_gain_of_half_a_millisecond_is_not_worth_it() -> None:
