@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
     from gspc_trio.components.rts.shell.several import LocationError
     from gspc_trio.compute.nested import current_executor
+    from gspc_trio.compute.results.stream import stream
     from gspc_trio.core.code import Program, SourceFile, Variant, Variants
     from gspc_trio.core.current import current_traceparent, event
     from gspc_trio.core.held import held_resources
@@ -150,6 +151,7 @@ _HOMES = {
     "show_output": "gspc_trio.components.job.shell.output",
     "split_join": "gspc_trio.workflow.patterns.split_join",
     "stage": "gspc_trio.workflow.patterns.pipeline",
+    "stream": "gspc_trio.compute.results.stream",
     "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
     "task": "gspc_trio.workflow.patterns.pool",
@@ -243,6 +245,7 @@ __all__ = [
     "show_output",
     "split_join",
     "stage",
+    "stream",
     "striped",
     "take",
     "task",

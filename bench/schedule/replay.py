@@ -242,6 +242,11 @@ class Files(Copies):
         """Return the name of a host."""
         return label
 
+    def memory_host(self, name: str) -> str:
+        """Return nothing: there is no memory layer."""
+        del name
+        return ""
+
 
 class Replay:
     """A workflow on simulated hosts, under the real scheduler and resource manager.

@@ -140,6 +140,11 @@ class _Sources:
         """Return the name of a host."""
         return label
 
+    def memory_host(self, name: str) -> str:
+        """Return nothing: there is no memory layer."""
+        del name
+        return ""
+
 
 def ready_cost_s(hosts: int, tasks: int) -> float:
     """Return the CPU seconds that it takes to plan tasks that get ready, with what hosts have to do already.

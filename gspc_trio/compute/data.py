@@ -5,17 +5,20 @@ from __future__ import annotations
 from contextlib import nullcontext, suppress
 from threading import Lock, local
 from time import sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gspc_trio.core.current import current_place
+from gspc_trio.core.published import READER_MARK
 from gspc_trio.protocol import values
 from gspc_trio.protocol.limits import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from typing import BinaryIO
 
     from gspc_trio.compute.results.memory import ResultMemory
+    from gspc_trio.compute.results.stream import StreamFile
     from gspc_trio.iml.local import LocalClient
 
 TRIES = 100
@@ -39,12 +42,16 @@ class TaskData:
         mapped: ids of the data that it sees, one for each view.
         restored: ids for what it makes, last first.
         made: memory that it has got for its results.
+        reader: the host on which what takes its result is planned, "" if that is not known, or this one.
+        streams: the outputs that it writes.
     """
 
     def __init__(self) -> None:
         self.mapped: list[str] = []
         self.restored: list[str] = []
         self.made: list[ResultMemory] = []
+        self.reader = ""
+        self.streams: list[StreamFile] = []
 
 
 class _OfThread(local, TaskData):
@@ -106,6 +113,12 @@ class LayerSerializer:
         from gspc_trio.protocol.values import spread
 
         data_id = self._mine.restored.pop() if self._mine.restored else None
+        if self._mine.streams and any(value is one for one in self._mine.streams):
+            stream = cast("StreamFile", value)
+            sent = stream.finish() if data_id is None else None
+            if sent is not None:
+                return values.bytes_reference(*sent, self._mine.reader)
+            value = stream.content()
         parts = spread(value, self._bytes_min)
         if isinstance(parts, bytes):
             return parts
@@ -149,6 +162,17 @@ class LayerSerializer:
         except (ImlError, OSError):
             return None
 
+    def open_stream(self, port: str) -> BinaryIO:
+        """Return a file for an output; see ``core.published``."""
+        from gspc_trio.compute.results.stream import ChunkSender, StreamFile
+
+        sender = None
+        if self._mine.reader and not self._mine.restored:
+            sender = ChunkSender(self._mine.reader, lambda: self._connect(self._address, self._job))
+        opened = StreamFile(port, sender)
+        self._mine.streams.append(opened)
+        return cast("BinaryIO", opened)
+
     def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
         """Keep a value under a name, on so many hosts; see ``core.published``."""
         pieces = values.published_pieces(value)
@@ -179,8 +203,15 @@ class LayerSerializer:
         self._with_server(lambda client: client.put_range(client.look_up(name)[0], offset, pieces))
 
     def begin(self, arguments: list[bytes]) -> list[bytes]:
-        """Return the arguments of a task that begins; behind them may be ids of data that it makes again."""
+        """Return the arguments of a task that begins, without what may be behind them.
+
+        That is the host of its reader, and ids of data that it makes again.
+        """
         self._mine.restored = []
+        self._mine.reader = ""
+        if arguments and arguments[-1][:2] == READER_MARK:
+            self._mine.reader = arguments[-1][2:].decode()
+            arguments = arguments[:-1]
         if not arguments or arguments[-1][:2] != RESTORE:
             return arguments
         from gspc_trio.compute.channel import unpack
@@ -195,6 +226,9 @@ class LayerSerializer:
         So is memory for results that it has not returned.
         """
         mine = self._mine
+        while mine.streams:
+            mine.streams[-1].drop()
+            mine.streams.pop()
         if not (mine.made or mine.mapped):
             return
         with self._undivided():

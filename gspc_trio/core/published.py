@@ -7,7 +7,10 @@ from contextlib import suppress
 from contextvars import ContextVar
 from math import prod
 from operator import index
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
+
+READER_MARK = b"\xc1\4"
+"""Begins an argument that is none: the name of the host on which what takes the task's result is planned."""
 
 
 class NamedData(Protocol):
@@ -15,6 +18,10 @@ class NamedData(Protocol):
 
     def memory(self, size_bytes: int) -> memoryview | None:
         """Return memory for a large result; None if it is small, or there is no room."""
+        ...
+
+    def open_stream(self, port: str) -> BinaryIO:
+        """Return a file for an output, which leaves for its reader while it is written."""
         ...
 
     def publish(self, name: str, value: object, copies: int = 1, stripes: int = 1) -> None:
@@ -158,6 +165,11 @@ def _lengths(shape: Any) -> tuple[int, ...]:
 def offer(layer: NamedData) -> None:
     """Let the task that begins now, in this thread, use this."""
     _here.set(layer)
+
+
+def layer_here() -> NamedData | None:
+    """Return the layer that the task of this thread has; None: it has none, or there is no task."""
+    return _here.get()
 
 
 def _layer() -> NamedData:

@@ -32,7 +32,7 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
-LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD = range(12, 19)
+LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD, SEND, JOIN = range(12, 21)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part write_token -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
@@ -44,6 +44,8 @@ LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD = range(12, 19)
 # BRING_RANGE job data_id offset size -> segment_size id part begin + descriptor for reading: the range begins
 # there, UNMAP id part when it is not needed; PUT job data_id offset part: the bytes of what is lent and shown
 # SPREAD job part stripes -> data_id: new data of what is lent and shown, a stripe on each of so many hosts
+# SEND job host part: what is lent and shown is on that host then, unseen; it goes with the connection
+# JOIN job host -> data_id: new data there of all that this connection has sent, one behind the other
 
 Fields: TypeAlias = list[Any]
 """What a packet has said, or is to say: plain values, each of the type that its request has."""
@@ -68,6 +70,8 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     BRING_RANGE: (str, str, _COUNT, _COUNT),
     PUT: (str, str, _COUNT, _PART),
     SPREAD: (str, _PART, _COUNT),
+    SEND: (str, _NAME, _PART),
+    JOIN: (str, _NAME),
 }
 _NUMBER_MAX = 1 << 53
 
@@ -333,6 +337,24 @@ class LocalClient:
             with suppress(LayerGone):
                 self._send(TAKE_BACK, lent_id, part)
 
+    def send(self, host: str, pieces: list[memoryview]) -> None:
+        """Have these pieces, one after another, on another host, where nobody sees them.
+
+        Raises:
+            ImlError: there is no such host, or no room there.
+        """
+        with self._lent(pieces) as part:
+            self._ask(SEND, self.job, host, part)
+
+    def join(self, host: str) -> str:
+        """Make data there of all that was sent, in its order; return its id.
+
+        Raises:
+            ImlError: there is no room, or the host is gone; what was sent is gone, too.
+        """
+        (data_id, *_), _ = self._ask(JOIN, self.job, host)
+        return str(data_id)
+
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""
         with self._lock:
@@ -408,6 +430,11 @@ class LocalClient:
         if copies > 1:
             self._ask(COPY, self.job, data_id, copies)
         self._ask(PUBLISH, self.job, data_id, name)
+
+    def cut(self) -> None:
+        """End the connection, also for a thread that waits for an answer."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection: what is mapped stays so, but may be taken for unused."""

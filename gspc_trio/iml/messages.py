@@ -480,6 +480,22 @@ class PutFrom(Struct, frozen=True):
     write_token: str
 
 
+class PutWritten(Struct, frozen=True):
+    """Copy what is being written on the same server into a part that is, too; answered by ImlDone.
+
+    Attributes:
+        data_id: of the data whose first part gets the bytes.
+        offset: where they begin.
+        write_token: as in PutChunk.
+        sources: (data_id, write token) of data of one part each, whose bytes come one behind the other.
+    """
+
+    data_id: str
+    offset: Count
+    write_token: str
+    sources: tuple[tuple[str, str], ...]
+
+
 # What is asked, answered and ordered -----------------------------------------------------------------------
 
 JobRequest: TypeAlias = Alloc | Locate | BeginPut | Free | Replicate | Publish

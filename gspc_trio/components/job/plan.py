@@ -318,6 +318,10 @@ class PlanKnowledge(Protocol):
         """Return the name of a host, as above, by what a worker calls it."""
         ...
 
+    def memory_host(self, name: str) -> str:
+        """Return the name that a host, named as above, has in the job's memory layer; "" if there is none."""
+        ...
+
 
 class InHand(Protocol):
     """A grant in hand."""

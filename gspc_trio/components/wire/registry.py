@@ -246,6 +246,7 @@ from gspc_trio.iml.messages import (
     PutBegun,
     PutChunk,
     PutFrom,
+    PutWritten,
     RankOf,
     Replicate,
     SealPart,
@@ -299,7 +300,7 @@ WIRE_TYPES: tuple[type, ...] = (
     SubmitRequest, AttachRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
     ListRequests, RequestList, GetRequest, RequestDetails, ShowRequests, RequestsShown, StopRequest,
     GetService, ServiceDetails,
-    JobWords, ManagerWords, Checkpoint,
+    JobWords, ManagerWords, Checkpoint, PutWritten,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

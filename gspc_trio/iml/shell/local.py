@@ -37,6 +37,7 @@ from gspc_trio.iml.messages import (
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.iml.shell.access import Access
 from gspc_trio.iml.shell.platform import platform
+from gspc_trio.iml.shell.sent_chunks import SentChunks
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.iml.store_events import Granted, Key, PinUse
@@ -167,6 +168,7 @@ class _Connection:
         self._pins: Multiset[Key] = Multiset()
         self._writing: dict[str, None] = {}
         self._lent: dict[Key, None] = {}
+        self._sent = SentChunks(server)
         self._outbox: deque[tuple[bytes, int]] = deque()
         self._wake = trio.Event()
 
@@ -247,7 +249,7 @@ class _Connection:
                 os.close(descriptor)
         for key in list(self._lent):
             self._take_back(key)
-        self._server.abandon(self._writing)
+        self._server.abandon((*self._writing, *self._sent.data_ids))
 
     async def _answer(self, operation: int, number: int, fields: Fields) -> None:
         descriptor = -1
@@ -323,6 +325,13 @@ class _Connection:
             return [], -1
         if operation == local.SPREAD:
             return [await self._spread(*fields)], -1
+        if operation == local.SEND:
+            job, host, part = fields
+            async with self._shown(part) as view:
+                await self._sent.send(self._access(), job, host, view)
+            return [], -1
+        if operation == local.JOIN:
+            return [await self._sent.join(*fields)], -1
         if operation == local.SHOW:
             key = (fields[0], fields[1])
             if key not in self._lent:

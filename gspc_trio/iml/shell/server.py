@@ -394,6 +394,13 @@ class ImlServer:
                     self.links.to(body.source), body.lent_id, body.lent_part, 0, body.size_bytes, sink
                 )
                 call.reply(x.ImlDone())
+            elif isinstance(body, x.PutWritten):
+                offset = body.offset
+                for data_id, token in body.sources:
+                    target = ((body.data_id, 0), offset, body.write_token)
+                    offset += self.store.copy_written((data_id, 0), token, *target)
+                    await trio.lowlevel.checkpoint()
+                call.reply(x.ImlDone())
             else:
                 call.fail(TypeError(f"a memory server cannot be asked for {type(body).__name__}"))
         except ImlError as error:

@@ -183,6 +183,23 @@ class StoreShell(Performer[StoreAction]):
         check_range(key[0], segment.size_bytes, offset, len(data))
         os.pwrite(segment.descriptor, data, offset)
 
+    def copy_written(self, source: Key, source_token: str, key: Key, offset: int, write_token: str) -> int:
+        """Copy all of a part that is being written into another one; return how many bytes that were.
+
+        Args:
+            source: which part, of a few MiB: nothing else happens meanwhile.
+            source_token: what its writer shows.
+            key, offset, write_token: where they go, as for :meth:`write`.
+
+        Raises:
+            UnknownData, WrongJob, BadRange: as :meth:`write`, for both parts.
+        """
+        there = self._segments[self.machine.segment_being_written(source, source_token)]
+        here = self._segments[self.machine.segment_being_written(key, write_token)]
+        check_range(key[0], here.size_bytes, offset, there.size_bytes)
+        _copy_bytes(there.descriptor, 0, here.descriptor, offset, there.size_bytes)
+        return there.size_bytes
+
     async def read(self, key: Key, offset: int, size_bytes: int) -> tuple[bytes, int]:
         """Return bytes of a part, wherever it lies, and the part's version.
 

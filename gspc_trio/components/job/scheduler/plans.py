@@ -35,8 +35,9 @@ from gspc_trio.components.job.plan import (
 from gspc_trio.components.job.scheduler.interface import KnownTask
 from gspc_trio.components.job.scheduler.plan_hosts import HostTurns, JobHosts, needed_by
 from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
-from gspc_trio.components.worker.messages import Finished
+from gspc_trio.components.worker.messages import Finished, Submission
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
+from gspc_trio.core.published import READER_MARK
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Shape, Task
 
@@ -273,6 +274,26 @@ class Plans:
         self._know_ready(task, hosts if self.there.hosts.keys() - hosts else frozenset())
         self._bring_up_to_date(state)
         return self._wishing_all(state, [task])[0]
+
+    def with_readers(
+        self, submissions: Sequence[Submission], resource_id: ResourceId
+    ) -> tuple[Submission, ...]:
+        """Return tasks that are sent to a resource; each is told where on another host its result is read.
+
+        A task is told nothing if one of those that take its result is planned on its own host, or comes with
+        it.
+        """
+        sent = {one.task_id for one in submissions}
+        told = []
+        for one in submissions:
+            users = self.users.get(one.task_id, set())
+            hosts = [place.host for it in sorted(users) if (place := self._placed(it)) is not None]
+            if hosts and host_name(resource_id) not in hosts and users.isdisjoint(sent):
+                reader = self.knowledge.memory_host(hosts[0])
+                if reader:
+                    one = replace(one, arguments=(*one.arguments, READER_MARK + reader.encode()))
+            told.append(one)
+        return tuple(told)
 
     def without_wish(self, task: Task) -> Task:
         """Return a task as it was before it was planned."""

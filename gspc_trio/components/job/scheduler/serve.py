@@ -228,9 +228,10 @@ def submitted(
     held.work_s = work_s
     queue.sent += len(submissions)
     queue.levels.place(held)
-    state.actions.append(
-        Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
-    )
+    sent = tuple(submissions)
+    if state.plans is not None and state.plans.users:
+        sent = state.plans.with_readers(sent, held.resource_id)
+    state.actions.append(Submit(state.job, held.grant_id, held.resources, sent, queue.resource_class))
     if state.recording:
         before = len(held.sent) - len(submissions)
         _tell_sent(state, held, list(islice(held.sent.values(), before, None)))

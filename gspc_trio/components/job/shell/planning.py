@@ -83,6 +83,17 @@ class JobKnowledge:
             self._learn()
         return self._names.get(label, label)
 
+    def memory_host(self, name: str) -> str:
+        """Return the name of a host in the job's memory layer; "" if there is no layer.
+
+        Whether it has a server there is known late: who sends data there finds that out.
+        """
+        if self._data is None:
+            return ""
+        if name not in self._labels:
+            self._learn()
+        return self._labels.get(name, "")
+
     def _learn(self) -> None:
         for resource_id, label in self._hosts.items():
             name = host_name(resource_id)

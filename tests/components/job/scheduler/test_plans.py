@@ -16,6 +16,7 @@ from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.scheduler.plans import Plans
 from gspc_trio.components.rm.messages import Demand, Grant
 from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.core.published import READER_MARK
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, Task, TaskOptions
 from gspc_trio.policies.plans.by_name import find_plan
@@ -30,6 +31,7 @@ class Knowledge:
     def __init__(self) -> None:
         self.inputs: dict[int, list[PlanData]] = {}
         self.made_bytes = 0
+        self.has_layer = False
 
     def host(self, name: str, cores: int) -> PlanHost:
         return PlanHost(name, cores=cores)
@@ -42,6 +44,9 @@ class Knowledge:
 
     def named(self, label: str) -> str:
         return label
+
+    def memory_host(self, name: str) -> str:
+        return f"{name}.example" if self.has_layer else ""
 
 
 def planned(knowledge: Knowledge, name: str = "move") -> Scheduler:
@@ -149,6 +154,29 @@ def test_tasks_are_planned_before_they_can_run_and_anew_when_a_host_is_lost_or_a
     scheduler.handle(TasksReady((Task(4, "d", 3),)), 1.0)
     scheduler.check()
     assert state.plans.placed[2].host == "r1"
+
+
+def test_a_task_is_told_where_on_another_host_its_result_is_read() -> None:
+    def told(resource: str, *, has_layer: bool = True) -> tuple[bytes, ...]:
+        knowledge = Knowledge()
+        knowledge.has_layer = has_layer
+        knowledge.inputs = {2: [PlanData(1000 * MIB, ("r3",), "big")]}
+        scheduler = planned(knowledge)
+        first, second = Task(1, "a", 1, (b"one",)), Task(2, "b", 2)
+        scheduler.handle(TasksKnown((KnownTask(first), KnownTask(second, (1,)))), 0.0)
+        scheduler.handle(TasksReady((first,)), 0.0)
+        plans = scheduler._state.plans
+        assert plans is not None
+        assert plans.placed[2].host == "r3"
+        asked = scheduler._state.tasks[1].task.shape
+        actions = scheduler.handle(Grant("j1", asked, (1, 1), (resource,)), 0.0)
+        scheduler.check()
+        (submit,) = [action for action in actions if isinstance(action, Submit)]
+        return submit.submissions[0].arguments
+
+    assert told("r1.core0") == (b"one", READER_MARK + b"r3.example")
+    assert told("r3.core0") == (b"one",)
+    assert told("r1.core0", has_layer=False) == (b"one",)
 
 
 def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when_all_has_ended() -> None:
