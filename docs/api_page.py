@@ -74,6 +74,7 @@ API_GROUPS = {
         "open_iml",
         "empty",
         "publish",
+        "stream",
         "read_published",
         "Layout",
         "striped",

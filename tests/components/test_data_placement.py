@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from concurrent.futures import wait
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from gspc_trio import Data, JobSettings, Net, Requirement, open_iml
+from gspc_trio import Data, Executor, JobSettings, Net, Requirement, open_iml
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
@@ -23,7 +24,7 @@ from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.host import ranked_workers
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
-from tests.components.tasks.placement import hold, reverse, where
+from tests.components.tasks.placement import after, hold, make, read, reverse, where, write
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
@@ -38,8 +39,10 @@ def held(gate: Path) -> int:
 
 
 @asynccontextmanager
-async def two_hosts(folder: Path, memory_bytes: int) -> AsyncIterator[tuple[RunTimeSystem, Iml]]:
-    """Alpha has 64 MiB and a core, beta so much and two; both have a memory server."""
+async def two_hosts(
+    folder: Path, memory_bytes: int, cores: int = 2
+) -> AsyncIterator[tuple[RunTimeSystem, Iml]]:
+    """Alpha has 64 MiB and a core, beta so much and so many; both have a memory server."""
     (folder / "run").mkdir(mode=0o700)
     opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=folder / "run" / "rts.json")
     with trio.fail_after(HANG_S):
@@ -47,7 +50,7 @@ async def two_hosts(folder: Path, memory_bytes: int) -> AsyncIterator[tuple[RunT
             assert rts.data is not None
             server = open_server_process("beta", Quota(memory_bytes), layer=rts.data)
             async with server, open_iml(layer=rts.data) as iml:
-                report = await rts.bootstrap(["beta"], "local", cores=2)
+                report = await rts.bootstrap(["beta"], "local", cores=cores)
                 assert not report.failed, report.failed
                 yield rts, iml
 
@@ -77,6 +80,45 @@ async def test_only_soft_places_let_a_task_go_elsewhere(tmp_path: Path) -> None:
             await holding.wait()
     assert seen["soft_rank_seen"] == seen["soft_node_seen"] == ["alpha", "alpha"]
     assert seen["hard_rank_seen"] == seen["hard_node_seen"] == ["beta", "beta"]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_an_output_is_at_its_reader_before_its_task_has_ended(tmp_path: Path, is_killed: bool) -> None:
+    """And nobody sees it there before; of a task that is killed nothing is left."""
+    gates = [tmp_path / "made", tmp_path / "begun", tmp_path / "written"]
+    made, begun, written = map(str, gates)
+
+    def run(rts: RunTimeSystem) -> tuple[bytes, str]:
+        with Executor(rts=rts, plan="move") as executor:
+            near, far = executor.submit(make, made, MIB), executor.submit(make, made, 20 * MIB)
+            wait([near, far])
+            waits = executor.submit(hold, begun)
+            rows = executor.submit(after, write, waits, near, written, 3, str(tmp_path / "k") * is_killed)
+            seen = executor.submit(read, rows, far)
+            gates[1].touch()
+            return seen.result()
+
+    async def open_gates(iml: Iml) -> None:
+        while held(gates[0]) < 2:
+            await trio.sleep(0.01)
+        gates[0].touch()
+        while not (sent := [it for it in (await iml.status()).data if it.state == "writing"]) or (
+            sum(it.size_bytes for it in sent) < 3 * MIB or not held(gates[2])
+        ):
+            await trio.sleep(0.01)
+        places.update(host for it in sent for host in it.hosts)
+        gates[2].touch()
+
+    places = set[str]()
+    async with two_hosts(tmp_path, 64 * MIB, cores=1) as (rts, iml), trio.open_nursery() as nursery:
+        nursery.start_soon(open_gates, iml)
+        rows, where_read = await trio.to_thread.run_sync(run, rts)
+        assert not [it for it in (await iml.status()).data if it.state == "writing"]
+    assert rows[: 3 * MIB] == b"".join(bytes([number]) * MIB for number in range(3))
+    assert len(rows) == 3 * MIB + 1
+    (host,) = places
+    assert where_read == f"{host} with data of {host[:1]}"
+    assert rows[-1:] != host[:1].encode()
 
 
 async def test_bandwidths_between_hosts_are_measured(tmp_path: Path) -> None:
