@@ -35,6 +35,7 @@ ORDER = (
         "compute.folders",
         "compute.task_session",
         "compute.nested",
+        "compute.results.stream",
     ),
     *("compute", "compute.commands"),
     *(
@@ -79,6 +80,7 @@ PURE -= {
     "compute.io.area",
     "compute.task_session",
     "compute.nested",
+    "compute.results.stream",
     "compute.commands",
     "workflow.formats.in_tasks",
 }

@@ -16,7 +16,7 @@ import trio
 
 from gspc_trio.iml import local
 from gspc_trio.iml.directory import partition
-from gspc_trio.iml.errors import DuplicateData, ImlError, NoRoom, UnknownData
+from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom, UnknownData
 from gspc_trio.iml.layout import Layout, Range, check_range
 from gspc_trio.iml.local import Fields
 from gspc_trio.iml.messages import (
@@ -31,13 +31,13 @@ from gspc_trio.iml.messages import (
     LookUp,
     Publish,
     PutBegun,
+    PutWritten,
     Replicate,
     ServerList,
 )
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.iml.shell.access import Access
 from gspc_trio.iml.shell.platform import platform
-from gspc_trio.iml.shell.sent_chunks import SentChunks
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.iml.store_events import Granted, Key, PinUse
@@ -49,6 +49,9 @@ LENT = "lent"
 
 TRIES = 10
 """How often data is looked for again that is given up for other data meanwhile."""
+
+JOINED_AT_ONCE = 64
+"""So many chunks are put together by one call."""
 
 PACKETS_AT_ONCE = 32
 """So many packets of one process are answered before others have their turn."""
@@ -159,6 +162,66 @@ async def _refuse(connection: socket.socket, kind: str, problem: str, on_refused
                     on_refused()
 
 
+class _SentChunks:
+    """What one process has sent to another host: unseen there until it becomes data.
+
+    Args:
+        server: the memory server of its own host.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._chunks: list[Located] = []
+
+    @property
+    def data_ids(self) -> tuple[str, ...]:
+        """The ids of what is being written for it there."""
+        return tuple(chunk.data_id for chunk in self._chunks)
+
+    async def send(self, access: Access, job: str, host: str, view: memoryview) -> None:
+        """Have these bytes on a host.
+
+        Raises:
+            ImlError: there is no such host, it has no room, or it is gone.
+        """
+        with trio.CancelScope(shield=True):  # else nobody would know what is to be given up
+            made: Located = await self._server.ask(Alloc(job, len(view), Layout((host,)), writing=True))
+        self._chunks.append(made)
+        if await access.write(made, made, 0, view):
+            raise LayerGone(f"the memory server of host {host} is gone")
+
+    async def join(self, job: str, host: str) -> str:
+        """Make data on a host of all that was sent there; return its id.
+
+        Raises:
+            ImlError: it has no room for that, or is gone; nothing is left of what was sent.
+        """
+        chunks, self._chunks = self._chunks, []
+        size_bytes = sum(chunk.size_bytes for chunk in chunks)
+        try:
+            with trio.CancelScope(shield=True):
+                made: Located = await self._server.ask(Alloc(job, size_bytes, Layout((host,)), writing=True))
+            try:
+                await self._put_together(made, chunks)
+                await self._server.ask(CommitData(made.data_id))
+            except BaseException:
+                with trio.CancelScope(shield=True), suppress(ImlError):
+                    await self._server.ask(AbortData(made.data_id))
+                raise
+        finally:
+            self._server.abandon(chunk.data_id for chunk in chunks)
+        return made.data_id
+
+    async def _put_together(self, made: Located, chunks: list[Located]) -> None:
+        link = self._server.links.to(made.servers[0])
+        offset = 0
+        for begin in range(0, len(chunks), JOINED_AT_ONCE):
+            some = chunks[begin : begin + JOINED_AT_ONCE]
+            sources = tuple((chunk.data_id, chunk.write_token) for chunk in some)
+            await link.call(PutWritten(made.data_id, offset, made.write_token, sources))
+            offset += sum(chunk.size_bytes for chunk in some)
+
+
 class _Connection:
     """A process that has connected: what it has pinned and is writing goes with its connection."""
 
@@ -168,7 +231,7 @@ class _Connection:
         self._pins: Multiset[Key] = Multiset()
         self._writing: dict[str, None] = {}
         self._lent: dict[Key, None] = {}
-        self._sent = SentChunks(server)
+        self._sent = _SentChunks(server)
         self._outbox: deque[tuple[bytes, int]] = deque()
         self._wake = trio.Event()
 

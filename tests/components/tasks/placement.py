@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gspc_trio import stream
+from gspc_trio.compute.results.stream import stream
 
 MIB = 1 << 20
 HANG_S = 100.0
