@@ -57,6 +57,7 @@ VIEWS: tuple[type[View], ...] = (
 )  # fmt: skip
 
 STUDY_VIEWS: tuple[type[View], ...] = (Study, Log)
+_KINDS = {kind.NAME: kind for kind in VIEWS}
 """What is worth looking at of a study."""
 
 TABS_WIDTH = sum(len(kind.NAME) + 3 for kind in VIEWS if kind is not Study)
@@ -182,11 +183,9 @@ class TopApp(App[None]):
         """Return the first line, the names of the views, the views, the keys."""
         yield Lines(id="head")
         yield Lines(id="tabs")
-        with ContentSwitcher(initial=(Study if self._of_study else VIEWS[0]).NAME):
-            for kind in VIEWS:
-                view = kind()
-                view.id = kind.NAME
-                yield view
+        first = Study if self._of_study else VIEWS[0]
+        with ContentSwitcher(initial=first.NAME):
+            yield first()
         yield Keys()
 
     def on_mount(self) -> None:
@@ -239,7 +238,10 @@ class TopApp(App[None]):
         if self._closing or self._closed or not self._screen_stack:
             return False
         root = self._screen_stack[0]
-        return bool(root.query("#head")) and len(root.query(View)) == len(VIEWS)
+        switchers = root.query(ContentSwitcher)
+        return bool(root.query("#head")) and any(
+            view.id == switcher.current for switcher in switchers for view in switcher.children
+        )
 
     def draw(self) -> None:
         """Draw everything that is seen."""
@@ -300,9 +302,11 @@ class TopApp(App[None]):
 
     # Views and jobs -----------------------------------------------------------------------------------------
 
-    def show_view(self, name: str) -> None:
-        """Show another view."""
+    async def show_view(self, name: str) -> None:
+        """Show another view; one that is looked at for the first time is made."""
         switcher = self.query_one(ContentSwitcher)
+        if all(view.id != name for view in switcher.children):
+            await switcher.add_content(_KINDS[name]())
         if switcher.current != name:
             switcher.current = name
             self.view.entered()
@@ -314,9 +318,9 @@ class TopApp(App[None]):
         self.job = job
         self.draw()
 
-    def action_view(self, name: str) -> None:
+    async def action_view(self, name: str) -> None:
         """Show a view."""
-        self.show_view(name)
+        await self.show_view(name)
 
     def action_next_job(self, by: int) -> None:
         """Look at the next job; after the last one at all."""
@@ -343,9 +347,8 @@ class TopApp(App[None]):
 
     def action_help(self) -> None:
         """Show the help."""
-        views = [self.query_one(f"#{kind.NAME}", View) for kind in VIEWS]
         replay = isinstance(self.source, ReplaySource)
-        text = help_text(views, self.view, replay, self.why_not, in_browser=self.is_web)
+        text = help_text(VIEWS, self.view, replay, self.why_not, in_browser=self.is_web)
         self.push_screen(TextPage("help", text))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -353,7 +356,7 @@ class TopApp(App[None]):
         del screen
         for kind in VIEWS:
             name = kind.NAME
-            yield SystemCommand(f"Show {name}", kind.HELP, lambda name=name: self.show_view(name))
+            yield SystemCommand(f"Show {name}", kind.HELP, partial(self.show_view, name))
         yield SystemCommand("Light or dark", "Change the colours", self.action_theme)
         yield SystemCommand("Help", "Views and keys", self.action_help)
         for action in ACTIONS if self.may_act else ():
@@ -474,7 +477,7 @@ class TopApp(App[None]):
 
 
 def help_text(
-    views: Sequence[View], current: View, replay: bool, why_not: str = "", *, in_browser: bool = False
+    views: Sequence[type[View]], current: View, replay: bool, why_not: str = "", *, in_browser: bool = False
 ) -> str:
     """Return the page as text, what concerns the current view first.
 

@@ -19,7 +19,6 @@ from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.table import WindowTable
 from gspc_trio.tui.views import workflow
-from gspc_trio.tui.views.base import View
 from tests.tui.support import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
 NET = NetStatus(
@@ -106,7 +105,8 @@ def test_every_view_has_a_key_and_a_command(kind: Any) -> None:
         assert app.focused is app.view.table
         await press(pilot, "1")
         titles = {command.title: command.callback for command in app.get_system_commands(app.screen)}
-        titles[f"Show {kind.NAME}"]()
+        app.call_later(titles[f"Show {kind.NAME}"])
+        await pilot.pause()
         assert app.view.NAME == kind.NAME
 
     drive(steps)
@@ -293,9 +293,8 @@ def test_help_tells_the_keys_of_the_view_and_the_symbols() -> None:
 def test_a_browser_is_not_offered_to_suspend() -> None:
     async def steps(pilot: Pilot[None], app: TopApp) -> None:
         del pilot
-        views = [app.query_one(f"#{kind.NAME}", View) for kind in VIEWS]
-        assert "ctrl+z" in help_text(views, app.view, replay=False)
-        assert "ctrl+z" not in help_text(views, app.view, replay=False, in_browser=True)
+        assert "ctrl+z" in help_text(VIEWS, app.view, replay=False)
+        assert "ctrl+z" not in help_text(VIEWS, app.view, replay=False, in_browser=True)
 
     drive(steps)
 

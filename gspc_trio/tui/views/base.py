@@ -32,6 +32,9 @@ class View(Vertical):
 
     text: str = ""
 
+    def __init__(self) -> None:
+        super().__init__(id=self.NAME)
+
     @property
     def top(self) -> TopApp:
         """The application."""

@@ -170,10 +170,10 @@ class Overview(View):
         """Return the job on whose row the cursor is."""
         return self.table.key
 
-    def on_window_table_chosen(self, event: WindowTable.Chosen) -> None:
+    async def on_window_table_chosen(self, event: WindowTable.Chosen) -> None:
         """Show the tasks of the job."""
         self.top.choose_job(event.key)
-        self.top.show_view("tasks")
+        await self.top.show_view("tasks")
 
     def _class_line(self) -> Text:
         dark, width = self.table.is_dark, self.size.width
