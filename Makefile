@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick coallocation-long cpython lab engine-packages engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test e2e quick coallocation-long cpython lab engine-packages engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -17,10 +17,17 @@ WORKERS := -n logical --maxschedchunk 8
 # Clusters with each kind of fault, and seeds that found something once: make simulate runs them.
 SEEDS := tests/simulation/seeds
 
-test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q $(WORKERS) --ignore $(SEEDS)
+# What starts whole systems by commands, or several of them, for each test: make e2e runs them. Two files of them stay with make test.
+SYSTEMS := $(filter-out $(addprefix tests/e2e/test_,command_line.py sudden_ends.py),$(wildcard tests/e2e/test_*.py)) \
+	$(wildcard tests/components/test_*.py) tests/examples $(addprefix tests/docs/test_,snippets.py troubleshooting.py)
 
-# The machines and all else that is pure, and three seeds, in less than a minute: for after each change. Before a commit: make test.
+test: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix --ignore ,$(SEEDS) $(SYSTEMS))
+
+e2e: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -q $(WORKERS) $(SYSTEMS)
+
+# The machines and all else that is pure, and three seeds, in less than a minute: for after each change. Before a commit: make test and make e2e.
 QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix components/,job rif rm rts wire worker) \
 	simulation/test_simulation_seeds.py::test_a_seed_replays_event_by_event
 
