@@ -1,7 +1,7 @@
 """How well and how soon anomalies of a host are found that are put into it for real.
 
-    python bench/anomalies.py [--json] [--small] [--record FILE] [--only KIND,KIND]
-    python bench/anomalies.py [--json] --replay FILE
+    python bench/anomalies.py [--json] [--small] [--record FILE] [--only KIND,KIND:STRENGTH]
+    python bench/anomalies.py [--json] --replay FILE [FILE ...]
 
 ``anomaly.f1``        mean over classes of the harmonic mean of precision and recall: an anomaly is found if
                       its class is on while it is there, and wrongly if its class is on and it is not
@@ -10,7 +10,8 @@
 ``anomaly.false``     what was found while only tasks worked, for a minute
 ``anomaly.false_per_day``  what was found wrongly, over the time that was watched: a day of one host
 
-``--record`` keeps the frames and what was in them; ``--replay`` lets the rules as they are now look at them.
+``--record`` keeps the frames and what was in them; ``--replay`` lets the rules as they are now look at them,
+at several runs as at hosts of their own.
 The host is one of a few processes on this machine (``bench/contained_root.py``): what others do
 here is not seen, except by how fast the probe is. What puts anomalies into it are real processes, which need
 a core for themselves: on a shared machine give it real-time priority. Slow processors and failing memory are
@@ -146,12 +147,12 @@ async def found(
         nursery.start_soon(host.keep)
         nursery.start_soon(partial(sample, host.take, root=folder, round_trip=_here))
         await trio.sleep(CLEAN_S)
-        for kind, strength, last_s in cases:
+        for number, (kind, strength, last_s) in enumerate(cases, 1):
             begin_s = time.time() + (CLEAN_S if kind == "cpufreq" else 0.0)
             print(f"{begin_s:.0f} == {kind} {strength}", file=sys.stderr)
             await host.put_in(kind, strength, last_s)
             when.append((kind, begin_s, time.time()))
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(PAUSE_S if number < len(cases) else LATE_S)
         nursery.cancel_scope.cancel()
     return when, host
 
@@ -191,11 +192,16 @@ class Recorded(msgspec.Struct):
     frames: list[NodeFrame]
 
 
-def look_again(run: Recorded) -> list[Finding]:
-    """Return what the rules find in the frames of a run."""
-    detector = Detector()
-    detector.joined("here", run.cpus)
-    return [found for frame in run.frames for found in detector.take("here", frame)]
+def look_again(runs: list[Recorded]) -> tuple[Recorded, list[Finding]]:
+    """Return several runs as one, and what the rules find in the frames of each."""
+    whole, findings = Recorded(0, [], []), list[Finding]()
+    for run in runs:
+        detector = Detector()
+        detector.joined("here", run.cpus)
+        findings += [found for frame in run.frames for found in detector.take("here", frame)]
+        whole.when += run.when
+        whole.frames += run.frames
+    return whole, findings
 
 
 def wrong(when: list[tuple[str, float, float]], findings: list[Finding]) -> int:
@@ -228,12 +234,12 @@ def main() -> None:
     """Measure and print."""
     parser = options_parser(__doc__)
     parser.add_argument("--record", type=Path, help="file for what was measured")
-    parser.add_argument("--replay", type=Path, help="file with what was measured before")
-    parser.add_argument("--only", default="", help="classes, separated by commas; all by default")
+    parser.add_argument("--replay", type=Path, nargs="+", help="files with what was measured before")
+    parser.add_argument("--only", default="", help="classes or class:strength, with commas; all by default")
     chosen = parser.parse_args()
     if chosen.replay is not None:
-        run = msgspec.json.decode(chosen.replay.read_bytes(), type=Recorded)
-        tell(Figures(chosen.json), run, look_again(run))
+        runs = [msgspec.json.decode(path.read_bytes(), type=Recorded) for path in chosen.replay]
+        tell(Figures(chosen.json), *look_again(runs))
         return
     if ORDER not in os.environ:  # all that follows is read and written by the library
         folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
@@ -242,7 +248,11 @@ def main() -> None:
         os.environ |= more
         os.execv(sys.executable, [sys.executable, *sys.argv])
     only = set(filter(None, chosen.only.split(",")))
-    cases = tuple(case for case in (SMALL if chosen.small else CASES) if not only or case[0] in only)
+    cases = tuple(
+        case
+        for case in (SMALL if chosen.small else CASES)
+        if not only or only & {case[0], f"{case[0]}:{case[1]}"}
+    )
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         when, host = trio.run(found, cases, Path(name))
     run = Recorded(len(os.sched_getaffinity(0)), when, host.frames)

@@ -25,6 +25,9 @@ ALIASES = {"linkclog": "linklog"}
 SURE = ("pagefail", "ioerr")
 """Classes that nothing but a fault shows: fewer frames are enough. Not every access of a bad device fails."""
 
+SEVERAL = ("memeater", "copy")
+"""Classes of which a frame shows several things together, or a series of frames: fewer are enough, too."""
+
 HOST, TASKS = "host", "tasks"
 """Who is the cause: something else on the host, or what runs below the RIF."""
 
@@ -36,7 +39,7 @@ class DetectorLimits(Struct, frozen=True):
         base_frames: clean frames of which the base is the median; ``base_frames_min``: with fewer of them
             there is none yet.
         on_of, on_frames: an anomaly is on when so many of the last so many frames show it; ``sure_frames``:
-            one of :data:`SURE`.
+            one of :data:`SURE` or :data:`SEVERAL`.
         off_frames: it is off after so many frames that do not show it.
         covered_s: a frame of which less was measured is left out.
         busy_share: a host at work with more of its CPUs is compared with frames in which it was so, too.
@@ -53,6 +56,7 @@ class DetectorLimits(Struct, frozen=True):
             hypervisor takes so much that the probe says nothing.
         write: time to write over its base.
         disk_share: part of what the device moves that is unexplained; ``disk_bytes_per_s``: at least so much.
+        copy_bytes_per_s: so much of it is an anomaly however fast a write is.
         round_trip, round_trip_us: time over its base, and how much more it must be.
         urgent_share: a leak is urgent when less than this share of the memory is available.
         again_share, segments: part of TCP segments that are sent again, of at least so many.
@@ -82,6 +86,7 @@ class DetectorLimits(Struct, frozen=True):
     write: float = 5.0
     disk_share: float = 0.5
     disk_bytes_per_s: float = 1e6
+    copy_bytes_per_s: float = 50e6
     round_trip: float = 5.0
     round_trip_us: float = 5000.0
     urgent_share: float = 0.1
@@ -121,7 +126,7 @@ class Switch:
 
     def __init__(self, limits: DetectorLimits, kind: str = "") -> None:
         self._limits = limits
-        self._on_frames = limits.sure_frames if kind in SURE else limits.on_frames
+        self._on_frames = limits.sure_frames if kind in SURE + SEVERAL else limits.on_frames
         self._last: deque[bool] = deque(maxlen=limits.on_of)
         self._clean = 0
         self.is_on: bool = False
@@ -364,12 +369,17 @@ def _ioerr(view: _View) -> Iterator[Symptom]:
 
 def _copy(view: _View) -> Iterator[Symptom]:
     now, limits = view.now, view.limits
+    if now.disk_per_s is None or now.disk_per_s < limits.disk_bytes_per_s:
+        return
+    others_per_s = max(0.0, now.disk_per_s - now.own_disk_per_s)
+    others = others_per_s / now.disk_per_s
+    if others >= limits.disk_share and others_per_s >= limits.copy_bytes_per_s:
+        # A fast disk takes a small write in between as fast as ever.
+        yield Symptom("copy", f"others move {others_per_s / 1e6:.0f} MB/s on the disks")
+        return
     ratio = view.bases.ratio(now, "probe_write_us")
-    if ratio is None or ratio < limits.write or now.disk_per_s is None:
+    if ratio is None or ratio < limits.write:
         return
-    if now.disk_per_s < limits.disk_bytes_per_s:
-        return
-    others = max(0.0, now.disk_per_s - now.own_disk_per_s) / now.disk_per_s
     told = f"a write takes {ratio:.0f} times as long, {others:.0%} of what the disks move is of others"
     yield Symptom("copy", told, HOST if others >= limits.disk_share else TASKS)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gspc_trio.components.monitor.frames import FRAME_S
 from gspc_trio.components.monitor.readings import COUNTS, LEVELS
 
-SCHEMA = 2
+SCHEMA = 3
 """Number of this form of the file."""
 
 MINUTE_S = 60
@@ -85,15 +85,15 @@ def creation(table: Table) -> Iterator[str]:
     keys = ", ".join(("begin_s", *table.keys))
     for suffix in ("frames", "minutes"):
         columns = [f"{name} INTEGER NOT NULL" for name in ("begin_s", *table.keys)]
-        columns += ["covered_s REAL NOT NULL", *table.counts, *table.levels]
+        columns += ["covered_s INTEGER NOT NULL", *table.counts, *table.levels]
         yield (
             f"CREATE TABLE IF NOT EXISTS {table.name}_{suffix} "
             f"({', '.join(columns)}, PRIMARY KEY ({keys})) WITHOUT ROWID"
         )
     yield f"DROP VIEW IF EXISTS {table.name}"
-    rest = [f"{name} / {_scale(name)}.0 AS {name}" if _scale(name) > 1 else name for name in table.levels]
+    rest = [f"{name}{_OF_UNIT[_unit(name)]} AS {name}" for name in table.levels]
     shown = [f"(SELECT name FROM names WHERE id = {name}) AS {name}" for name in table.names]
-    rest = ["covered_s", *table.numbers, *table.counts, *rest]
+    rest = ["covered_s / 1000.0 AS covered_s", *table.numbers, *table.counts, *rest]
     parts = (
         f"SELECT begin_s, {seconds} AS seconds, {', '.join((*shown, *rest))} FROM {table.name}_{suffix}"
         for suffix, seconds in (("frames", FRAME_S), ("minutes", MINUTE_S))
@@ -132,16 +132,23 @@ def values_of(table: Table, row: Row, names: Mapping[str, int]) -> list[float | 
     keys = [names[key] if isinstance(key, str) else key for key in row.keys]
     counts = [row.values.get(name) for name in table.counts]
     levels = ((name, row.values.get(name)) for name in table.levels)
-    small = [None if value is None else round(value * _scale(name)) for name, value in levels]
-    return [row.begin_s, *keys, row.covered_s, *counts, *small]
+    small = [None if value is None else round(value / _unit(name)) for name, value in levels]
+    return [row.begin_s, *keys, round(row.covered_s * 1000), *counts, *small]
 
 
-def _scale(level: str) -> int:
-    """Return what a level is multiplied by in the file.
+_OF_UNIT = {1024: " * 1024", 1: "", 0.001: " / 1000.0"}
+"""Unit of a column of the file -> what makes of it what the view shows."""
 
-    A float takes 8 bytes; a whole number takes as many as it needs. Shares and the like keep three places.
+
+def _unit(level: str) -> float:
+    """Return in which unit a level is kept in the file.
+
+    A float takes 8 bytes; a whole number takes as many as it needs. The kernel tells memory in KiB; shares
+    and the like, and seconds, keep three places.
     """
-    return 1 if level.endswith(("_bytes", "_mhz")) else 1000
+    if level.endswith("_bytes"):
+        return 1024
+    return 1 if level.endswith("_mhz") else 0.001
 
 
 def ageing(table: Table, until_s: int) -> tuple[str, str]:
@@ -152,7 +159,7 @@ def ageing(table: Table, until_s: int) -> tuple[str, str]:
         until_s: a multiple of a minute.
     """
     minute = f"begin_s / {MINUTE_S} * {MINUTE_S}"
-    weight = "max(covered_s, 0.001)"
+    weight = "max(covered_s, 1)"
     sums = [f"sum({name})" for name in table.counts]
     means = [
         f"CAST(round(sum({name} * {weight}) / sum(CASE WHEN {name} IS NULL THEN NULL ELSE {weight} END)) "

@@ -51,6 +51,7 @@ OTHERS: list[tuple[str, str, Change]] = [
     ("leak", "tasks", lambda n: {"own_memory_bytes": (1 + 0.05 * n) * GIB}),
     ("copy", "tasks", lambda _: {"probe_write_us": 20_000.0, "own_written_bytes": 50_000_000}),
     ("memeater", "host", lambda _: {"usable_busy_ms": 6000, "probe_memory_us": 2600.0, "page_faults": 900}),
+    ("copy", "host", lambda _: {"disk_read_bytes": 600_000_000}),
     ("cpufreq", "host", lambda _: {"throttles": 4}),
     ("ioerr", "host", lambda _: {"disk_read_only": 1.0}),
     ("ioerr", "host", lambda _: {"task_io_errors": 2}),
@@ -61,6 +62,7 @@ QUIET: list[Change] = [
     lambda n: {"own_memory_bytes": (1 + n % 2) * GIB},  # tasks come and go
     lambda n: {"unexplained_memory_bytes": (2 + 0.02 * (n % 4)) * GIB},  # it is returned
     lambda _: {"probe_arithmetic_us": 1250.0, "usable_busy_ms": 9000, "own_cpu_ms": 8500},  # another base
+    lambda _: {"disk_written_bytes": 900_000_000, "own_written_bytes": 880_000_000},  # tasks write much
     lambda _: {"probe_round_trip_us": 5900.0},  # not 5 ms more
     lambda _: {"probe_round_trip_us": 9000.0, "usable_busy_ms": 9000, "own_cpu_ms": 8500},  # a busy RIF
 ]
