@@ -25,7 +25,7 @@ from gspc_trio.components.monitor.messages import (
     NoMetrics,
 )
 from gspc_trio.components.monitor.shell.anomalies import GROUP, plug_ins
-from gspc_trio.components.monitor.shell.collector import Collector, open_collector
+from gspc_trio.components.monitor.shell.collector import Collector, open_collector, told_before
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
@@ -195,6 +195,27 @@ async def test_anomalies_are_kept_and_acted_on(autojump_clock: MockClock, tmp_pa
         ("a", "dial", False, "1.6 cores work for others"),
         ("a", "held", False, "dial: nothing new for 60 s at least"),
     ]
+
+
+async def test_an_anomaly_goes_on_when_the_run_time_system_is_started_again(tmp_path: Path) -> None:
+    usual = {"probe_arithmetic_us": 1000.0, "memory_bytes": 2.0**34, "load": 0.125}
+    counts = {"usable_busy_ms": 1000, "own_cpu_ms": 1000}
+    slow = {**usual, "probe_arithmetic_us": 1500.0}
+    begin_s = 4_000_000_000  # not so old that it becomes minutes
+    frames = [NodeFrame(begin_s + 5 * n, 5.0, counts, usual if n < 20 else slow) for n in range(24)]
+    async with open_collector(tmp_path, 1 << 24, "watch") as collector:
+        for host in ("a", "b"):
+            heard(collector, host, MonitorTold(HARDWARE))
+        heard(collector, "a", MonitorTold(nodes=tuple(frames)))
+    assert told_before(tmp_path, begin_s + 130.0) == {"a": frames}
+    assert told_before(tmp_path, begin_s + 300.0) == told_before(tmp_path / "nowhere", begin_s) == {}
+    hosts = Hosts()
+    again = Collector(None, "act", past=told_before(tmp_path, begin_s + 130.0))
+    assert again.anomalies is not None
+    again.anomalies.hosts = hosts
+    for host in ("b", "a"):
+        heard(again, host, MonitorTold(HARDWARE))
+    assert hosts.told == ["avoid a: anomaly: cpufreq"]  # what is usual is known, too
 
 
 async def test_those_who_watch_only_tell() -> None:

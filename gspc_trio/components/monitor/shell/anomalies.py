@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
@@ -111,6 +111,21 @@ class AnomalyWatch:
                 self._add_event(StoredEvent(found.at_s, ON if found.is_on else OFF, told, host))
                 self._tell(found.host, found.kind, found.is_on, found.subject != HOST, found.evidence)
                 self._react(found)
+
+    def recall(self, host: str, frames: Iterable[NodeFrame]) -> None:
+        """Take in what a host that has just joined had told before, in order: what is on still goes on."""
+        on: dict[tuple[str, str], Finding] = {}
+        for frame in frames:
+            for detector in self._detectors:
+                for found in detector.take(host, frame):
+                    if found.is_on:
+                        on[found.kind, found.subject] = found
+                    else:
+                        on.pop((found.kind, found.subject), None)
+        for found in on.values():
+            log.warning("%s: an anomaly goes on: %s", host, described(found))
+            self._tell(found.host, found.kind, True, found.subject != HOST, found.evidence)
+            self._react(found)
 
     def _tell(self, host: str, kind: str, is_on: bool, by_tasks: bool, detail: str = "") -> None:
         """Tell those who watch that an anomaly is on, or over."""

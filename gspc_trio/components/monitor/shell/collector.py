@@ -6,12 +6,14 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import trio
+from msgspec import convert
 
+from gspc_trio.components.monitor.frames import FRAME_S
 from gspc_trio.components.monitor.io_frames import IO, IoTold, rows_of
 from gspc_trio.components.monitor.locality import LOCALITY, read_topology, rows_of_reads
 from gspc_trio.components.monitor.messages import (
@@ -37,6 +39,7 @@ from gspc_trio.components.monitor.shell.store import (
     StoredEvent,
     StoreError,
     checked_directory,
+    query,
 )
 from gspc_trio.components.monitor.tables import NODES, Row
 from gspc_trio.core.similar import did_you_mean
@@ -59,6 +62,15 @@ CLOSE_S = 3.0
 NUMBER_MAX = 1 << 62
 """Larger numbers fit into no column, and no host has them."""
 
+PAST_S = 900.0
+"""What hosts have told in so many seconds is looked at again when a run-time system starts, ..."""
+
+SILENT_S = 120.0
+"""... if the last of it is not older than this."""
+
+PAST_FRAMES_MAX = 20_000
+"""The newest of them."""
+
 NO_RACKS: Mapping[str, str] = {}
 
 
@@ -69,10 +81,15 @@ class Collector:
         store: keeps it; None: nothing is kept.
         anomalies: ``off``, ``watch`` or ``act``.
         racks: host -> its rack, as far as it is known before the hosts are there.
+        past: host -> what it has told an earlier run-time system in the last minutes.
     """
 
     def __init__(
-        self, store: Store | None, anomalies: str = "off", racks: Mapping[str, str] = NO_RACKS
+        self,
+        store: Store | None,
+        anomalies: str = "off",
+        racks: Mapping[str, str] = NO_RACKS,
+        past: dict[str, list[NodeFrame]] | None = None,
     ) -> None:
         self._racks = dict(racks)
         self._store = store
@@ -86,6 +103,7 @@ class Collector:
         self._came = trio.Event()
         self._taken = [0, 0, 0]
         self._one_reader = trio.CapacityLimiter(1)
+        self._past = {} if past is None else past
         self.anomalies: AnomalyWatch | None = None
         if anomalies != "off":
             self.anomalies = AnomalyWatch(anomalies == "act", self.add_event, record=self._note)
@@ -123,6 +141,7 @@ class Collector:
             self._hardware[host] = told.hardware
             if self.anomalies is not None:
                 self.anomalies.joined(host, len(told.hardware.cpus))
+                self.anomalies.recall(host, self._past.pop(host, ()))
         for frame in told.nodes:
             self._frames[host] = frame
             row = Row(frame.begin_s, (host,), frame.covered_s, {**frame.counts, **frame.levels})
@@ -287,6 +306,31 @@ def _is_possible(frame: NodeFrame) -> bool:
     )
 
 
+def told_before(directory: Path, now_s: float) -> dict[str, list[NodeFrame]]:
+    """Return host -> the frames that are in a store, in order; nothing if they cannot be read.
+
+    Args:
+        directory: of the store.
+        now_s: seconds since 1970.
+    """
+    names = (*COUNTS, *LEVELS)
+    sql = f"SELECT host, begin_s, covered_s, {', '.join(names)} FROM nodes WHERE begin_s >= ? AND seconds = ?"
+    found: dict[str, list[NodeFrame]] = {}
+    with suppress(StoreError):
+        arguments = (now_s - PAST_S, FRAME_S, PAST_FRAMES_MAX)
+        answer = query(directory, f"{sql} ORDER BY begin_s DESC LIMIT ?", arguments)
+        for host, begin_s, covered_s, *values in reversed(answer.rows):
+            told = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+            counts = {name: told[name] for name in COUNTS if name in told}
+            levels = {name: told[name] for name in LEVELS if name in told}
+            frame = convert((begin_s, covered_s, counts, levels), _FrameFields)
+            found.setdefault(str(host), []).append(NodeFrame(*frame))
+    return {host: frames for host, frames in found.items() if frames[-1].begin_s >= now_s - SILENT_S}
+
+
+_FrameFields = tuple[int, float, dict[str, int], dict[str, float]]
+
+
 def _last(rows: dict[str, list[Row]]) -> float:
     return float(max((row.begin_s for found in rows.values() for row in found), default=0))
 
@@ -350,7 +394,10 @@ async def open_collector(
     except StoreError as error:
         log.warning("metrics are not stored: %s; all else goes on", error)
         store = None
-    collector = Collector(store, anomalies, racks)
+    past = None
+    if store is not None and anomalies != "off":
+        past = await trio.to_thread.run_sync(told_before, directory, time.time())
+    collector = Collector(store, anomalies, racks, past)
     try:
         async with open_scope() as nursery:
             nursery.start_soon(collector.run)
