@@ -97,10 +97,10 @@ def test_steps_and_sums_agree_with_a_naive_model(
 def test_a_store_can_be_replayed(tmp_path: Path) -> None:
     frame = NodeFrame(1000, 5.0)
     values = {"load": 1.5, "cpu_user_ms": 4000, "cpu_system_ms": 1000, "cpu_idle_ms": 5000}
-    memory = {"memory_bytes": 100.0, "memory_available_bytes": 25.0}
+    memory = {"memory_bytes": 102_400.0, "memory_available_bytes": 25_600.0}  # as kernels tell it: in KiB
     with pytest.raises(StoreError, match=r"monitor\.db is missing"):
         list(records_of(tmp_path))
     store_of(tmp_path, Row(frame.begin_s, ("a",), frame.covered_s, {**values, **memory}))
     up = RifChanged(5.0, "a", "a", "up")
-    load = HostLoad(5.0, "a", "a", 1.5, 2, 0.5, 75, 100)
+    load = HostLoad(5.0, "a", "a", 1.5, 2, 0.5, 76_800, 102_400)
     assert list(records_of(tmp_path)) == [StreamOpened(0.0, 1000.0, ""), up, load, up]
