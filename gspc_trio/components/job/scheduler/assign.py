@@ -29,10 +29,12 @@ from gspc_trio.components.job.scheduler.resource_queues import (
     first_free,
     has_queue,
     is_near,
+    left_s,
     names_of,
     note_end,
     put_in,
     run_s,
+    runs_of,
     take_from,
     take_out,
     tell_length,
@@ -137,8 +139,8 @@ def _join_all(state: SchedulerState, assigned: Assigned, queue: ShapeQueue) -> N
 
 def _join_by_end(state: SchedulerState, queue: ShapeQueue, queues: ClassQueues) -> None:
     """Let tasks that may run anywhere join the queues where they end first."""
-    assigned = assigned_of(state)
-    counter, options, code_id, seconds = assigned.counter, None, None, 0.0
+    assigned, by_end = assigned_of(state), queues.by_end
+    counter, now, options, code_id, seconds = assigned.counter, state.now, None, None, 0.0
     while (row := queue.waiting.first_row()) is not None:
         rank = rank_of(next(iter(row.values())).task)
         rows: dict[Held, tuple[ResourceQueue[TaskEntry], Row, list[TaskEntry]]] = {}
@@ -146,15 +148,19 @@ def _join_by_end(state: SchedulerState, queue: ShapeQueue, queues: ClassQueues) 
             task = entry.task
             if task.options is not options or task.code_id != code_id or task.variants is not None:
                 options, code_id, seconds = task.options, task.code_id, run_s(state, entry)
-            held = first_free(state, queues, rows)
+            noted_s, order, held = by_end[0]
             found = rows.get(held)
+            if found is None or found[0].free_at_s != noted_s or found[0].order != order:
+                held = first_free(state, queues, rows)
+                found = rows.get(held)
             if found is None:
                 line = held.line
                 assert line is not None, "the resource has no queue"
                 found = rows[held] = line, line.kinds[Targeted.NOT].row(rank), []
             line, into, joined = found
-            line.free_at_s = max(line.free_at_s, state.now) + seconds
-            heapreplace(queues.by_end, (line.free_at_s, line.order, held))
+            free_at_s = line.free_at_s
+            line.free_at_s = free_at_s = (free_at_s if free_at_s > now else now) + seconds
+            heapreplace(by_end, (free_at_s, line.order, held))
             counter += 1
             entry.line, entry.place, entry.number = held, _QUEUED, counter
             into[task_id] = entry
@@ -166,8 +172,9 @@ def _join_by_end(state: SchedulerState, queue: ShapeQueue, queues: ClassQueues) 
         row.clear()
         for held, (line, _, joined) in rows.items():
             line.kinds[Targeted.NOT].size += len(joined)
-            count(state, held, joined, 1)
-            count_shapes(state, joined, 1)
+            runs = runs_of(joined)
+            count(state, held, runs, 1)
+            count_shapes(state, runs, 1)
             assigned.pending[held] = None
     assigned.counter = counter
 
@@ -225,8 +232,9 @@ def _join(state: SchedulerState, entry: TaskEntry, held: Held) -> None:
         entry.timer = 0
     entry.move(_QUEUED)
     put_in(state, entry, held, first=entry.attempt > 0)
-    count(state, held, [entry], 1)
-    count_shapes(state, [entry], 1)
+    runs = runs_of([entry])
+    count(state, held, runs, 1)
+    count_shapes(state, runs, 1)
     note_end(state, held)
     assigned_of(state).pending[held] = None
 
@@ -246,7 +254,14 @@ def _fill(state: SchedulerState, held: Held) -> None:
     added: list[TaskEntry] = []
     taken: list[TaskEntry] = []
     code_id, options, at_least, at_most, cost_s = -1, None, 1, 1, 0.0
-    while (entry := _next(state, held, line)) is not None:
+    untargeted, softly, hard = line.kinds
+    in_row = not (assigned_of(state).hard or softly.size or hard.size or state.ends)
+    row: Row | None = None
+    while True:
+        row = (row or untargeted.first_row()) if in_row else None
+        entry = next(iter(row.values())) if row else None if in_row else _next(state, held, line)
+        if entry is None:
+            break
         task, number = entry.task, len(sent)
         if task.code_id != code_id or task.options is not options or task.variants is not None:
             code_id, options, cost_s = task.code_id, task.options, run_s(state, entry)
@@ -258,7 +273,12 @@ def _fill(state: SchedulerState, held: Held) -> None:
             break
         if state.ends and not _begins_in_time(state, entry, held, work_s):
             break
-        if entry.line is not None:
+        if row is not None:
+            del row[task.task_id]
+            entry.line = None
+            untargeted.size -= 1
+            taken.append(entry)
+        elif entry.line is not None:
             take_from(entry)
             taken.append(entry)
         else:
@@ -271,8 +291,9 @@ def _fill(state: SchedulerState, held: Held) -> None:
         if entry.alone:
             break
     if taken:
-        count(state, held, taken, -1)
-        count_shapes(state, taken, -1)
+        runs = runs_of(taken)
+        count(state, held, runs, -1)
+        count_shapes(state, runs, -1)
     if added:
         submitted(state, held, first, _sent(state, held, added), work_s)
 
@@ -374,8 +395,9 @@ def _steal(state: SchedulerState, thief: Held) -> None:
             take_from(entry)
             put_in(state, entry, thief, first=False)
         if stolen:
-            count(state, victim, stolen, -1)
-            count(state, thief, stolen, 1)
+            runs = runs_of(stolen)
+            count(state, victim, runs, -1)
+            count(state, thief, runs, 1)
             assigned.stolen += len(stolen)
             note_end(state, victim)
             tell_length(state, victim)
@@ -435,7 +457,7 @@ def explain(state: SchedulerState, entry: TaskEntry) -> str:
         before += 1
         before_s += run_s(state, other)
     if held.sent:
-        before_s += assigned.policy.left_s(max(0.0, held.work_s), state.now - held.since_s)
+        before_s += left_s(state, held)
     moved_s, its_s = transfer_s(assigned, entry, held), run_s(state, entry)
     text = f"waits in the queue of {held.resource_id}: {before} are before it; it ends there in about "
     text += f"{before_s + moved_s + its_s:.3g} s ({before_s:.3g} s of work before it"

@@ -13,7 +13,7 @@ from gspc_trio.components.job.scheduler.choices import (
     variants_of,
 )
 from gspc_trio.components.job.scheduler.interface import VariantCost
-from gspc_trio.components.job.scheduler.resource_queues import assigned_of, count, note_end
+from gspc_trio.components.job.scheduler.resource_queues import assigned_of, count, note_end, runs_of
 from gspc_trio.components.job.scheduler.state import Choice, SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.components.job.scheduler.tasks import fail, move, withdraw
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -136,11 +136,11 @@ def _change(
     assert entry.place is not TaskPlace.SENT, "only what is at no worker changes"
     held, before = entry.line, entry.queue.shape
     if held is not None:  # while it is known what it is counted for there
-        count(state, held, [entry], -1)
+        count(state, held, runs_of([entry]), -1)
     entry.task = take(state, choice, costs, number)
     shape = state.look_ahead.shape_of(entry.task)
     if held is not None:
-        count(state, held, [entry], 1)
+        count(state, held, runs_of([entry]), 1)
         note_end(state, held)
     if shape != before or entry.place not in (TaskPlace.WAITING, TaskPlace.QUEUED):  # else it keeps its place
         move(state, entry, shape)

@@ -6,9 +6,10 @@ which is counted anew when it has changed much; so what waits is never looked at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
+from typing import TypeAlias
 
 from gspc_trio.components.job.scheduler.state import (
     Assigned,
@@ -22,7 +23,7 @@ from gspc_trio.components.job.scheduler.state import (
 from gspc_trio.components.job.scheduler.waiting import Targeted, rank_of, targeted
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Shape
+from gspc_trio.core.task import Shape, Task
 from gspc_trio.records.facts import QueueChanged
 
 CHANGE = 1.25
@@ -65,8 +66,9 @@ def dissolve(state: SchedulerState, held: Held) -> None:
         if not entry.avoid:
             entry.queue.waiting.put_first(entry)
     state.again.extend(entry for entry in entries if entry.avoid)
-    count(state, held, entries, -1)
-    count_shapes(state, entries, -1)
+    runs = runs_of(entries)
+    count(state, held, runs, -1)
+    count_shapes(state, runs, -1)
     held.line = None
     members = class_of(assigned, held).members
     del members[held]
@@ -100,13 +102,12 @@ def assigned_of(state: SchedulerState) -> Assigned:
 
 def run_s(state: SchedulerState, entry: TaskEntry) -> float:
     """Return how long a task is taken to run."""
-    seconds = stated_run_s(state, entry)
-    return code_s(state)(_code_of(entry)) if seconds is None else seconds
+    seconds = stated_run_s(state, entry.task)
+    return code_s(state)(_code_of(entry.task)) if seconds is None else seconds
 
 
-def stated_run_s(state: SchedulerState, entry: TaskEntry) -> float | None:
+def stated_run_s(state: SchedulerState, task: Task) -> float | None:
     """Return how long a task says that it runs, or was taken for with its variant; None: it says nothing."""
-    task = entry.task
     if task.variants is not None and (choice := state.choices.get(task.task_id)) is not None:
         return choice.work_s
     seconds = task.options.estimate_s
@@ -115,8 +116,8 @@ def stated_run_s(state: SchedulerState, entry: TaskEntry) -> float | None:
     return seconds if seconds is not None and seconds > 0 else None
 
 
-def _code_of(entry: TaskEntry) -> tuple[str, int]:
-    return entry.task.shape.requirements[0].resource_class, entry.task.code_id
+def _code_of(task: Task) -> tuple[str, int]:
+    return task.shape.requirements[0].resource_class, task.code_id
 
 
 def code_s(state: SchedulerState) -> Callable[[tuple[str, int]], float]:
@@ -158,11 +159,21 @@ def learned(state: SchedulerState, code: tuple[str, int]) -> None:
 
 def backlog_s(state: SchedulerState, held: Held) -> float:
     """Return how long all takes that is at a worker and in the queue of its resource."""
-    line, assigned = held.line, assigned_of(state)
+    line = held.line
     waiting_s = line.work_s(code_s(state)) if line is not None else 0.0
-    if not held.sent:
-        return waiting_s
-    return waiting_s + assigned.policy.left_s(max(0.0, held.work_s), state.now - held.since_s)
+    return waiting_s + left_s(state, held) if held.sent else waiting_s
+
+
+def left_s(state: SchedulerState, held: Held) -> float:
+    """Return how long what is at a worker still takes.
+
+    Short tasks are reported many at a time. That a report of them is late says nothing, unless the patrol has
+    found that one of them takes long.
+    """
+    since_s, work_s = state.now - held.since_s, max(0.0, held.work_s)
+    if len(held.sent) > 1 and not held.slow:
+        return max(0.0, work_s - since_s)
+    return assigned_of(state).policy.left_s(work_s, since_s)
 
 
 def _free_at_s(state: SchedulerState, held: Held) -> float:
@@ -243,58 +254,69 @@ def take_from(entry: TaskEntry) -> Held:
 
 def take_out(state: SchedulerState, entry: TaskEntry) -> None:
     """Take a task out of its resource's queue, and out of what is counted there."""
-    held = take_from(entry)
-    count(state, held, [entry], -1)
-    count_shapes(state, [entry], -1)
+    held, runs = take_from(entry), runs_of([entry])
+    count(state, held, runs, -1)
+    count_shapes(state, runs, -1)
     assigned_of(state).pending[held] = None
     state.turned[held.queue] = None
 
 
-def count(state: SchedulerState, held: Held, entries: Sequence[TaskEntry], sign: int) -> None:
+Run: TypeAlias = tuple[ShapeQueue, Task, int]
+"""Tasks in a row that count alike: their shape's queue, the first of them, and how many they are."""
+
+
+def runs_of(entries: Iterable[TaskEntry]) -> list[Run]:
+    """Return the runs of tasks that count alike: most are alike."""
+    found: list[Run] = []
+    queue: ShapeQueue | None = None
+    first: Task | None = None
+    options, code_id, number = None, 0, 0
+    for entry in entries:
+        task = entry.task
+        if (
+            task.options is options
+            and task.code_id == code_id
+            and entry.queue is queue
+            and task.variants is None
+        ):
+            number += 1
+            continue
+        if queue is not None and first is not None:
+            found.append((queue, first, number))
+        queue, first, number = entry.queue, task, 1
+        options, code_id = None if task.variants is not None else task.options, task.code_id
+    if queue is not None and first is not None:
+        found.append((queue, first, number))
+    return found
+
+
+def count(state: SchedulerState, held: Held, runs: Iterable[Run], sign: int) -> None:
     """Count tasks that have come into a resource's queue (1), or have gone from it (-1)."""
-    line = held.line
+    line, queues = held.line, class_of(assigned_of(state), held)
     assert line is not None, "the resource has no queue"
-    for entry, number in _runs(entries):
-        seconds = stated_run_s(state, entry)
+    for _, task, number in runs:
+        seconds = stated_run_s(state, task)
         if seconds is None:
-            code = _code_of(entry)
+            code = _code_of(task)
             line.counts[code] = line.counts.get(code, 0) + sign * number
             if not line.counts[code]:
                 del line.counts[code]
         else:
             line.stated_s = max(0.0, line.stated_s + sign * number * seconds)
+        queues.queued += sign * number
     if not line:
         line.stated_s = 0.0
-    class_of(assigned_of(state), held).queued += sign * len(entries)
 
 
-def count_shapes(state: SchedulerState, entries: Sequence[TaskEntry], sign: int) -> None:
+def count_shapes(state: SchedulerState, runs: Iterable[Run], sign: int) -> None:
     """Count tasks of each shape that have come into the queues of resources (1), or left them (-1)."""
-    for entry, number in _runs(entries):
-        queue, priority = entry.queue, entry.task.options.priority
+    for queue, task, number in runs:
+        priority = task.options.priority
         queue.queued += sign * number
         queue.urgent[priority] = queue.urgent.get(priority, 0) + sign * number
         if not queue.urgent[priority]:
             del queue.urgent[priority]
         state.turned[queue] = None
-
-
-def _runs(entries: Sequence[TaskEntry]) -> Iterator[tuple[TaskEntry, int]]:
-    """Yield the first of each run of tasks that count alike, and how many there are: most are alike."""
-    at, total = 0, len(entries)
-    while at < total:
-        first, start = entries[at], at
-        queue, options, code_id = first.queue, first.task.options, first.task.code_id
-        at += 1
-        while at < total and first.task.variants is None:
-            entry = entries[at]
-            task = entry.task
-            if entry.queue is not queue or task.options is not options or task.code_id != code_id:
-                break
-            if task.variants is not None:
-                break
-            at += 1
-        yield first, at - start
 
 
 def transfer_s(assigned: Assigned, entry: TaskEntry, held: Held) -> float:
