@@ -97,6 +97,11 @@ class Oracle:
         assert estimate_s is None, "these variants state nothing"
         return Expected(self._scenario.mean_s(key.resource_class, size), 1000, Basis.MEASURED)
 
+    def is_measured(self, key: RunKey) -> bool:
+        """Everything is known."""
+        del key
+        return True
+
     def learn(self, key: RunKey, size: int, estimate_s: float | None, seconds: float) -> None:
         """Nothing is to be learned."""
 

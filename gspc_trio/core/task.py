@@ -175,6 +175,17 @@ class TaskOptions(Struct, frozen=True):
     cache: bool | None = None
     output_bytes: Count | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse sizes that nothing can have.
+
+        Raises:
+            ValueError: a size is negative.
+        """
+        if self.memory_bytes < 0:
+            raise ValueError(f"memory_bytes must be at least 0, not {self.memory_bytes}")
+        if self.output_bytes is not None and self.output_bytes < 0:
+            raise ValueError(f"output_bytes must be at least 0, not {self.output_bytes}")
+
 
 DEFAULT_OPTIONS = TaskOptions()
 

@@ -176,6 +176,10 @@ class PerformanceModel(Struct):
         stated_s = self._stated_s(key, known, estimate_s) if few is None else None
         return few if stated_s is None else Expected(stated_s, STATED_SAMPLES, Basis.STATED)
 
+    def is_measured(self, key: RunKey) -> bool:
+        """Return whether a task was measured, with an input of whatever size."""
+        return key in self.curves
+
     def learn(self, key: RunKey, size: int, estimate_s: float | None, seconds: float) -> None:
         """Take a task into account that has finished.
 

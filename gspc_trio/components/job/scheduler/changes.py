@@ -14,6 +14,7 @@ from gspc_trio.components.job.scheduler.choices import (
 )
 from gspc_trio.components.job.scheduler.interface import VariantCost
 from gspc_trio.components.job.scheduler.resource_queues import assigned_of, count, note_end, runs_of
+from gspc_trio.components.job.scheduler.run_times import begin_trial, is_measured
 from gspc_trio.components.job.scheduler.state import Choice, SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.components.job.scheduler.tasks import fail, move, withdraw
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -49,6 +50,50 @@ def bring(state: SchedulerState, queue: ShapeQueue) -> None:
             idle -= 1
             if not idle:
                 return
+
+
+def decide(state: SchedulerState, queue: ShapeQueue) -> None:
+    """A grant idles: of the tasks that would go there now, those wait elsewhere that end sooner there."""
+    idle = len(queue.levels.by_count.get(0, ()))
+    if not idle or not (queue.waiting.size or queue.queued):
+        return
+    sums: Sums = {}
+    for entry in _waiting(state, queue, BROUGHT_MAX):
+        if not _take_better(state, entry, sums, may_try=False):
+            idle -= 1
+            if not idle:
+                return
+
+
+def _take_better(state: SchedulerState, entry: TaskEntry, sums: Sums, *, may_try: bool) -> bool:
+    """Let a task that is at no worker take the variant that is best now; return whether that is another one.
+
+    One that stays with what was measured too seldom tries it from now on, so no other one does. Only of what
+    was never measured, with no size of the input, more may run at a time: they went there when nothing was
+    known.
+
+    Args:
+        state: of the scheduler.
+        entry: the task.
+        sums: of the classes, which are kept up to date.
+        may_try: it may take what was measured too seldom.
+    """
+    choice = state.choices.get(entry.task.task_id)
+    if choice is None or choice.way is None:
+        return False
+    costs, variants = costs_of(state, choice, sums), variants_of(choice)
+    best = state.variants.choose(costs, variants.in_order)
+    cost = None if best is None else costs[best]
+    is_better = cost is not None and (may_try or cost.is_trusted)
+    if best is None or not is_better or not state.variants.moves(costs, choice.way, best, variants.in_order):
+        way = variants.ways[choice.way]
+        if choice.trial is None and not variants.in_order and is_measured(state, choice, way):
+            begin_trial(state, choice, way, costs, choice.way)
+        return False
+    count_waiting(sums, entry.task, -1)
+    _change(state, entry, choice, costs, best)
+    count_waiting(sums, entry.task, 1)
+    return True
 
 
 def _waiting(state: SchedulerState, queue: ShapeQueue, number: int) -> list[TaskEntry]:
@@ -89,18 +134,7 @@ def look(state: SchedulerState) -> None:
     for queue in list(state.queues.values()):
         changed = 0
         for entry in _waiting(state, queue, LOOKED_AT_MAX):
-            choice = state.choices.get(entry.task.task_id)
-            if choice is None or choice.way is None:
-                continue
-            costs, in_order = costs_of(state, choice, sums), variants_of(choice).in_order
-            best = state.variants.choose(costs, in_order)
-            if best is None or best == choice.way:
-                continue
-            if state.variants.moves(costs, choice.way, best, in_order):
-                count_waiting(sums, entry.task, -1)
-                _change(state, entry, choice, costs, best)
-                count_waiting(sums, entry.task, 1)
-                changed += 1
+            changed += _take_better(state, entry, sums, may_try=True)
         more = more or changed >= LOOKED_AT_MAX
     pause_s = state.work_ahead.settle_s if more else 2 * state.look_pause_s
     state.look_pause_s = min(pause_s, LOOK_MAX_S)

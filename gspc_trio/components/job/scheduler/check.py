@@ -70,6 +70,8 @@ def _check_grant(state: SchedulerState, held: Held) -> None:
     assert held.head() is held.announced, "the running task was not announced"
     assert len(held.sent) == 1 or not any(entry.alone for entry in held.sent.values()), "a task is not alone"
     sent = held.sent.values()
+    for at in {entry.task.shape.at for entry in sent} - {""}:
+        assert held.resource_id.startswith(f"{at}/"), f"a task that is bound to {at} is at {held.resource_id}"
     stuck = [it for it in sent if it.asked is AskedBack.NO and not (it.begun or waits(it))]
     number = len(stuck) - (held.head() in stuck) if held.slow else 0
     assert held.stuck == number, "tasks behind a slow one are miscounted"

@@ -402,6 +402,10 @@ class RunTimes(Protocol):
         """
         ...
 
+    def is_measured(self, key: RunKey) -> bool:
+        """Return whether a task was measured, with an input of whatever size."""
+        ...
+
     def learn(self, key: RunKey, size: int, estimate_s: float | None, seconds: float) -> None:
         """Take a task into account that has finished."""
         ...

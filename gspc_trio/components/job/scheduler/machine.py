@@ -439,6 +439,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             queue = next(iter(state.turned))
             del state.turned[queue]
             if state.stopping is None:
+                if state.choices:
+                    changes.decide(state, queue)
                 if state.assigned is None:
                     serve(state, queue)
                 elif has_queue(queue.shape):

@@ -38,7 +38,7 @@ VOID_MAX = 64
 
 def has_queue(shape: Shape) -> bool:
     """Return whether resources granted for a shape have queues: one, on any host, and no memory with it."""
-    needs_more = shape.memory_bytes or shape.memories or shape.requirements[0].features
+    needs_more = shape.memory_bytes or shape.memories or shape.requirements[0].features or shape.at
     return len(shape.requirements) == 1 and not needs_more
 
 
@@ -391,6 +391,7 @@ def check_queues(state: SchedulerState) -> None:
                     assert task_id not in found, f"task {task_id} is in two queues"
                     found[task_id] = held
                     assert targeted(entry.queue.shape) is kind, "a task is held to be targeted otherwise"
+                    assert has_queue(entry.task.shape), "a task needs more than the resources with queues"
                     assert kind is not Targeted.HARD or is_near(assigned, entry, held), "a task is elsewhere"
                     shapes.setdefault(entry.queue, []).append(entry.task.options.priority)
             work_s = sum(run_s(state, entry) for entry in line)

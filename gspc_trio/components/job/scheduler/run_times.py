@@ -69,6 +69,16 @@ def expected_of(state: SchedulerState, choice: Choice, way: TaskVariant) -> Expe
     return Expected(sum(one.seconds * count for one, count in trusted) / total, best.samples, best.basis)
 
 
+def is_measured(state: SchedulerState, choice: Choice, way: TaskVariant) -> bool:
+    """Return whether a variant of a task was measured on its class, with an input of whatever size."""
+    resource_class = way.shape.requirements[0].resource_class
+    keys = (
+        RunKey(choice.task.name, way.name, resource_class, processor)
+        for processor in _processors(state, resource_class)
+    )
+    return any(map(state.model.is_measured, keys))
+
+
 def learn(state: SchedulerState, event: Finished) -> None:
     """Learn from attempts that have finished, before they are taken in.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, Stop, TasksReady
-from gspc_trio.components.rm.messages import Recall
+from gspc_trio.components.rm.messages import Grant, Recall
 from gspc_trio.components.worker.messages import Submit
 from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape, TaskOptions
 from gspc_trio.policies.queues import Queues
@@ -152,6 +153,33 @@ def test_a_task_that_failed_waits_for_another_resource_when_the_queue_it_had_joi
         "not on core 1 again: core 3 may still be granted"
     )
     assert world.submitted(world(grant(3, shape=replace(CORE, estimate_s=1.0)))) == {core(3): [1]}
+
+
+def test_a_task_that_is_bound_to_a_run_time_system_joins_no_queue_and_runs_there() -> None:
+    world = Queued(cores=0)
+    world(ResourcesUp((Resource("here/r1.core1", "core"), Resource("there/r1.core1", "core"))))
+    world(Grant(JOB, CORE, (1, 1), ("there/r1.core1",)))
+    bound = Shape((Requirement("core"),), at="here", estimate_s=1.0)
+    assert world.submitted(world.add(1, 1.0, 1.0, shape=bound)) == {}
+    assert world.waiting() == {"there/r1.core1": []}
+    sent = world.submitted(world(Grant(JOB, bound, (1, 2), ("here/r1.core1",))))
+    assert sent == {"here/r1.core1": [1]}
+
+
+def test_a_late_report_of_short_tasks_tells_nothing_until_one_of_them_is_found_to_take_long() -> None:
+    world = Queued()
+    world.measured(1e-4, tasks=100)
+    world(TasksReady(tuple(task(number) for number in range(1, 101))))
+    begun_s = world.now
+    assert len(world.waiting()[core(1)]) == 80, "the others, about 2 ms of work, are at the worker"
+    world(Tick(), begun_s + 0.08)
+    assert "(0.0079 s of work before it" in world.scheduler.explain(100), "a report is late, as all may be"
+    for late_s in (0.11, 0.22):
+        world(Tick(), begun_s + late_s)
+    found = "(0.228 s of work before it"
+    assert found in world.scheduler.explain(100), (
+        "the first one takes long; it is taken to take as long again"
+    )
 
 
 def test_what_was_never_measured_is_taken_for_half_a_second_and_counted_anew_when_it_was() -> None:

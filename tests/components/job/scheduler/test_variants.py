@@ -277,6 +277,20 @@ def test_measured_times_take_the_place_of_what_is_not_stated(options: TaskOption
     assert cluster.explain(3).startswith("task 3 (solve[cpu]) runs on r1.core0; variant cpu (0 s wait, 0.5 s")
 
 
+def test_a_task_that_would_begin_now_begins_elsewhere_if_it_ends_sooner_there_by_what_is_known_now() -> None:
+    cluster = Cluster(gpu=1, core=1)
+    unknown = TaskVariants((TaskVariant("gpu", 1, GPU), TaskVariant("cpu", 2, CORE)))
+    cluster.ready(*range(1, 7), variants=unknown)
+    assert cluster.grant("r1.gpu0") == [("r1.gpu0", [(1, "gpu")])]
+    assert cluster.grant("r1.core0") == [("r1.core0", [(2, "core")])]
+    for task_id, then in ((1, 3), (3, 5), (5, 4)):
+        actions = cluster.finished("r1.gpu0", ok(task_id, duration_s=1.0), now=float(task_id))
+        assert sent(actions) == [("r1.gpu0", [(then, "gpu")])]
+    assert "6 (solve[cpu]) waits for core" in cluster.explain(6)
+    assert sent(cluster.finished("r1.core0", ok(2, duration_s=9.0), now=5.5)) == []
+    assert "6 (solve[gpu]) waits for gpu" in cluster.explain(6)
+
+
 def test_an_error_of_a_task_is_told_as_ever() -> None:
     cluster = Cluster(gpu=1)
     cluster.ready(1)
