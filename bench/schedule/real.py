@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CLIENT = Path(__file__).with_name("real_client.py")
 LINK = "80mbit"
 """What a link takes: 10 MB/s."""
+STARTED_S = 60.0
+"""A program of another system that is not up after so long is not waited for any longer."""
 
 Step: TypeAlias = tuple[int, list[int], float, int]
 
@@ -175,15 +177,25 @@ def gspc(lab: Lab, python: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def others(commands: list[list[str]], folder: Path) -> Iterator[None]:
-    """Have programs run for the time of a block."""
+def others(commands: list[list[str]], folder: Path, started_text: str = "") -> Iterator[None]:
+    """Have programs run for the time of a block.
+
+    Args:
+        commands: start them, one after the other.
+        folder: for what they print.
+        started_text: each of them prints this when it is up, which is waited for before the next one starts.
+    """
     environment = os.environ | {"RAY_raylet_start_wait_time_s": "120"}  # a busy machine needs that
     with contextlib.ExitStack() as stack:
         started = []
         for number, command in enumerate(commands):
-            log = stack.enter_context((folder / f"peer{number}.log").open("w"))
+            file = folder / f"peer{number}.log"
+            log = stack.enter_context(file.open("w"))
             started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment))
-            time.sleep(4.0 if number == 0 else 0.5)
+            if started_text:
+                wait_for_text(file, started_text)
+            else:
+                time.sleep(4.0 if number == 0 else 0.5)
         try:
             yield
         finally:
@@ -195,6 +207,13 @@ def others(commands: list[list[str]], folder: Path) -> Iterator[None]:
                 except subprocess.TimeoutExpired:  # it has nothing to lose
                     process.kill()
                     process.wait()
+
+
+def wait_for_text(file: Path, text: str) -> None:
+    """Wait until a program has printed a text, for some time."""
+    deadline_s = time.monotonic() + STARTED_S
+    while text not in file.read_text() and time.monotonic() < deadline_s:
+        time.sleep(0.2)
 
 
 @contextlib.contextmanager
@@ -225,6 +244,5 @@ def ray(lab: Lab, python: str, folder: Path) -> Iterator[tuple[str, str]]:
     for host in lab.hosts:
         inside = ["ip", "netns", "exec", host.namespace, tool, "start", "--address", f"{HERE}:6399"]
         commands.append([*inside, "--node-ip-address", host.address, "--num-cpus", "1", *usual])
-    with others(commands, folder):
-        time.sleep(15)
+    with others(commands, folder, "Ray runtime started"):  # together they give up on a busy machine
         yield f"{HERE}:6399", ""

@@ -177,6 +177,7 @@ Priority = Annotated[
         help="Jobs of higher priority get free resources first; running tasks are not interrupted.",
     ),
 ]
+OneTask = Annotated[Whole, Parameter(validator=_task)]
 Task = Annotated[MaybeWhole, Parameter(validator=_task)]
 LineCount = Annotated[Whole, Parameter(validator=_lines)]
 Size = Annotated[str, Parameter(validator=_size)]

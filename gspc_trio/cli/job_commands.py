@@ -14,15 +14,17 @@ import trio
 from cyclopts import Parameter
 
 from gspc_trio.cli import completion
-from gspc_trio.cli.arguments import FILE_NAMES, Flag, Task
+from gspc_trio.cli.arguments import FILE_NAMES, Flag, OneTask, Task
 from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
 from gspc_trio.cli.pictures import RECORDS_SUFFIX, write_report
 from gspc_trio.components.job.messages import (
     GetJobStatus,
     GetOutput,
+    GetTask,
     GetTaskOutput,
     JobStatus,
     StopJob,
+    TaskDetails,
 )
 from gspc_trio.components.job.shell.handle import last_lines
 from gspc_trio.components.job.shell.outliving import LOOK_INTERVAL_S
@@ -47,6 +49,8 @@ Json = Annotated[
     bool,
     Parameter(name="--json", negative=(), help="Print JSON on standard output, not text."),
 ]
+ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
+"""Of a task in one of these states it is told where it was."""
 JobName = Annotated[
     str, Parameter(help="Id of the job, as gspc-jobserver list shows it.", completer=completion.jobs)
 ]
@@ -163,6 +167,35 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
         if ended.summary.report_error:
             print(ended.summary.report_error)
     return exit_status(ended)
+
+
+async def explain(job: JobName, task: OneTask, *, rts: RunningFile = None, json: Json = False) -> None:
+    """Say where a task of a running job is, and why: what it waits for, its queue, its variant and its plan.
+
+    Parameters
+    ----------
+    task
+        Number of the task, as gspc-top shows it.
+    """
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
+        told = await peer.call(GetTask(task))
+    if json:
+        print_json(to_plain(told))
+        return
+    for line in describe_task(told):
+        print(line)
+
+
+def describe_task(task: TaskDetails) -> Iterator[str]:
+    """Yield lines for people: where a task is and why, or how it has ended."""
+    record = task.record
+    if record is None or record.state not in ENDED:
+        yield task.why
+        return
+    where = f" on {record.resource_id} ({task.host})" if record.resource_id else ""
+    yield f"task {task.task_id} ({record.name}): {record.state}, attempt {record.attempt}{where}"
+    if task.error:
+        yield task.error
 
 
 def exit_status(job: EndedJob) -> int:

@@ -53,7 +53,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
 from gspc_trio.cli.each.command import each
 from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
-from gspc_trio.cli.job_commands import list_jobs, log, report, status, stop, wait
+from gspc_trio.cli.job_commands import explain, list_jobs, log, report, status, stop, wait
 from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
 from gspc_trio.cli.kept import CacheOptions, Caching, cache_app, cache_option, model_app, model_option
 from gspc_trio.cli.pictures import convert, draw
@@ -560,7 +560,7 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
 app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
 app.command(plan_command, name="plan")
-for _command in (each, check, convert, draw, status, wait, log, report, call, put, ask, close, stop):
+for _command in (each, check, convert, draw, status, explain, wait, log, report, call, put, ask, close, stop):
     app.command(_command)
 app.command(cache_app)
 app.command(model_app)

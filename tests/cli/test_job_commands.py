@@ -8,15 +8,18 @@ from msgspec.structs import replace
 from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.job_commands import (
     describe_end,
+    describe_task,
     exit_status,
     plain_results,
     print_log,
     print_results,
     row_of_ended,
 )
+from gspc_trio.components.job.messages import TaskDetails
 from gspc_trio.components.rts.messages import EndedJob, FailedTask, JobSummary, PortOutputs
 from gspc_trio.core.messages import OutputLine
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged
 
 FAILED = FailedTask(
     2, "work", 1, "r1.core0", "anna", "ValueError: bad", "Traceback:\n  bad\n", "out\n", "err\n"
@@ -77,6 +80,18 @@ def test_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("one\n", "two\n")
     with pytest.raises(CommandError, match="j1 keeps no output of a task 3"):
         print_log(JOB, 3)
+
+
+def test_where_a_task_is_and_how_it_has_ended() -> None:
+    assert list(describe_task(TaskDetails(3, "task 3 (work) runs on r1.core0"))) == [
+        "task 3 (work) runs on r1.core0"
+    ]
+    record = TaskChanged(1.0, "j1", 3, TaskState.FAILED, 2, "work", "r1.core0")
+    told = TaskDetails(3, "task 3 has failed", record, "anna", error="ValueError: bad")
+    assert list(describe_task(told)) == [
+        "task 3 (work): failed, attempt 2 on r1.core0 (anna)",
+        "ValueError: bad",
+    ]
 
 
 def test_the_results(capsys: pytest.CaptureFixture[str]) -> None:
