@@ -45,7 +45,7 @@ class MovePlan(Struct, frozen=True):
         self, tasks: Sequence[ReadyTask], there: HostsNow, ahead: Following | None
     ) -> Sequence[ReadyPlace | None]:
         """Return where tasks that can run go by now: where least is brought, if all end in time."""
-        return place_by_bytes(tasks, lambda: Board(there), ahead)
+        return place_by_bytes(tasks, Board(there).copy, ahead)
 
 
 class HeftPlan(Struct, frozen=True):

@@ -14,7 +14,8 @@ ends no later than today. It is thought through only if it is known what follows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice, zip_longest
 
@@ -46,6 +47,8 @@ THOUGHT_THROUGH_MAX = 500
 LATER_SHARE = 0.02
 """All may end later by this share than without a plan if far less is brought from other racks."""
 
+_NOWHERE: Mapping[str, float] = {}
+
 LITTLE_SHARE = 0.01
 """What is brought in a smaller share of the time of a task does not matter."""
 
@@ -65,6 +68,8 @@ class Board:
         self._position = {name: number for number, name in enumerate(self._names)}
         self._cores = {name: list(free_s[name]) for name in self._names}
         self._brought = there.brought
+        self._fetched: dict[tuple[str, str], float] = {}
+        """Data and host -> how long it is brought there."""
         self._new: dict[str, dict[str, float]] = {}
         """Data -> hosts to which it is brought for tasks that were placed here -> when it will be there."""
         self._first: list[tuple[float, int]] | None = None
@@ -78,6 +83,16 @@ class Board:
             self._by_speed.setdefault(hosts[name].speed, []).append(entry)
         for heap in (*self._by_kind.values(), *self._by_speed.values()):
             heapify(heap)
+
+    def copy(self) -> Board:
+        """Return the same hosts, to which other tasks may go from now on."""
+        other = copy(self)
+        other._cores = {name: free_s[:] for name, free_s in self._cores.items()}
+        other._new = {data_id: dict(there) for data_id, there in self._new.items()}
+        other._first = None
+        other._by_kind = {kind: heap[:] for kind, heap in self._by_kind.items()}
+        other._by_speed = {speed: heap[:] for speed, heap in self._by_speed.items()}
+        return other
 
     def rate(self, ready: ReadyTask) -> list[ReadyPlace]:
         """Return what hosts would be for a task: all that differ, as far as that is known cheaply."""
@@ -116,15 +131,19 @@ class Board:
         """Return how much data of a task is brought to a host, for how long, and how long that is waited for
         which is brought there for others.
         """
-        moved_bytes, moved_s, waited_s = 0, 0.0, 0.0
+        moved_bytes, moved_s, waited_s, name = 0, 0.0, 0.0, host.name
         for data in ready.task.inputs:
-            if host.name in self._brought.get(data.data_id, ()):
+            if name in data.hosts or name in self._brought.get(data.data_id, ()):
                 continue
-            there_s = self._new.get(data.data_id, {}).get(host.name)
-            if there_s is None and host.name not in data.hosts:
+            there_s = self._new.get(data.data_id, _NOWHERE).get(name)
+            if there_s is None:
                 moved_bytes += data.size_bytes
-                moved_s += fetch_s(data, host, self.hosts, self.links)
-            elif there_s is not None:
+                brought_s = self._fetched.get((data.data_id, name))
+                if brought_s is None:
+                    brought_s = fetch_s(data, host, self.hosts, self.links)
+                    self._fetched[data.data_id, name] = brought_s
+                moved_s += brought_s
+            else:
                 waited_s += max(0.0, there_s - begin_s - moved_s - waited_s)
         return moved_bytes, moved_s, waited_s
 

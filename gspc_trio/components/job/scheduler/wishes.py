@@ -105,8 +105,11 @@ class Wishes:
 
     def waiting_at(self, state: View, host: str) -> list[TaskId]:
         """Return the tasks that wait for a host, as they were taken to begin."""
+        there = self.at.get(host)
+        if not there:
+            return []
         found = []
-        for task_id in list(self.at.get(host, ())):
+        for task_id in list(there):
             entry = state.tasks.get(task_id)
             if entry is not None and entry.held is not None:
                 wish = self._leave(task_id)
@@ -114,7 +117,9 @@ class Wishes:
                 self.sent[task_id] = wish
             else:
                 found.append(task_id)
-        return sorted(found, key=lambda it: self.waiting[it].begin_s)
+        if len(found) > 1:
+            found.sort(key=lambda it: self.waiting[it].begin_s)
+        return found
 
     def check(self, hosts: Set[str]) -> None:
         """Assert that a task waits for one host or for none, and that this host is there."""
