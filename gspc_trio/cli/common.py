@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import sysconfig
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,25 +17,19 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import trio
 
-from gspc_trio.components.rts.shell.several import LocationError, check_names
 from gspc_trio.core.frames import is_ours, user_frames
-from gspc_trio.iml.errors import ImlError
-from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.connections.errors import (
     AuthenticationFailed,
     ConnectFailed,
     ConnectionProblem,
     WrongRole,
 )
-from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
-from gspc_trio.protocol.address import WebSocketAddress
-from gspc_trio.protocol.json_values import json_text
-from gspc_trio.protocol.listening import BadSetting
-from gspc_trio.protocol.listening import listen_address as checked_address
-from gspc_trio.workflow.calls import USER_CODE
 
 if TYPE_CHECKING:  # a command without options needs nothing that reads command lines
     from cyclopts import App
+
+    from gspc_trio.protocol.address import WebSocketAddress
+    from gspc_trio.protocol.listening import BadSetting
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -235,6 +228,9 @@ def _errors_for_people() -> tuple[type[BaseException], ...]:
     from gspc_trio.components.job.shell.handle import JobFailed
     from gspc_trio.components.rm.shell.remote import ManagerGone
     from gspc_trio.components.rts.shell.peers import RtsError
+    from gspc_trio.iml.errors import ImlError
+    from gspc_trio.nursery.connections.connection_file import ConnectionFileError
+    from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 
     ours = (AuthenticationFailed, ConnectionFileError, ImlError, JobFailed, PeerGone, RemoteError, RtsError)
     return (*ours, ManagerGone, LookupError, OSError, ValueError)
@@ -242,6 +238,8 @@ def _errors_for_people() -> tuple[type[BaseException], ...]:
 
 def _stack_of_user(error: BaseException) -> str:
     """Return the frames of an error from where it entered a file of the user's, "" if it never did."""
+    import sysconfig  # only here: most commands end without
+
     libraries = tuple(
         sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
     )
@@ -308,8 +306,9 @@ def interrupting(numbers: Iterable[int]) -> Iterator[Callable[[], None]]:
         signal.setitimer(signal.ITIMER_REAL, RECEIVED_S, RECEIVED_S)
 
     def look(_: int, frame: FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code in USER_CODE:
+        calls = sys.modules.get("gspc_trio.workflow.calls")  # else nothing of the user's can run in it
+        while calls is not None and frame is not None:
+            if frame.f_code in calls.USER_CODE:
                 heard()
                 raise KeyboardInterrupt(came)
             frame = frame.f_back
@@ -374,7 +373,11 @@ def json_alone(wanted: bool) -> Iterator[TextIO]:
 
 def connection_path(given: Path | None) -> Path:
     """Return the connection file to use: the one given, or the user's default."""
-    return given if given is not None else default_connection_file()
+    if given is not None:
+        return given
+    from gspc_trio.nursery.connections.connection_file import default_connection_file
+
+    return default_connection_file()
 
 
 def running_connection(given: Path | None) -> Path:
@@ -414,6 +417,8 @@ def rts_given(given: Sequence[str] | None) -> RtsFiles:
         if name in named:
             raise UsageError(f"--rts {text}: there are two of the name {name}")
         named[name] = Path(file)
+    from gspc_trio.components.rts.shell.several import LocationError, check_names
+
     try:
         check_names(named)
     except LocationError as error:
@@ -433,6 +438,8 @@ def print_json(data: object, file: TextIO | None = None) -> None:
         CommandError: the data is nested too deeply for JSON, or contains itself.
         OSError: it cannot be written; the error names standard output, for a stream has no name for people.
     """
+    from gspc_trio.protocol.json_values import json_text
+
     try:
         text = json_text(data)
     except RecursionError:
@@ -449,6 +456,9 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     Raises:
         UsageError: others could read along, or this is no single address.
     """
+    from gspc_trio.protocol.listening import BadSetting
+    from gspc_trio.protocol.listening import listen_address as checked_address
+
     try:
         return checked_address(host, port, tls)
     except BadSetting as error:

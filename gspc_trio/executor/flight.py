@@ -14,6 +14,10 @@ from gspc_trio.workflow.failures import TaskFailed
 AT_ONCE = 64
 """So many items are read, or results taken, at a time until other tasks of trio get their turn."""
 
+IN_FLIGHT_MIN = 256
+IN_FLIGHT_FACTOR = 4
+"""Items of a map that are on their way unless it is said: so many for each task that can run at a time."""
+
 
 class PoolCall:
     """A call on its way.

@@ -36,7 +36,7 @@ from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions, TaskV
 from gspc_trio.executor.call_table import CallTable, call_settings, capacity, count_resources, output_mode
 from gspc_trio.executor.calls import name_of, sized, variants_of
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.flight import Flight, PoolCall
+from gspc_trio.executor.flight import IN_FLIGHT_FACTOR, IN_FLIGHT_MIN, Flight, PoolCall
 from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.loop import require_trio
@@ -50,10 +50,6 @@ from gspc_trio.workflow.settings import checked_needs
 A = TypeVar("A")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-IN_FLIGHT_MIN = 256
-IN_FLIGHT_FACTOR = 4
-"""Items of a map that are on their way unless it is said: so many for each task that can run at a time."""
 
 CANCEL_S = 10.0
 """How long cancelled tasks are waited for; by then their host has ended them, or is not there any more."""

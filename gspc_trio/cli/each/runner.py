@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TextIO
 
 import trio
 
@@ -154,6 +154,22 @@ class _Commands:
                     yield self.number, command
 
 
+class CommandPool(Protocol):
+    """Runs the commands of a list."""
+
+    def capacity(self) -> int:
+        """Return how many can run at a time."""
+        ...
+
+    def outcomes(
+        self, items: AsyncIterable[list[Any]], *, ordered: bool, in_flight: int | None
+    ) -> AsyncGenerator[tuple[list[Any], list[Any] | BaseException], None]:
+        """Yield each item, the fields of a command line, beside how it has ended: fields, or why there are
+        none.
+        """
+        ...
+
+
 class _Run:
     """One run of a list.
 
@@ -186,23 +202,15 @@ class _Run:
             template: that was started for this run; None: one is started when it is needed.
         """
         with collector_paused():
-            from gspc_trio.components.embed import open_prepared_rts, open_rts
-            from gspc_trio.compute.commands import CommandLine, run_command_plainly
-            from gspc_trio.executor.trio_pool import open_command_pool
+            from gspc_trio.compute.commands import CommandLine
             from gspc_trio.workflow.failures import ExecutorBroken
 
         try:
-            if rts is None and template is not None:
-                system = open_prepared_rts(template, cores=jobs, data_bytes=0)
-            else:
-                system = open_rts(cores=0 if rts is not None else jobs, connection_file=rts)
             with tuned_collector():
-                async with system as opened, open_command_pool(opened) as pool:
+                async with self._opened(rts, jobs, template) as pool:
                     at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
-                    limit = at_once if (jobs and rts is not None) or self._halt.when != "never" else None
-                    outcomes = pool.outcomes(
-                        run_command_plainly, self._calls(), ordered=keep_order, in_flight=limit
-                    )
+                    limit = at_once if (jobs and rts is not None) or not self._may_begin_ahead else None
+                    outcomes = pool.outcomes(self._calls(), ordered=keep_order, in_flight=limit)
                     async with aclosing(outcomes):
                         async for fields, ended in outcomes:
                             if isinstance(ended, ExecutorBroken):
@@ -213,6 +221,26 @@ class _Run:
         except ExecutorBroken as error:
             raise CommandError(str(error)) from error
         return self._tell()
+
+    @property
+    def _may_begin_ahead(self) -> bool:
+        """Whether more may have begun when a command fails."""
+        return self._halt.when == "never"
+
+    def _opened(
+        self, rts: Path | None, jobs: int, template: StartedTemplate | None
+    ) -> AbstractAsyncContextManager[CommandPool]:
+        """Return what runs the commands, to be opened: processes of this host, or tasks elsewhere."""
+        from gspc_trio.compute.commands import run_command_plainly
+
+        with collector_paused():
+            if rts is None:
+                from gspc_trio.cli.each.processes import open_processes
+
+                return open_processes(run_command_plainly, jobs, template, ahead=self._may_begin_ahead)
+            from gspc_trio.cli.each.elsewhere import open_tasks
+
+            return open_tasks(run_command_plainly, rts)
 
     async def _calls(self) -> AsyncGenerator[list[Any], None]:
         """Yield the fields of each command line."""
