@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.programs import Pipe, Running, Started, left_groups, reap_orphans, signal_name, start
@@ -11,6 +11,9 @@ from gspc_trio.core.held import held_environment
 
 COMMAND_STDOUT_BYTES_MAX = 64 << 20
 """Most standard output of a command of a list."""
+
+Fields: TypeAlias = list[Any]
+"""The fields of a :class:`CommandLine`, or of :class:`Ended`: lists are packed at once."""
 
 
 class Ended(NamedTuple):
@@ -49,8 +52,8 @@ class CommandLine(NamedTuple):
     attempts: int
 
 
-def run_command_plainly(fields: list[Any]) -> list[Any]:
-    """Run a command line as :func:`run_command` does, both ways as lists: these are packed at once."""
+def run_command_plainly(fields: Fields) -> Fields:
+    """Run a command line as :func:`run_command` does, both ways as lists."""
     return list(run_command(CommandLine(*fields)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import cast
 
 import trio
 
@@ -40,6 +40,7 @@ from gspc_trio.components.worker.shell.compute import (
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.code import function_code
+from gspc_trio.compute.commands import Fields, run_command_plainly
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.executor.flight import IN_FLIGHT_FACTOR, IN_FLIGHT_MIN, Flight, PoolCall
@@ -53,15 +54,14 @@ CODE_ID = 0
 
 @asynccontextmanager
 async def open_processes(
-    run: Callable[[Any], Any], processes: int, template: StartedTemplate | None, *, ahead: bool
+    processes: int, template: StartedTemplate | None, *, ahead: bool
 ) -> AsyncIterator[CommandProcesses]:
     """Compute processes of this host, as long as the block runs; after it nothing of them is left.
 
     Args:
-        run: a function that can be imported; processes call it with each item.
         processes: how many there are at most; 0: one for each core that this process may use.
         template: that was started for them; None: one is started.
-        ahead: whether a process may have items beside that which it runs.
+        ahead: whether a process may have commands beside that which it runs.
 
     Raises:
         CommandError: compute processes cannot be started.
@@ -70,7 +70,7 @@ async def open_processes(
     cores = [each for each in discover_hardware("r1", processes) if each.resource_class == "core"]
     with real_time():
         async with open_process_backend(template) as backend, open_scope() as nursery:
-            yield CommandProcesses(nursery, backend, cores, run, ahead=ahead)
+            yield CommandProcesses(nursery, backend, cores, ahead=ahead)
             nursery.cancel_scope.cancel()
 
 
@@ -80,7 +80,7 @@ class _Process:
     Args:
         number: of it.
         tell: told of events.
-        finish: told how an item has ended.
+        finish: told how a command has ended.
     """
 
     def __init__(self, number: int, tell: Callable[[Event], None], finish: Callable[[Outcome], None]) -> None:
@@ -110,13 +110,12 @@ class _Process:
 
 
 class CommandProcesses:
-    """Has compute processes run a function on items; :func:`open_processes` opens it.
+    """Has compute processes run commands; :func:`open_processes` opens it.
 
     Args:
         nursery: for what runs meanwhile.
         backend: makes the processes.
         cores: one for each process.
-        run: the function.
         ahead: as for :func:`open_processes`.
     """
 
@@ -125,14 +124,13 @@ class CommandProcesses:
         nursery: trio.Nursery,
         backend: ComputeBackend,
         cores: Iterable[Resource],
-        run: Callable[[Any], Any],
         *,
         ahead: bool,
     ) -> None:
         self._nursery = nursery
         self._backend = backend
         self._cores = tuple(cores)
-        self._code = function_code(run)
+        self._code = function_code(run_command_plainly)
         self._dispatch = Dispatch(len(self._cores), ahead=ahead)
         self._processes = [_Process(each, self._handle, self._finish) for each in range(len(self._cores))]
         self._job = OpenJob("each", cwd=os.getcwd())
@@ -140,16 +138,16 @@ class CommandProcesses:
         self._number = 0
 
     def capacity(self) -> int:
-        """Return how many items can run at a time."""
+        """Return how many can run at a time."""
         return len(self._cores)
 
     async def outcomes(
-        self, items: AsyncIterable[Any], *, ordered: bool, in_flight: int | None
-    ) -> AsyncGenerator[tuple[Any, Any], None]:
-        """Yield each item beside what came of it: its result, or its exception.
+        self, items: AsyncIterable[Fields], *, ordered: bool, in_flight: int | None
+    ) -> AsyncGenerator[tuple[Fields, Fields | BaseException], None]:
+        """Yield the fields of each command beside how it has ended: fields, or why there are none.
 
         Args:
-            items: are read as there is room for them.
+            items: fields of commands; they are read as there is room for them.
             ordered: in their order; False: as they end.
             in_flight: so many are at most read and not yielded.
 
@@ -161,11 +159,11 @@ class CommandProcesses:
         self._nursery.start_soon(flight.feed, items)
         try:
             while (call := await flight.next()) is not None:
-                yield call.item, call.error if call.data is None else loads(call.data)
+                yield cast(Fields, call.item), _how(call)
         finally:
             flight.feeding.cancel()
 
-    async def _send(self, item: Any, on_end: Callable[[PoolCall], object]) -> PoolCall:
+    async def _send(self, item: Fields, on_end: Callable[[PoolCall], object]) -> PoolCall:
         call = PoolCall("", on_end)
         call.item = item
         self._number += 1
@@ -212,3 +210,10 @@ class CommandProcesses:
 
     async def _fail(self, why: str) -> None:
         raise CommandError(f"compute processes end before they have run a command: {why}")
+
+
+def _how(call: PoolCall) -> Fields | BaseException:
+    if call.data is None:
+        assert call.error is not None
+        return call.error
+    return cast(Fields, loads(call.data))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
 import trio
 
@@ -19,7 +19,9 @@ from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Hal
 from gspc_trio.nursery.scopes.collector import tuned_collector
 
 if TYPE_CHECKING:  # loaded once all else is
-    from gspc_trio.compute.commands import CommandLine
+    from gspc_trio.cli.each.elsewhere import CommandTasks
+    from gspc_trio.cli.each.processes import CommandProcesses
+    from gspc_trio.compute.commands import CommandLine, Fields
 
 READ_BYTES = 1 << 16
 """Most that is read of the list at a time."""
@@ -154,22 +156,6 @@ class _Commands:
                     yield self.number, command
 
 
-class CommandPool(Protocol):
-    """Runs the commands of a list."""
-
-    def capacity(self) -> int:
-        """Return how many can run at a time."""
-        ...
-
-    def outcomes(
-        self, items: AsyncIterable[list[Any]], *, ordered: bool, in_flight: int | None
-    ) -> AsyncGenerator[tuple[list[Any], list[Any] | BaseException], None]:
-        """Yield each item, the fields of a command line, beside how it has ended: fields, or why there are
-        none.
-        """
-        ...
-
-
 class _Run:
     """One run of a list.
 
@@ -229,20 +215,18 @@ class _Run:
 
     def _opened(
         self, rts: Path | None, jobs: int, template: StartedTemplate | None
-    ) -> AbstractAsyncContextManager[CommandPool]:
+    ) -> AbstractAsyncContextManager[CommandProcesses | CommandTasks]:
         """Return what runs the commands, to be opened: processes of this host, or tasks elsewhere."""
-        from gspc_trio.compute.commands import run_command_plainly
-
         with collector_paused():
             if rts is None:
                 from gspc_trio.cli.each.processes import open_processes
 
-                return open_processes(run_command_plainly, jobs, template, ahead=self._may_begin_ahead)
+                return open_processes(jobs, template, ahead=self._may_begin_ahead)
             from gspc_trio.cli.each.elsewhere import open_tasks
 
-            return open_tasks(run_command_plainly, rts)
+            return open_tasks(rts)
 
-    async def _calls(self) -> AsyncGenerator[list[Any], None]:
+    async def _calls(self) -> AsyncGenerator[Fields, None]:
         """Yield the fields of each command line."""
         timeout_s, attempts = self._limits
         async with aclosing(self._commands.read()) as commands:
@@ -251,7 +235,7 @@ class _Run:
                     return
                 yield [number, command, words_of(command), timeout_s, attempts]
 
-    async def _note(self, done: CommandLine, ended: list[Any] | BaseException) -> None:
+    async def _note(self, done: CommandLine, ended: Fields | BaseException) -> None:
         """Show what a command has printed, and note how it has ended.
 
         Args:
