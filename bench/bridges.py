@@ -4,7 +4,8 @@
 
 ``joblib.batch1``  calls of joblib that do nothing, one in each batch: rate, of that of loky
 ``joblib.grid``    a ``GridSearchCV`` of 200 fits on 64 MiB: rate, of that of loky
-``joblib.copies``  copies of these 64 MiB on a host while it runs
+``joblib.copies``  copies of these 64 MiB in shared memory while it runs
+``joblib.shared``  all its shared memory, of these 64 MiB: the indices of its folds are there, too
 ``each.rate``      2,000 commands that do nothing by ``gspc-jobserver each``: rate, of that of ``xargs -P``
 ``programs.vs_xargs``  2,000 ``Program`` tasks that do nothing: rate, of that of ``xargs -P``
 ``dask.rate``      graphs of 3,000 tasks that need no other: rate, of that of the executor's own ``submit``
@@ -86,8 +87,8 @@ def joblib_batch1(small: bool) -> float:
     return ratio(on_backend("gspc", work), on_backend("loky", work), 1 if small else PAIRS)
 
 
-def grid_search(small: bool) -> Callable[[], object]:
-    """Return a search of 200 fits on 64 MiB, which take a few milliseconds each."""
+def grid_search(small: bool) -> tuple[Callable[[], object], Any]:
+    """Return a search of 200 fits on 64 MiB, which take a few milliseconds each, and what it is on."""
     import numpy
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import GridSearchCV
@@ -98,12 +99,12 @@ def grid_search(small: bool) -> Callable[[], object]:
     x = chance.random((rows, columns))
     y = x.sum(axis=1)
     candidates = {"alpha": list(numpy.linspace(0.1, 1.0, 2 if small else 40))}
-    return lambda: GridSearchCV(Ridge(), candidates, cv=5, refit=False).fit(x, y)
+    return lambda: GridSearchCV(Ridge(), candidates, cv=5, refit=False).fit(x, y), x
 
 
 def joblib_grid(small: bool) -> float:
     """Return the rate of a grid search, of that of loky."""
-    work = grid_search(small)
+    work, _ = grid_search(small)
     return ratio(on_backend("gspc", work), on_backend("loky", work), 1 if small else PAIRS)
 
 
@@ -114,13 +115,13 @@ def shared_mib() -> float:
 
 
 @contextmanager
-def most_shared(found: list[float]) -> Iterator[None]:
-    """Note the most shared memory that there is while a block runs."""
+def most(measure: Callable[[], float], found: list[float]) -> Iterator[None]:
+    """Measure again and again while a block runs."""
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.02):
-            found.append(shared_mib())
+            found.append(measure())
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -131,13 +132,41 @@ def most_shared(found: list[float]) -> Iterator[None]:
         thread.join()
 
 
+def copies_of(part: bytes) -> int:
+    """Return how often these bytes are in memory that processes below this one share."""
+    seen, count = set(), 0
+    for pid in descendants(os.getpid()):
+        with suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                span, mode, offset, device, inode, *_ = line.split()
+                begin, end = (int(text, 16) for text in span.split("-"))
+                piece = (device, inode, offset)
+                if mode[3] != "s" or inode == "0" or piece in seen:
+                    continue
+                seen.add(piece)
+                with suppress(OSError, OverflowError):
+                    memory.seek(begin)
+                    count += memory.read(end - begin).count(part)
+    return count
+
+
 def joblib_copies(small: bool) -> float:
     """Return how many copies of its 64 MiB a grid search has in shared memory at most."""
-    work = on_backend("gspc", grid_search(small))
-    before, found = shared_mib(), [0.0]
-    with most_shared(found):
+    search, x = grid_search(small)
+    work, found = on_backend("gspc", search), [0.0]
+    part = x[len(x) // 2 : len(x) // 2 + 4].tobytes()  # of random numbers: there are no others like them
+    with most(lambda: copies_of(part), found):
         work()
-    return (max(found) - before) / (1 if small else 64)  # the indices of its folds are a third of one more
+    return max(found)
+
+
+def joblib_shared(small: bool) -> float:
+    """Return how much shared memory a grid search takes at most, of the size of what it is on."""
+    search, x = grid_search(small)
+    work, before, found = on_backend("gspc", search), shared_mib(), [0.0]
+    with most(shared_mib, found):
+        work()
+    return (max(found) - before) * MIB / x.nbytes
 
 
 # Lists of commands --------------------------------------------------------------------------------------
@@ -421,6 +450,7 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
     "joblib.copies": (joblib_copies, "copies", ("sklearn",)),
+    "joblib.shared": (joblib_shared, "of X", ("sklearn",)),
     "each.rate": (each_rate, "of xargs", ()),
     "programs.vs_xargs": (programs_vs_xargs, "of xargs", ()),
     "dask.rate": (dask_rate, "of submit", ("dask",)),
