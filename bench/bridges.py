@@ -166,7 +166,7 @@ def joblib_shared(small: bool) -> float:
     work, before, found = on_backend("gspc", search), shared_mib(), [0.0]
     with most(shared_mib, found):
         work()
-    return (max(found) - before) * MIB / x.nbytes
+    return (max(found) - before) * MIB / float(x.nbytes)
 
 
 # Lists of commands --------------------------------------------------------------------------------------
