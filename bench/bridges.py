@@ -4,8 +4,8 @@
 
 ``joblib.batch1``  calls of joblib that do nothing, one in each batch: rate, of that of loky
 ``joblib.grid``    a ``GridSearchCV`` of 200 fits on 64 MiB: rate, of that of loky
-``joblib.copies``  copies of these 64 MiB in shared memory while it runs
-``joblib.shared``  all its shared memory, of these 64 MiB: the indices of its folds are there, too
+``joblib.copies``  copies of these 64 MiB in shared memory while it runs; beside it, on standard error, all of
+                   that memory, in which there are the indices of its folds, too
 ``each.rate``      2,000 commands that do nothing by ``gspc-jobserver each``: rate, of that of ``xargs -P``
 ``programs.vs_xargs``  2,000 ``Program`` tasks that do nothing: rate, of that of ``xargs -P``
 ``dask.rate``      graphs of 3,000 tasks that need no other: rate, of that of the executor's own ``submit``
@@ -153,20 +153,14 @@ def copies_of(part: bytes) -> int:
 def joblib_copies(small: bool) -> float:
     """Return how many copies of its 64 MiB a grid search has in shared memory at most."""
     search, x = grid_search(small)
-    work, found = on_backend("gspc", search), [0.0]
+    work, before = on_backend("gspc", search), shared_mib()
+    found, in_all = [0.0], [0.0]
     part = x[len(x) // 2 : len(x) // 2 + 4].tobytes()  # of random numbers: there are no others like them
-    with most(lambda: copies_of(part), found):
+    with most(shared_mib, in_all), most(lambda: copies_of(part), found):
         work()
+    all_of_it = (max(in_all) - before) * MIB / float(x.nbytes)
+    print(f"joblib.copies: with all else that is shared {all_of_it:.2f} of its size", file=sys.stderr)
     return max(found)
-
-
-def joblib_shared(small: bool) -> float:
-    """Return how much shared memory a grid search takes at most, of the size of what it is on."""
-    search, x = grid_search(small)
-    work, before, found = on_backend("gspc", search), shared_mib(), [0.0]
-    with most(shared_mib, found):
-        work()
-    return (max(found) - before) * MIB / float(x.nbytes)
 
 
 # Lists of commands --------------------------------------------------------------------------------------
@@ -450,7 +444,6 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
     "joblib.copies": (joblib_copies, "copies", ("sklearn",)),
-    "joblib.shared": (joblib_shared, "of X", ("sklearn",)),
     "each.rate": (each_rate, "of xargs", ()),
     "programs.vs_xargs": (programs_vs_xargs, "of xargs", ()),
     "dask.rate": (dask_rate, "of submit", ("dask",)),
