@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
@@ -19,9 +26,9 @@ from gspc_trio.integrations.command_lists import BadHalt, DoneBefore, Entry, Hal
 from gspc_trio.nursery.scopes.collector import tuned_collector
 
 if TYPE_CHECKING:  # loaded once all else is
-    from gspc_trio.cli.each.elsewhere import CommandTasks
     from gspc_trio.cli.each.processes import CommandProcesses
     from gspc_trio.compute.commands import CommandLine, Fields
+    from gspc_trio.executor.trio_pool import TaskPool
 
 READ_BYTES = 1 << 16
 """Most that is read of the list at a time."""
@@ -215,16 +222,14 @@ class _Run:
 
     def _opened(
         self, rts: Path | None, jobs: int, template: StartedTemplate | None
-    ) -> AbstractAsyncContextManager[CommandProcesses | CommandTasks]:
+    ) -> AbstractAsyncContextManager[CommandProcesses | _Tasks]:
         """Return what runs the commands, to be opened: processes of this host, or tasks elsewhere."""
         with collector_paused():
             if rts is None:
                 from gspc_trio.cli.each.processes import open_processes
 
                 return open_processes(jobs, template, ahead=self._may_begin_ahead)
-            from gspc_trio.cli.each.elsewhere import open_tasks
-
-            return open_tasks(rts)
+            return _open_tasks(rts)
 
     async def _calls(self) -> AsyncGenerator[Fields, None]:
         """Yield the fields of each command line."""
@@ -282,6 +287,42 @@ class _Run:
         for line in (*self._failures, *([f"  and {more} more"] if more else [])):
             print(line, file=sys.stderr)
         return 1
+
+
+@asynccontextmanager
+async def _open_tasks(rts: Path) -> AsyncIterator[_Tasks]:
+    """Run commands as tasks on the hosts of a run-time system, as long as the block runs."""
+    from gspc_trio.components.embed import open_rts
+    from gspc_trio.executor.trio_pool import open_command_pool
+
+    async with open_rts(connection_file=rts) as system, open_command_pool(system) as pool:
+        yield _Tasks(pool)
+
+
+class _Tasks:
+    """Has tasks run commands, as ``CommandProcesses`` has processes of this host run them.
+
+    Args:
+        pool: that runs them.
+    """
+
+    def __init__(self, pool: TaskPool) -> None:
+        self._pool = pool
+
+    def capacity(self) -> int:
+        """Return how many can run at a time."""
+        return self._pool.capacity()
+
+    async def outcomes(
+        self, items: AsyncIterable[Fields], *, ordered: bool, in_flight: int | None
+    ) -> AsyncGenerator[tuple[Fields, Fields | BaseException], None]:
+        """Yield the fields of each command beside how it has ended: fields, or why there are none."""
+        from gspc_trio.compute.commands import run_command_plainly
+
+        outcomes = self._pool.outcomes(run_command_plainly, items, ordered=ordered, in_flight=in_flight)
+        async with aclosing(outcomes):
+            async for outcome in outcomes:
+                yield outcome
 
 
 def _say(text: str) -> None:
