@@ -327,6 +327,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             self.actions.append(AnswerAsker(PartsAccepted(self.wanted.request)))
 
     def _ready(self, door: str) -> None:
+        self._accepted(door)  # who is ready has all of it, whether or not that was said
         if self.doors[door] is not DoorState.ACCEPTED:
             return
         self.doors[door] = DoorState.READY

@@ -78,6 +78,9 @@ OUTPUT_CHARACTERS_MAX = 4 << 20
 COUNT_MAX = 100_000
 """So many resources a request may want at a site."""
 
+KNOWN_MAX = 1000
+"""So many programs of parts a site remembers."""
+
 MINT_S = EXPIRY_S_MAX / 2
 """How often the credential is made anew that is lent to whoever asks."""
 
@@ -157,6 +160,8 @@ class RtsSite:
         self._credential: Credential | None = None
         self._minted_s = -math.inf
         self._tries = 0
+        self._known: dict[bytes, PartProgram] = {}
+        self._programs: dict[tuple[bytes, str], Program] = {}
         self._system: RunTimeSystem
         self._resources: Resources
         self._nursery: trio.Nursery | None = None
@@ -305,11 +310,12 @@ class RtsSite:
         parts = sorted(wanted.parts, key=lambda part: not part.need.memory_bytes)
         if not 0 < sum(part.need.count for part in parts) <= COUNT_MAX:
             raise NotReady(f"site {self.name}: a request has 1 to {COUNT_MAX} resources at a site")
+        if not pilot_cores(parts):
+            return await self._hold_parts(wanted.request, parts, {}, run)
         self._tries += 1
         file = self._rts if isinstance(self._rts, Path) else None
         async with open_pilots(self._system, file, self._resources.job, self._tries, parts) as pilots:
-            if pilots:
-                await self._look()
+            await self._look()
             return await self._hold_parts(wanted.request, parts, pilots, run)
 
     async def _hold_parts(
@@ -327,19 +333,39 @@ class RtsSite:
                 needs += [self._requirement(part, pilots[part.part])] * (cores[where] - part.need.count)
         memories = [part.need.memory_bytes for part in parts if part.need.memory_bytes]
         try:
-            programs = [decode(part.need.payload, type=PartProgram) for part in parts]
+            programs = [self._program_of(part.need.payload) for part in parts]
             kept = await grants.acquire(needs, memories)
         except (AcquireRefused, ValueError) as refused:
             raise NotReady(f"site {self.name}: {refused}") from None
         error = None
         try:
-            self._say(PartsAccepted(request))
             run.places = _places(parts, programs, kept.held.resources)
+            if not _is_ready(kept, run.places):  # else that all are ready says this too
+                self._say(PartsAccepted(request))
             error = await self._run_on(request, grants, kept, run)
             return error
         finally:
             kept.is_clean = error == "" and not pilots
             grants.give_back(kept)
+
+    def _program_of(self, payload: bytes) -> PartProgram:
+        """Return what a part runs; jobs that are alike say the same."""
+        known = self._known.get(payload)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[payload] = decode(payload, type=PartProgram)
+        return known
+
+    def _program_at(self, place: _Place, directory: str) -> Program:
+        """Return what runs at a worker whose process is in a directory."""
+        key = place.part.need.payload, directory
+        known = self._programs.get(key)
+        if known is None:
+            if len(self._programs) >= KNOWN_MAX:
+                self._programs.clear()
+            known = self._programs[key] = _as_program(place.program, directory)
+        return known
 
     def _requirement(self, part: PlacedPart, pilot: str) -> Requirement:
         need = part.need
@@ -389,10 +415,9 @@ class RtsSite:
         name = place.program.program[0]
         try:
             ready = await grants.worker(kept, place.resource, place.program.directory)
-            report = partial(self._report, request, run)
-            barrier = InsideBarrier(run.go, run.refused, run.told, report)
-            if place.program.start == "together":
-                report()
+            is_inside = place.program.start == "inside"
+            if not is_inside:
+                self._report(request, run)
                 if not await ready.wait_for(run.go):
                     raise NotReady(f"{place.resource} was lost before all parts were ready")
             named = {
@@ -400,12 +425,16 @@ class RtsSite:
                 PART_VARIABLE: place.program.part,
                 RANK_VARIABLE: place.rank,
             }
-            program = _as_program(place.program, ready.directory)
-            if place.program.start == "inside":
+            program = self._program_at(place, ready.directory)
+            if is_inside:
+                barrier = InsideBarrier(run.go, run.refused, run.told, partial(self._report, request, run))
                 run_it = partial(run_inside, ready.worker, program, barrier, named)
+                told = await in_time(name, place.program.max_time_s, run_it)
+            elif place.program.max_time_s is None:
+                told = await ready.worker.run(program, named=named)
             else:
                 run_it = partial(ready.worker.run, program, named=named)
-            told = await in_time(name, place.program.max_time_s, run_it)
+                told = await in_time(name, place.program.max_time_s, run_it)
             place.output = "" if told is None else str(told["stdout"])
             if told is not None and not run.go.is_set():
                 raise NotReady(f"{name} ended before all were ready: it has not called the barrier")
@@ -432,6 +461,12 @@ class RtsSite:
             name = f"{place.resource}@{self._host_of.get(place.resource, '')}"
             found[place.part.part] = (*found.get(place.part.part, ()), name)
         return tuple(sorted(found.items()))
+
+
+def _is_ready(kept: KeptGrant, places: Sequence[_Place]) -> bool:
+    """Whether a process is ready on each resource of a grant before its programs are."""
+    together = all(place.program.start == "together" for place in places)
+    return together and all(place.resource in kept.workers for place in places)
 
 
 def _as_program(asked: PartProgram, directory: str) -> Program:

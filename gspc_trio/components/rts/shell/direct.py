@@ -79,6 +79,7 @@ class DirectWorker:
         self._job = job
         self._grant_id = held.grant_id
         self._codes: dict[bytes, int] = {}
+        self._recent: tuple[Program | None, tuple[str, ...], int] = (None, (), 0)
         self._calls: dict[TaskId, _Call] = {}
         self._last = 0
         self.on_barrier: Callable[[Callable[[bytes], None]], None] | None = None
@@ -114,15 +115,14 @@ class DirectWorker:
         if self._closed or self._peer.reason:
             await trio.lowlevel.checkpoint()
             raise self._gone()
+        names = tuple(named or ())
         if isinstance(function, Program):
-            code = program_code(function, named or ())
             arguments = tuple((named or {}).values())
-        else:
-            code = function_code(function)
-        number = self._codes.get(code)
-        if number is None:
-            number = self._codes[code] = len(self._codes) + 1
-            self._peer.post(DefineCode(self._job, number, code))
+        recent, recent_names, number = self._recent
+        if recent is not function or recent_names != names:  # else it is the program that ran here last
+            number = self._number_of(function, names)
+            if isinstance(function, Program):
+                self._recent = function, names, number
         self._last += 1
         task_id, call = self._last, _Call()
         self._calls[task_id] = call
@@ -143,6 +143,15 @@ class DirectWorker:
         if call.outcome.reason is not Reason.FINISHED:
             raise CallFailed(call.outcome)
         return loads(call.outcome.values[0][0])
+
+    def _number_of(self, function: Callable[..., object] | Program, names: tuple[str, ...]) -> int:
+        """Return the number of a function or program at the worker, which is told of a new one."""
+        code = program_code(function, names) if isinstance(function, Program) else function_code(function)
+        number = self._codes.get(code)
+        if number is None:
+            number = self._codes[code] = len(self._codes) + 1
+            self._peer.post(DefineCode(self._job, number, code))
+        return number
 
     async def wait_gone(self) -> None:
         """Wait until the connection to the worker is over."""
