@@ -18,6 +18,7 @@ from attrs import define, field
 
 from gspc_trio.components.coallocation.agents.delegation import (
     ID_BYTES,
+    Credential,
     CredentialLimit,
     CredentialUse,
     CredentialVerifier,
@@ -38,6 +39,8 @@ from gspc_trio.components.coallocation.agents.service import (
 from gspc_trio.components.coallocation.agents.words import (
     LEASE_S,
     CancelParts,
+    CredentialLent,
+    CredentialWanted,
     DownMessage,
     OptionLadder,
     PartNeed,
@@ -238,7 +241,8 @@ class CoallocationWorld:
             return
         site.connection = Connection(((service, name), (name, service)))
         self.hosts[service].peers[name] = site.connection
-        self._hand(service, SiteOffered(SiteOffer((name,), {"core": site.cores}, {"core": site.cores})))
+        cores = {"core": site.cores}
+        self._hand(service, SiteOffered(SiteOffer((name,), cores, cores, lends=True)))
 
     def _link(self, name: str) -> None:
         """A service connects to its parent, again and again."""
@@ -357,7 +361,7 @@ class CoallocationWorld:
     def _arrive(self, connection: Connection, who: str, other: str, message: ServiceMessage) -> None:
         if connection.open:
             if who in self.sites:
-                assert isinstance(message, PartsRequest | PartsGo | CancelParts)
+                assert isinstance(message, PartsRequest | PartsGo | CancelParts | CredentialWanted)
                 self._site(self.sites[who], message)
             else:
                 self._hand(who, PeerSaid(other, message))
@@ -381,16 +385,7 @@ class CoallocationWorld:
                 needs[part] = PartNeed(
                     "core", needs[part].count + 1, 0, contact=contact, payload=name.encode()
                 )
-        lives_s = random.choice((5.0, 3600.0, 3600.0)) if self._faults else 3600.0
-        minted = {
-            site: mint(
-                SECRET,
-                random.randbytes(ID_BYTES),
-                CredentialLimit(site, expires_s=self.now + lives_s),
-                self.now,
-            )
-            for site in SITES
-        }
+        lives_s, minted = self._brought()
         on_error = random.choice((0, 2, 5)) if lives_s < 60.0 or len(needs) > 1 else None
         told = SubmitParts(name, tuple(needs), tuple(ladders), on_error, random.choice((2.0, 60.0)), minted)
         self._submits[name] = told
@@ -400,6 +395,17 @@ class CoallocationWorld:
                 self.now + random.uniform(0.0, 2.0),
                 partial(self._feed, "top", PeerSaid("client", CancelParts(name))),
             )
+
+    def _brought(self) -> tuple[float, dict[str, Credential]]:
+        """Return the credentials that a client brings, and how long they live; half of them bring none."""
+        lives_s = self._random.choice((5.0, 3600.0, 3600.0)) if self._faults else 3600.0
+        if self._random.random() < 0.5:
+            return 3600.0, {}
+        return lives_s, {site: self._mint(site, lives_s) for site in SITES}
+
+    def _mint(self, site: str, lives_s: float, request: str | None = None) -> Credential:
+        limit = CredentialLimit(site, expires_s=self.now + lives_s, request=request)
+        return mint(SECRET, self._random.randbytes(ID_BYTES), limit, self.now)
 
     def _tell_client(self, message: ServiceMessage) -> None:
         if isinstance(message, PartsGo):
@@ -434,13 +440,16 @@ class CoallocationWorld:
 
     # Sites
 
-    def _site(self, site: SimulatedSite, message: DownMessage) -> None:
-        if isinstance(message, PartsRequest):
+    def _site(self, site: SimulatedSite, message: DownMessage | CredentialWanted) -> None:
+        if isinstance(message, CredentialWanted):
+            lives_s = self._random.choice((5.0, 3600.0)) if self._faults else 3600.0
+            lent = self._mint(site.name, lives_s, message.request)
+            self._from_site(site, CredentialLent(message.request, (), lent))
+        elif isinstance(message, PartsRequest):
             count = sum(part.need.count for part in message.parts)
             try:
                 place = self.hosts[SITES[site.name]].service.place
-                for credential in {part.credential for part in message.parts}:
-                    assert credential is not None
+                for credential in _credentials(message):
                     use = CredentialUse(site.name, frozenset(["core"]), count, place)
                     site.verifier.accept(credential, use, self.now)
             except NotDelegated as error:
@@ -514,8 +523,7 @@ class CoallocationWorld:
             return
         del site.held[held.request.request]
         if not ran:
-            for credential in {part.credential for part in held.request.parts}:
-                assert credential is not None
+            for credential in _credentials(held.request):
                 site.verifier.give_back(credential)
         self._from_site(site, PartsDone(held.request.request, error, ran))
         self._serve(site)
@@ -526,3 +534,8 @@ class CoallocationWorld:
     def _at(self, at_s: float, call: Callable[[], None]) -> None:
         self._count += 1
         heappush(self._heap, (at_s, self._count, call))
+
+
+def _credentials(request: PartsRequest) -> set[Credential]:
+    """Return what is brought with a request; a service brings none to a site of its own."""
+    return {part.credential for part in request.parts if part.credential is not None}

@@ -14,7 +14,6 @@ from functools import partial
 from attrs import define, field
 from msgspec.msgpack import decode
 
-from gspc_trio.components.coallocation.agents.delegation import ID_BYTES, CredentialLimit, mint
 from gspc_trio.components.coallocation.agents.service import ServiceMessage, ToPeer
 from gspc_trio.components.coallocation.agents.words import (
     LEASE_S,
@@ -39,7 +38,6 @@ from gspc_trio.testing.coallocation import (
     END_S,
     FAULTS_UNTIL_S,
     LATE_S,
-    SECRET,
     SITES,
     CoallocationWorld,
     Connection,
@@ -146,16 +144,7 @@ class RequestsWorld(CoallocationWorld):
         if not self.clients[client].alive:
             self.answers[name] = PartsDone(name, "its client is gone")
             return
-        lives_s = random.choice((5.0, 3600.0, 3600.0)) if self._faults else 3600.0
-        credentials = {
-            site: mint(
-                SECRET,
-                random.randbytes(ID_BYTES),
-                CredentialLimit(site, expires_s=self.now + lives_s),
-                self.now,
-            )
-            for site in SITES
-        }
+        _, credentials = self._brought()
         self._send(client, "top", SubmitRequest(name, text, credentials=credentials))
         if self._faults and random.random() < 0.15:
             self._at(self.now + random.uniform(0.0, 4.0), partial(self._cancel_request, client, name))

@@ -11,7 +11,6 @@ from itertools import islice
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gspc_trio.components.coallocation.agents.service import (
     PARENT,
@@ -247,12 +246,10 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         return None if kept is None else kept.running.is_over
 
     def about(self) -> ServiceDetails:
-        """Return what it is; credentials are left out."""
-        service = self.service
-        offers = tuple(replace(offer, credential=None) for offer in service.offers())
-        return ServiceDetails(
-            service.name, service.above, tuple(sorted(service.children)), offers, len(self.requests)
-        )
+        """Return what it is."""
+        service, children = self.service, tuple(sorted(self.service.children))
+        offers = tuple(service.offers())
+        return ServiceDetails(service.name, service.above, children, offers, len(self.requests))
 
     def _find(self, request_id: str) -> _Kept | None:
         return self.requests.get(request_id) or dict(self._over).get(request_id)
@@ -423,6 +420,7 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
             self._records += [JobNoted(request_id, report) for report in ended]
         if kept.running.is_over and self.requests.pop(request_id, None) is not None:
             del self._by_asker[kept.who, kept.running.request]
+            self.service.forget(here)
             self._given = {key: one for key, one in self._given.items() if one != request_id}
             self._over.append((request_id, kept))
             if is_noted:

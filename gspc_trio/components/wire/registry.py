@@ -11,6 +11,8 @@ from gspc_trio.components.coallocation.agents.words import (
     AttachRequest,
     CancelParts,
     CancelRequest,
+    CredentialLent,
+    CredentialWanted,
     GetRequest,
     GetService,
     JobsEnded,
@@ -300,7 +302,7 @@ WIRE_TYPES: tuple[type, ...] = (
     SubmitRequest, AttachRequest, RequestTaken, CancelRequest, JobsEnded, RequestDone,
     ListRequests, RequestList, GetRequest, RequestDetails, ShowRequests, RequestsShown, StopRequest,
     GetService, ServiceDetails,
-    JobWords, ManagerWords, Checkpoint, PutWritten,
+    JobWords, ManagerWords, Checkpoint, PutWritten, CredentialWanted, CredentialLent,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

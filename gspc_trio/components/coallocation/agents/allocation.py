@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.coallocation.agents.delegation import CredentialLimit, restrict
+from gspc_trio.components.coallocation.agents.delegation import Credential, CredentialLimit, restrict
 from gspc_trio.components.coallocation.agents.selection import at_steps, choose, lower
 from gspc_trio.components.coallocation.agents.words import (
     CancelParts,
@@ -81,6 +81,26 @@ class DoorGone(Struct, frozen=True):
     reason: str
 
 
+class CredentialHere(Struct, frozen=True):
+    """The credential of a site for this request is there, or there is none.
+
+    Attributes:
+        path: the way to the site.
+        credential: it.
+        error: why there is none.
+    """
+
+    path: tuple[str, ...]
+    credential: Credential | None
+    error: str = ""
+
+
+class WantCredential(Struct, frozen=True):
+    """Have the credential of a site for this request; :class:`CredentialHere` answers."""
+
+    path: tuple[str, ...]
+
+
 class TellDoor(Struct, frozen=True):
     """Say something to a site or service below."""
 
@@ -94,8 +114,10 @@ class AnswerAsker(Struct, frozen=True):
     said: UpMessage | PartsGo
 
 
-AllocationEvent: TypeAlias = RequestBegun | DoorSaid | DoorGone | PartsGo | CancelParts | Tick
-AllocationAction: TypeAlias = TellDoor | AnswerAsker
+AllocationEvent: TypeAlias = (
+    RequestBegun | DoorSaid | DoorGone | CredentialHere | PartsGo | CancelParts | Tick
+)
+AllocationAction: TypeAlias = TellDoor | WantCredential | AnswerAsker
 
 _LIVE = (DoorState.ASKED, DoorState.ACCEPTED, DoorState.READY, DoorState.STARTED)
 
@@ -143,6 +165,9 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self.steps: tuple[int, ...] = (0,) * len(self._ladders)
         self._offers = offers
         self._parts: Mapping[str, tuple[PlacedPart, ...]] = {}
+        self._lend: frozenset[tuple[str, ...]] = frozenset()
+        self._lent: dict[tuple[str, ...], Credential] = {}
+        self._awaited: set[tuple[str, ...]] = set()
         self._more: int | None = wanted.on_error if isinstance(wanted, SubmitParts) else 0
         self._pause_s = RETRY_S
         self._due_s: float | None = None
@@ -171,6 +196,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             asked = [state for state in states if state is not DoorState.WAITING]
             assert states[: len(asked)] == asked, f"{self.doors} were not asked in order"
             assert states.count(DoorState.ASKED) <= 1, f"more than one of {self.doors} is asked"
+        asks = self.phase is RequestPhase.TRYING and DoorState.ASKED in states
+        assert asks or not self._awaited, f"credentials of {self._awaited} are waited for by nobody"
         if self.phase in (RequestPhase.ENDED, RequestPhase.PAUSED):
             assert all(state is DoorState.DONE for state in states), f"{self.doors} at the end of a try"
         if self.phase is RequestPhase.IN_DOUBT:
@@ -248,9 +275,14 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
                 return
             self.steps = steps
         # A site of this very service asks it for none: the service has the secret of its run-time system.
-        lent = {offer.path: offer.credential for offer in offers if len(offer.path) > 1}
+        brought = needs_of.credentials
+        self._lend = frozenset(
+            offer.path
+            for offer in offers
+            if len(offer.path) > 1 and offer.lends and offer.name not in brought
+        )
         found = [
-            PlacedPart(part, need, path := places[part], needs_of.credentials.get(path[-1]) or lent.get(path))
+            PlacedPart(part, need, places[part], brought.get(places[part][-1]))
             for part, need in enumerate(needs)
         ]
         self._ask_all(found)
@@ -279,6 +311,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self._parts = {door: tuple(doors[door]) for door in sorted(doors)}
         self.doors = dict.fromkeys(self._parts, DoorState.WAITING)
         self._held_s = None
+        self._lent = {}
         self.phase = RequestPhase.TRYING
         self._ask_next()
 
@@ -288,8 +321,28 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
                 return
             if state is DoorState.WAITING:
                 self.doors[door] = DoorState.ASKED
-                self.actions.append(TellDoor(door, PartsRequest(self.id_below, self._below(door))))
+                self._awaited = {part.path for part in self._parts[door]} & self._lend
+                self.actions += map(WantCredential, sorted(self._awaited))
+                if not self._awaited:
+                    self._ask(door)
                 return
+
+    def _ask(self, door: str) -> None:
+        self.actions.append(TellDoor(door, PartsRequest(self.id_below, self._below(door))))
+
+    @handles(CredentialHere)
+    def _take_credential(self, event: CredentialHere) -> None:
+        self._look_at_time()
+        if event.path not in self._awaited:
+            return
+        door = event.path[0]
+        if event.credential is None:
+            self._door_done(door, event.error)
+            return
+        self._lent[event.path] = event.credential
+        self._awaited.discard(event.path)
+        if not self._awaited:
+            self._ask(door)
 
     def _below(self, door: str) -> tuple[PlacedPart, ...]:
         """Return the parts as the next one on the way sees them, each credential good for these alone."""
@@ -298,7 +351,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             sites.setdefault(part.path, []).append(part)
         told = []
         for path, parts in sites.items():
-            credential = parts[0].credential
+            credential = parts[0].credential or self._lent.get(path)
             if credential is not None:
                 with suppress(ValueError):  # it does not allow this: its run-time system will say so
                     credential = restrict(credential, self._limit(door, path, parts))
@@ -362,6 +415,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             self._stop(f"not ready in time: {', '.join(late)}")
 
     def _door_done(self, door: str, error: str) -> None:
+        if self.doors[door] is DoorState.ASKED:
+            self._awaited.clear()
         self.doors[door] = DoorState.DONE
         if error and not self._error:
             self._error = error
@@ -378,11 +433,12 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self._due_s = None
         self.phase = RequestPhase.STOPPING
         for door, state in self.doors.items():
-            if state is DoorState.WAITING:
-                self.doors[door] = DoorState.DONE
+            if state is DoorState.WAITING or (state is DoorState.ASKED and self._awaited):
+                self.doors[door] = DoorState.DONE  # it was not asked for anything yet
             elif state in _LIVE:
                 self.doors[door] = DoorState.STOPPING
                 self.actions.append(TellDoor(door, CancelParts(self.id_below)))
+        self._awaited.clear()
         if all(state is DoorState.DONE for state in self.doors.values()):
             self._all_done()
 

@@ -38,7 +38,7 @@ class CredentialLimit(Struct, frozen=True, array_like=True):
         count: of resources in all.
         expires_s: end, in seconds since 1970.
         subtree: the service that alone may pass it on, and those below it.
-        request: of the only try of a request that it starts.
+        request: that it is for; or of which it starts the only try, whose name begins with the request's.
     """
 
     site: str | None = None
@@ -150,7 +150,8 @@ def _wider(before: CredentialLimit, after: CredentialLimit) -> str:
     above = before.subtree
     if above is not None and after.subtree is not None and after.subtree[: len(above)] != above:
         return "the subtree"
-    if after.request is not None and before.request not in (None, after.request):
+    of = before.request
+    if after.request is not None and of is not None and not f"{after.request}/".startswith(f"{of}/"):
         return "the request"
     return ""
 
@@ -210,9 +211,10 @@ class CredentialVerifier:
 
 
 def _key(credential: Credential) -> tuple[bytes, str]:
-    """Return what a credential is used up for."""
-    requests = [limit.request for limit in credential.limits if limit.request is not None]
-    return credential.credential_id, requests[0] if requests else ""
+    """Return what a credential is used up for: the try to which the first one who got it has limited it."""
+    minted, *added = (limit.request for limit in credential.limits)
+    tries = [request for request in added if request is not None]
+    return credential.credential_id, tries[0] if tries else minted or ""
 
 
 def _names(classes: frozenset[str]) -> str:

@@ -18,16 +18,21 @@ from msgspec.structs import replace
 from gspc_trio.components.coallocation.agents.allocation import (
     AllocationEvent,
     AnswerAsker,
+    CredentialHere,
     DoorGone,
     DoorSaid,
     PartsAllocation,
     RequestBegun,
     RequestPhase,
+    WantCredential,
 )
+from gspc_trio.components.coallocation.agents.delegation import EXPIRY_S_MAX, Credential
 from gspc_trio.components.coallocation.agents.words import (
     LEASE_S,
     REGISTER_S,
     CancelParts,
+    CredentialLent,
+    CredentialWanted,
     DownMessage,
     PartsAccepted,
     PartsDone,
@@ -47,10 +52,15 @@ from gspc_trio.core.machine import MachineBase, Tick, handles
 PARENT = "^"
 """Whom a service calls its parent, beside the names of its sites, children and clients."""
 
+LENT_S = EXPIRY_S_MAX / 2
+"""For a request that runs for longer a new credential is asked for."""
+
 ServiceMessage: TypeAlias = (
     SubmitParts
     | DownMessage
     | UpMessage
+    | CredentialWanted
+    | CredentialLent
     | RegisterService
     | ServiceRegistered
     | ServiceRefused
@@ -113,6 +123,14 @@ class _Child(Struct):
         return self.registered.names - self.doubled
 
 
+class _Lent(Struct):
+    """The credential of a site for a request, since when it is there, and which allocations wait for it."""
+
+    credential: Credential | None = None
+    since_s: float = 0.0
+    waiting: tuple[tuple[str, str], ...] = ()
+
+
 class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
     """One service. Who speaks to it has a name: :data:`PARENT`, that of a site or child, any of a client.
 
@@ -143,6 +161,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._placed: dict[tuple[str, ...], dict[str, int]] = {}
         self._placed_here: dict[tuple[str, ...], dict[str, int]] = {}
         self._dues: list[tuple[float, tuple[str, str]]] = []
+        self._lent: dict[tuple[str, tuple[str, ...]], _Lent] = {}
+        self._passed: list[CredentialWanted] = []
         self._numbers = 0
         self._linked = False
         self._parent_heard_s = 0.0
@@ -246,6 +266,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             self._from_parent(message)
         elif isinstance(message, PartsAccepted | PartsReady | PartsDone):
             self._from_below(who, message)
+        elif isinstance(message, CredentialLent):
+            self._take_lent(who, message)
         elif isinstance(message, SubmitParts):
             self._admit(who, message)
         elif isinstance(message, CancelParts) and (key := (who, message.request)) in self.allocations:
@@ -344,6 +366,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
                 self.actions.append(ToPeer(PARENT, PartsDone(message.request, reason)))
             else:
                 self._admit(PARENT, message)
+        elif isinstance(message, CredentialWanted):
+            self._pass_down(message)
         elif isinstance(message, PartsGo | CancelParts) and (PARENT, message.request) in self.allocations:
             self._feed((PARENT, message.request), message)
 
@@ -360,10 +384,15 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
         self._is_tree_due_known = False
         if who == PARENT:
             self._linked, self._register_s, self.above = False, None, ()
+            self._passed = []
             self._doubled = frozenset()
         else:
             self.children.pop(who, None)
             self.sites.pop(who, None)
+            self._lent = {key: lent for key, lent in self._lent.items() if key[1][0] != who}
+            for asked in [one for one in self._passed if one.path[0] == who]:
+                self._passed.remove(asked)
+                self._tell_lent(CredentialLent(asked.request, asked.path, error=f"{who} is gone: {reason}"))
         for key, allocation in list(self.allocations.items()):
             if who in allocation.doors:
                 self._feed(key, DoorGone(who, reason))
@@ -381,7 +410,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
                 )
             return
         self._numbers += 1
-        request = f"{self.name}.{self.instance}.{self._numbers}"
+        request = f"{self._whole(who)}/{self._numbers}"
         self.allocations[key] = PartsAllocation(request, wanted, self.offers, lambda: self.place)
         self._by_id[request] = key
         self._feed(key, RequestBegun())
@@ -389,6 +418,8 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
     def _from_below(self, who: str, message: UpMessage) -> None:
         key = self._by_id.get(message.request.rpartition("/")[0])
         if key is not None:
+            if isinstance(message, PartsDone) and message.error and not message.ran:
+                self._forget_lent(self._whole(key[0]), who)  # perhaps its run-time system does not know it
             self._feed(key, DoorSaid(who, message))
 
     def _feed(self, key: tuple[str, str], event: AllocationEvent) -> None:
@@ -406,7 +437,9 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             self._note_placed(key[0], placed, -1)
             self._note_placed(key[0], allocation.placed, 1)
         for action in actions:
-            if isinstance(action, AnswerAsker):
+            if isinstance(action, WantCredential):
+                self._lend(key, action.path)
+            elif isinstance(action, AnswerAsker):
                 if key[0] != PARENT or self._linked:
                     self.actions.append(ToPeer(key[0], action.said))
             elif action.door in self.sites or action.door in self.children:
@@ -417,6 +450,59 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             del self._by_id[allocation.request]
         for door in missing:  # the one who asks has not heard of it yet
             self._feed(key, DoorGone(door, "it is not there any more"))
+
+    # Credentials
+
+    def _whole(self, who: str) -> str:
+        """Return what those below know all by that someone asks for."""
+        return f"{self.name}.{self.instance}.{who.lstrip('=')}"
+
+    def forget(self, who: str) -> None:
+        """Someone asks for nothing more."""
+        self._forget_lent(self._whole(who))
+
+    def _forget_lent(self, request: str, door: str = "") -> None:
+        for one, path in [key for key in self._lent if key[0] == request and door in ("", key[1][0])]:
+            if not self._lent[one, path].waiting:
+                del self._lent[one, path]
+
+    def _lend(self, key: tuple[str, str], path: tuple[str, ...]) -> None:
+        """An allocation wants the credential of a site; for all of a request there is one."""
+        request, door = self._whole(key[0]), path[0]
+        lent = self._lent.setdefault((request, path), _Lent())
+        if lent.credential is not None and self.now < lent.since_s + LENT_S:
+            self._feed(key, CredentialHere(path, lent.credential))
+            return
+        lent.credential = None
+        if not lent.waiting:
+            self.actions.append(ToPeer(door, CredentialWanted(request, path[1:])))
+        lent.waiting = (*lent.waiting, key)
+
+    def _take_lent(self, who: str, message: CredentialLent) -> None:
+        """A site or service below lends a credential: to a request here, or to one of the parent."""
+        path = (who, *message.path)
+        lent = self._lent.get((message.request, path))
+        if lent is None:
+            asked = CredentialWanted(message.request, path)
+            if asked in self._passed:  # else a parent that is gone has asked for it
+                self._passed.remove(asked)
+                self._tell_lent(replace(message, path=path))
+            return
+        keys, lent.waiting = lent.waiting, ()
+        lent.credential, lent.since_s = message.credential, self.now
+        for key in keys:
+            self._feed(key, CredentialHere(path, message.credential, message.error))
+
+    def _pass_down(self, asked: CredentialWanted) -> None:
+        door, *rest = asked.path
+        if door in self.sites or door in self.children:
+            self._passed.append(asked)
+            self.actions.append(ToPeer(door, replace(asked, path=tuple(rest))))
+        else:
+            self._tell_lent(CredentialLent(asked.request, asked.path, error=f"{door} is not there any more"))
+
+    def _tell_lent(self, message: CredentialLent) -> None:
+        self.actions.append(ToPeer(PARENT, message))
 
     def _note_placed(self, who: str, placed: Mapping[tuple[str, ...], Mapping[str, int]], sign: int) -> None:
         counters = [self._placed] if who == PARENT else [self._placed, self._placed_here]

@@ -1,8 +1,9 @@
 """What services, sites and clients of co-allocation say to one another, and what a request needs.
 
-Along an edge of the tree of services, a request costs five messages: :class:`PartsRequest`,
-:class:`PartsAccepted`, :class:`PartsReady`, :class:`PartsGo`, :class:`PartsDone`. Each request is answered by
-one :class:`PartsDone`, whatever happens.
+Along an edge of the tree of services, a job costs five messages: :class:`PartsRequest`,
+:class:`PartsAccepted`, :class:`PartsReady`, :class:`PartsGo`, :class:`PartsDone`. It is answered by one
+:class:`PartsDone`, whatever happens. Once for all jobs of a request its service asks each site below that it
+uses for a credential: :class:`CredentialWanted`, :class:`CredentialLent`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class SiteOffer(Struct, frozen=True):
         memory_bytes: of its largest memory.
         features: of its hosts.
         hosts: their names.
-        credential: with which it gives resources to whoever asks, None: only to who brings one.
+        lends: it lends credentials to whoever asks; else who wants something brings one.
     """
 
     path: tuple[str, ...]
@@ -94,7 +95,7 @@ class SiteOffer(Struct, frozen=True):
     memory_bytes: int = 0
     features: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
-    credential: Credential | None = None
+    lends: bool = False
 
     @property
     def name(self) -> str:
@@ -257,7 +258,35 @@ class CancelParts(Struct, frozen=True, tag=True):
     request: str
 
 
+class CredentialWanted(Struct, frozen=True, tag=True):
+    """Lend a credential for a whole request, with which its tries ask for resources.
+
+    Attributes:
+        request: all tries of which the credential is for.
+        path: the way to the site, from the one who is asked.
+    """
+
+    request: str
+    path: tuple[str, ...]
+
+
 # Up an edge
+
+
+class CredentialLent(Struct, frozen=True, tag=True):
+    """A run-time system has minted a credential for a request, or has not.
+
+    Attributes:
+        request: which.
+        path: the way to the site, as it was asked for.
+        credential: what was minted.
+        error: why there is none.
+    """
+
+    request: str
+    path: tuple[str, ...]
+    credential: Credential | None = None
+    error: str = ""
 
 
 class PartsAccepted(Struct, frozen=True, tag=True):

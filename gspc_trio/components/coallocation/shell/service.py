@@ -24,6 +24,8 @@ from gspc_trio.components.coallocation.agents.words import (
     AttachRequest,
     CancelParts,
     CancelRequest,
+    CredentialLent,
+    CredentialWanted,
     GetRequest,
     GetService,
     JobsEnded,
@@ -88,13 +90,21 @@ FROM_CHILDREN = (
     PartsAccepted,
     PartsReady,
     PartsDone,
+    CredentialLent,
     RequestTaken,
     JobsEnded,
     RequestDone,
 )
 FROM_PARENT = (
-    ServiceRegistered, ServiceRefused, PartsRequest, PartsGo, CancelParts, SubmitRequest, CancelRequest
-)  # fmt: skip
+    ServiceRegistered,
+    ServiceRefused,
+    PartsRequest,
+    PartsGo,
+    CancelParts,
+    CredentialWanted,
+    SubmitRequest,
+    CancelRequest,
+)
 FROM_CLIENTS = (SubmitRequest, AttachRequest, CancelRequest)
 
 
@@ -355,7 +365,7 @@ class CoallocationShell(Performer[HostAction]):
     def _say(self, action: ToPeer) -> None:
         site = self._sites.get(action.who)
         if site is not None:
-            assert isinstance(action.message, PartsRequest | PartsGo | CancelParts)
+            assert isinstance(action.message, PartsRequest | PartsGo | CancelParts | CredentialWanted)
             site.tell(action.message)
             return
         peer = self._parent if action.who == PARENT else self._peers.get(action.who)
@@ -381,6 +391,8 @@ def _is_sound(message: object) -> bool:
     """Whether a message says what its kind can say."""
     if isinstance(message, PartsRequest):
         return bool(message.parts) and all(part.path and part.need.count > 0 for part in message.parts)
+    if isinstance(message, CredentialWanted):
+        return bool(message.path)
     if isinstance(message, RegisterService):
         counts = (count for offer in message.offers for count in offer.there.values())
         return all(offer.path for offer in message.offers) and all(count >= 0 for count in counts)

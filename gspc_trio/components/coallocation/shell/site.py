@@ -7,7 +7,6 @@ when the service says that all parts are ready everywhere, the programs start.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -19,8 +18,6 @@ from msgspec import Struct
 from msgspec.msgpack import decode
 
 from gspc_trio.components.coallocation.agents.delegation import (
-    EXPIRY_S_MAX,
-    Credential,
     CredentialUse,
     UseCredential,
 )
@@ -28,6 +25,8 @@ from gspc_trio.components.coallocation.agents.service import PeerGone as SiteGon
 from gspc_trio.components.coallocation.agents.service import PeerSaid, SiteOffered
 from gspc_trio.components.coallocation.agents.words import (
     CancelParts,
+    CredentialLent,
+    CredentialWanted,
     DownMessage,
     PartOutputs,
     PartResources,
@@ -80,9 +79,6 @@ COUNT_MAX = 100_000
 
 KNOWN_MAX = 1000
 """So many programs of parts a site remembers."""
-
-MINT_S = EXPIRY_S_MAX / 2
-"""How often the credential is made anew that is lent to whoever asks."""
 
 PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
 """Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
@@ -157,8 +153,6 @@ class RtsSite:
         self._hosts: dict[str, frozenset[ResourceId]] = {}
         self._host_of: dict[ResourceId, str] = {}
         self._grants: KeptGrants | None = None
-        self._credential: Credential | None = None
-        self._minted_s = -math.inf
         self._tries = 0
         self._known: dict[bytes, PartProgram] = {}
         self._programs: dict[tuple[bytes, str], Program] = {}
@@ -181,7 +175,6 @@ class RtsSite:
                         system = await stack.enter_async_context(join_rts(system))
                     resources = await stack.enter_async_context(open_resources(system, "co-allocation"))
                     self._system, self._resources = system, resources
-                    self._minted_s = -math.inf
                     await self._look()
                     if not started:
                         started = True
@@ -195,8 +188,14 @@ class RtsSite:
                 return
             await trio.sleep(AGAIN_S)
 
-    def tell(self, message: DownMessage) -> None:
+    def tell(self, message: DownMessage | CredentialWanted) -> None:
         """Take what the service says."""
+        if isinstance(message, CredentialWanted):
+            if self._nursery is None:
+                self._say(CredentialLent(message.request, (), error=f"{self.name} is gone"))
+            else:
+                self._nursery.start_soon(self._lend, message.request)
+            return
         if isinstance(message, PartsRequest):
             if self._nursery is None:
                 self._say(PartsDone(message.request, f"{self.name} is gone"))
@@ -211,7 +210,22 @@ class RtsSite:
             asked.resources = message.resources
             asked.go.set()
 
-    def _say(self, message: UpMessage) -> None:
+    async def _lend(self, request: str) -> None:
+        """Have the run-time system mint a credential for a request of a service above."""
+        if not self._lends:
+            self._say(CredentialLent(request, (), error=self._asks_for_credentials()))
+            return
+        try:
+            credential = await minted(self._system, self.name, request)
+        except (PeerGone, RemoteError) as error:
+            self._say(CredentialLent(request, (), error=f"{self.name} is gone: {error}"))
+        else:
+            self._say(CredentialLent(request, (), credential))
+
+    def _asks_for_credentials(self) -> str:
+        return f"site {self.name} gives resources only to requests with a credential for it"
+
+    def _say(self, message: UpMessage | CredentialLent) -> None:
         self._put(PeerSaid(self.name, message))
 
     # What it has
@@ -252,12 +266,8 @@ class RtsSite:
         free = {kind: entry.free + held.get(kind, 0) for kind, entry in status.classes.items()}
         memory_bytes = max((one.total_bytes for one in status.memories.values()), default=0)
         features = frozenset(one for rif in status.rifs for one in rif.features)
-        if self._lends and trio.current_time() >= self._minted_s + MINT_S:
-            self._credential = await minted(self._system, self.name)
-            self._minted_s = trio.current_time()
-        offer = SiteOffer(
-            (self.name,), there, free, memory_bytes, features, frozenset(self._hosts), self._credential
-        )
+        hosts = frozenset(self._hosts)
+        offer = SiteOffer((self.name,), there, free, memory_bytes, features, hosts, self._lends)
         self._put(SiteOffered(offer))
 
     async def _take_down(self, rif_ids: Sequence[RifId]) -> None:
@@ -290,7 +300,7 @@ class RtsSite:
         if None in credentials:
             if self._lends:
                 return
-            raise NotReady(f"site {self.name} gives resources only to requests with a credential for it")
+            raise NotReady(self._asks_for_credentials())
         classes = frozenset(part.need.resource_class for part in parts)
         use = CredentialUse(self.name, classes, sum(part.need.count for part in parts), self._place())
         for credential in credentials:

@@ -54,15 +54,16 @@ class Delegation:
             call.fail(error)
 
 
-async def minted(rts: RunTimeSystem, site: str | None = None) -> Credential:
+async def minted(rts: RunTimeSystem, site: str | None = None, request: str | None = None) -> Credential:
     """Have a run-time system mint a credential that is good for nearly an hour.
 
     Args:
         rts: the run-time system.
         site: name of the only site; None: any name that it has.
+        request: the only one whose tries it starts; None: whichever is named first.
 
     Raises:
         PeerGone: the run-time system is gone.
     """
-    limit = CredentialLimit(site, expires_s=time.time() + EXPIRY_S_MAX - CLOCKS_S)
+    limit = CredentialLimit(site, expires_s=time.time() + EXPIRY_S_MAX - CLOCKS_S, request=request)
     return await rts.peer.call(MintCredential(limit))

@@ -103,3 +103,18 @@ def test_a_number_of_limits_is_the_most():
         one = restrict(one, CredentialLimit())
     with pytest.raises(ValueError, match="at most 64"):
         restrict(one, CredentialLimit())
+
+
+def test_a_credential_of_one_request_starts_each_of_its_tries_once_and_no_other_request():
+    verifier = CredentialVerifier(SECRET)
+    lent = mint(SECRET, bytes(16), CredentialLimit("a", expires_s=100.0, request="r"), 0.0)
+    use = CredentialUse("a", frozenset(["core"]), 1)
+    for name in ("r/1", "r/2"):
+        limited = restrict(lent, CredentialLimit(request=name))
+        verifier.accept(limited, use, 1.0)
+        for again in (limited, restrict(limited, CredentialLimit(request=f"{name}/more"))):
+            with pytest.raises(NotDelegated, match="used already"):
+                verifier.accept(again, use, 1.0)
+    for other in ("q", "r2/1", "", "r1"):
+        with pytest.raises(ValueError, match="the request of a credential can only become narrower"):
+            restrict(lent, CredentialLimit(request=other))

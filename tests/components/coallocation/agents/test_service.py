@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.coallocation.agents.delegation import Credential
+from gspc_trio.components.coallocation.agents.delegation import Credential, CredentialLimit, mint
 from gspc_trio.components.coallocation.agents.service import (
     PARENT,
     CoallocationService,
@@ -14,6 +14,8 @@ from gspc_trio.components.coallocation.agents.service import (
     ToPeer,
 )
 from gspc_trio.components.coallocation.agents.words import (
+    CredentialLent,
+    CredentialWanted,
     PartNeed,
     PartsDone,
     PartsRequest,
@@ -147,3 +149,48 @@ def test_two_requests_of_one_name_are_one_too_many():
         ToPeer("client", PartsDone("r", "there is a request r"))
     ]
     top.check()
+
+
+def test_one_credential_is_asked_for_all_jobs_of_a_request_and_each_try_is_limited():
+    top = CoallocationService("top", "i1")
+    top.handle(register("low", "a", offers=(SiteOffer(("a",), {"core": 9}, {"core": 9}, lends=True),)), 0.0)
+
+    def submit(who: str, job: str) -> list[object]:
+        return list(top.handle(PeerSaid(who, SubmitParts(job, (PartNeed(),))), 0.0))
+
+    assert submit("=top-1", "1.1") == [ToPeer("low", CredentialWanted("top.i1.top-1", ("a",)))]
+    assert submit("=top-1", "2.1") == []
+    credential = mint(b"secret", bytes(16), CredentialLimit("a", expires_s=9.0, request="top.i1.top-1"), 0.0)
+    told = top.handle(PeerSaid("low", CredentialLent("top.i1.top-1", ("a",), credential)), 0.0)
+    tries = []
+    for action in told:
+        assert isinstance(action, ToPeer)
+        assert isinstance(action.message, PartsRequest)
+        (part,) = action.message.parts
+        assert part.credential is not None
+        assert part.credential.limits[-1].count == 1
+        tries.append((action.message.request, part.credential.limits[-1].request))
+    assert tries == [("top.i1.top-1/1/1",) * 2, ("top.i1.top-1/2/1",) * 2]
+    assert [type(one.message) for one in submit("=top-1", "3.1") if isinstance(one, ToPeer)] == [PartsRequest]
+    assert submit("=top-2", "1.1") == [ToPeer("low", CredentialWanted("top.i1.top-2", ("a",)))]
+    top.check()
+    none = CredentialLent("top.i1.top-2", ("a",), error="no")
+    assert top.handle(PeerSaid("low", none), 0.0) == [ToPeer("=top-2", PartsDone("1.1", "no"))]
+    top.forget("=top-1")
+    assert submit("=top-1", "4.1") == [ToPeer("low", CredentialWanted("top.i1.top-1", ("a",)))]
+    top.check()
+
+
+def test_a_service_asks_its_site_for_a_credential_and_answers_also_if_that_is_lost():
+    low = CoallocationService("low", "i1")
+    low.handle(SiteOffered(SITE), 0.0)
+    low.handle(ParentLinked(), 0.0)
+    wanted, answer = CredentialWanted("r", ("a",)), CredentialLent("r", ())
+    assert low.handle(PeerSaid(PARENT, wanted), 0.1) == [ToPeer("a", CredentialWanted("r", ()))]
+    assert low.handle(PeerSaid("a", answer), 0.2) == [ToPeer(PARENT, CredentialLent("r", ("a",)))]
+    assert low.handle(PeerSaid("a", answer), 0.2) == []
+    low.handle(PeerSaid(PARENT, wanted), 0.3)
+    lost = CredentialLent("r", ("a",), error="a is gone: cut")
+    assert low.handle(PeerGone("a", "cut"), 0.4) == [ToPeer(PARENT, lost)]
+    late = CredentialLent("r", ("a",), error="a is not there any more")
+    assert low.handle(PeerSaid(PARENT, wanted), 0.5) == [ToPeer(PARENT, late)]

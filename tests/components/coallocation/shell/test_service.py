@@ -16,6 +16,7 @@ from gspc_trio import open_coallocation, open_resources, open_rts
 from gspc_trio.components.coallocation.agents.delegation import Credential, CredentialLimit, restrict
 from gspc_trio.components.coallocation.agents.words import (
     CancelParts,
+    CredentialWanted,
     GetRequest,
     ListRequests,
     PartNeed,
@@ -224,6 +225,16 @@ class Above:
             await until(lambda: isinstance(self.of(name)[-1], PartsDone))
         return first
 
+    async def lent(self, request: str) -> Credential:
+        """Ask for the credential of the site for a request."""
+        assert self.peer is not None
+        self.peer.post(CredentialWanted(request, ("b",)))
+        await until(lambda: self.of(request))
+        (answer,) = self.of(request)
+        assert answer.path == ("b",)
+        assert isinstance(answer.credential, Credential), answer
+        return answer.credential
+
     def of(self, name: str) -> list[Any]:
         return [one for one in self.said if getattr(one, "request", "") == name]
 
@@ -245,12 +256,13 @@ async def test_credentials_that_are_expired_widened_cut_or_used_start_nothing(tm
                 await until(lambda: above.registered)
                 assert above.registered is not None
                 (offer,) = above.registered.offers
-                lent = offer.credential
-                assert lent is not None
+                assert offer.lends
                 assert TOKEN.hex() not in repr(above.registered), "the secret of a connection file"
-                limited = restrict(lent, CredentialLimit(count=1, request="r1"))
+                lent, other = await above.lent("above.1"), await above.lent("above.2")
+                assert lent.credential_id != other.credential_id, "each is minted for one request"
+                limited = restrict(lent, CredentialLimit(count=1, request="above.1/1"))
                 cut = msgspec.structs.replace(limited, limits=limited.limits[:-1])
-                wider = (*limited.limits[:-1], CredentialLimit(count=2, request="r1"))
+                wider = (*limited.limits[:-1], CredentialLimit(count=2, request="above.1/1"))
                 for number, (credential, count, reason) in enumerate(
                     [
                         (None, 1, "gives resources only to requests with a credential"),
