@@ -34,7 +34,7 @@ _TOKEN: Final = re.compile(
         (?P<open>\()
       | (?P<close>\))
       | (?P<operator>!=|<=|>=|=|<|>)
-      | (?P<quoted>"[^"]*(?:""[^"]*)*"|'[^']*(?:''[^']*)*')
+      | (?P<quoted>"[^"]*(?:""[^"]*)*"(?!")|'[^']*(?:''[^']*)*'(?!'))
       | (?P<literal>[^\s=!<>()"'^*$\#?~+&|][^\s=!<>()"'^*$\#?~]*)
       | (?P<sign>[*+&])
       | (?P<end>\Z)
@@ -226,9 +226,10 @@ class _Reader:
         operator = self.value
         self.step()
         values, places = list[Value](), list[Place]()
-        while (kind := self.kind) != "close":
+        while self.kind != "close":
             line, column = self.place()
-            places.append((line, column + 1) if kind == "quoted" else (line, column))  # behind the quote
+            is_behind = name == "wait" and self.kind == "quoted"  # places within it are told
+            places.append((line, column + is_behind))
             values.append(self.read_value(bool(values)))
         if not values:
             raise self.refuse(_VALUE)
