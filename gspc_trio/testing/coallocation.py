@@ -57,6 +57,7 @@ from gspc_trio.components.coallocation.host import (
     CoallocationHost,
     HostAction,
     HostEvent,
+    NoteRecords,
     RequestRead,
     RequestRestored,
     RequestStopped,
@@ -323,11 +324,18 @@ class CoallocationWorld:
             actions = host.machine.handle(event, self.now)
         host.machine.check()
         for action in actions:
+            if self.hosts.get(name) is not host:
+                return  # it was killed meanwhile
             if isinstance(action, DropPeer):
                 if action.who in host.peers:
                     self._cut(host.peers[action.who])
             elif isinstance(action, ToPeer):
                 self._say(name, action)
+            elif isinstance(action, NoteRecords):
+                self._write(name, action)
+
+    def _write(self, _name: str, _action: NoteRecords) -> None:
+        """A service writes into its journal; here none has one."""
 
     def _say(self, name: str, action: ToPeer) -> None:
         if name == "top" and action.who == "client":

@@ -3,7 +3,7 @@
 Clients submit whole requests over connections of their own; services give stages to those below. Clients,
 too, are killed, suspended and cut off. The world checks what its programs do, whatever services believe: no
 program starts before all that its job waits for has finished, nor twice, nor after its client was told of the
-end.
+end. With a journal the top is killed, too, and comes back with what it had noted; so do its clients.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec.msgpack import decode
 from gspc_trio.components.coallocation.agents.service import ServiceMessage, ToPeer
 from gspc_trio.components.coallocation.agents.words import (
     LEASE_S,
+    AttachRequest,
     CancelRequest,
     JobReport,
     JobsEnded,
@@ -25,12 +26,20 @@ from gspc_trio.components.coallocation.agents.words import (
     PartsRequest,
     PlacedPart,
     RequestDone,
+    RequestTaken,
     SubmitParts,
     SubmitRequest,
 )
 from gspc_trio.components.coallocation.flow import CoJobState
-from gspc_trio.components.coallocation.host import CoallocationHost, RequestRead
+from gspc_trio.components.coallocation.host import (
+    NOBODY,
+    CoallocationHost,
+    NoteRecords,
+    RequestRead,
+    RequestRestored,
+)
 from gspc_trio.components.coallocation.jobs import CoJob, jobs_with_options
+from gspc_trio.components.coallocation.journal import NotedRequests
 from gspc_trio.components.coallocation.language import JobOrder, order_of, parse_coallocation
 from gspc_trio.components.coallocation.running import PartProgram
 from gspc_trio.testing.checkers.base import Broken
@@ -66,18 +75,32 @@ class Submitted:
         client: whose it is.
         jobs, order: of it.
         reports: number of a job -> how it has ended.
+        request_id: by which its service knows it.
     """
 
     client: str
     jobs: tuple[CoJob, ...]
     order: JobOrder
     reports: dict[int, JobReport] = field(factory=dict)
+    request_id: str = ""
 
 
 class RequestsWorld(CoallocationWorld):
-    """The world with whole requests; see :class:`CoallocationWorld`."""
+    """The world with whole requests; see :class:`CoallocationWorld`.
 
-    def __init__(self, seed: int, faults: bool = True, cut_at: int = -1) -> None:
+    Args:
+        seed, faults, cut_at: as there.
+        journal: the top has a journal.
+        kill_at: number of the record of it at which the top is killed, just after it was written; -1: never.
+    """
+
+    def __init__(
+        self, seed: int, faults: bool = True, cut_at: int = -1, journal: bool = False, kill_at: int = -1
+    ) -> None:
+        self.noted: NotedRequests | None = NotedRequests() if journal else None
+        self.records: int = 0
+        self._kill_at = kill_at
+        self._of_killed: set[Connection] = set()
         self.clients: dict[str, Client] = {name: Client() for name in CLIENTS}
         self.submitted: dict[str, Submitted] = {}
         self.starts: Counter[tuple[str, int]] = Counter()
@@ -87,13 +110,36 @@ class RequestsWorld(CoallocationWorld):
             self._connect(name)
 
     def _machine(self, name: str, instance: str) -> CoallocationHost:
-        return CoallocationHost(name, instance)
+        if name != "top" or self.noted is None:
+            return CoallocationHost(name, instance)
+        return CoallocationHost(name, instance, True, self.noted.count)
+
+    def _start(self, name: str) -> None:
+        super()._start(name)
+        if name != "top" or self.noted is None:
+            return
+        for noted in (*self.noted.closed.values(), *self.noted.requests.values()):
+            read = self._read(NOBODY + noted.request_id, noted.told)
+            begun, reports = frozenset(noted.begun), tuple(noted.reports.values())
+            stages = tuple(noted.stages.values())
+            closed = noted.request_id in self.noted.closed
+            self._feed(name, RequestRestored(noted.request_id, read, begun, reports, stages, closed))
+
+    def _write(self, name: str, action: NoteRecords) -> None:
+        assert self.noted is not None
+        for record in action.records:
+            self.noted.take(record)
+            self.records += 1
+            if self.records == self._kill_at:
+                self._kill(name)
 
     def _plan(self) -> None:
         at_s = self._random.uniform(2.0, FAULTS_UNTIL_S - 15.0)
         client = self._random.choice(CLIENTS)
         kind = self._random.choice(("kill", "pause", "other", "other", "other", "other"))
-        if kind == "kill":
+        if self.noted is not None and kind != "other":
+            self._at(at_s, partial(self._kill, "top"))
+        elif kind == "kill":
             self._at(at_s, partial(self._kill_client, client))
         elif kind == "pause":
             self._at(at_s, partial(self._pause_client, client))
@@ -106,6 +152,19 @@ class RequestsWorld(CoallocationWorld):
         client = self.clients[name]
         client.connection = Connection((("top", name), (name, "top")))
         self.hosts["top"].peers[name] = client.connection
+
+    def _come_back(self, name: str) -> None:
+        """A client looks for the top that is started again, and asks for its requests."""
+        client = self.clients[name]
+        if not client.alive or (client.connection is not None and client.connection.open):
+            return
+        if "top" not in self.hosts:
+            self._at(self.now + 0.5, partial(self._come_back, name))
+            return
+        self._connect(name)
+        for request, submitted in self.submitted.items():
+            if submitted.client == name and request not in self.answers and submitted.request_id:
+                self._send(name, "top", AttachRequest(request, submitted.request_id))
 
     def _kill_client(self, name: str) -> None:
         client = self.clients[name]
@@ -141,7 +200,8 @@ class RequestsWorld(CoallocationWorld):
         tree = parse_coallocation(text)
         submitted = self.submitted[name] = Submitted(client, jobs_with_options(tree, {}), order_of(tree))
         assert len(submitted.jobs) == submitted.order.jobs
-        if not self.clients[client].alive:
+        connection = self.clients[client].connection
+        if not self.clients[client].alive or connection is None or not connection.open:
             self.answers[name] = PartsDone(name, "its client is gone")
             return
         _, credentials = self._brought()
@@ -190,6 +250,8 @@ class RequestsWorld(CoallocationWorld):
         client = self.clients[name]
         if client.paused:
             client.waiting.append(message)
+        elif isinstance(message, RequestTaken):
+            self.submitted[message.request].request_id = message.request_id
         elif isinstance(message, JobsEnded):
             for report in message.ends:
                 self._take_report(message.request, report)
@@ -205,6 +267,11 @@ class RequestsWorld(CoallocationWorld):
 
     def _take_report(self, request: str, report: JobReport) -> None:
         submitted = self.submitted[request]
+        known_before = submitted.reports.get(report.number)
+        if self.noted is not None and known_before is not None:
+            if known_before.state != report.state:
+                raise Broken(f"job {report.number} of {request} has ended in two ways: {report}")
+            return  # it is told again after a crash
         if report.number in submitted.reports:
             raise Broken(f"the end of job {report.number} of {request} is told twice")
         submitted.reports[report.number] = report
@@ -212,7 +279,8 @@ class RequestsWorld(CoallocationWorld):
         if report.state == CoJobState.FINISHED and not is_whole:
             raise Broken(f"job {report.number} of {request} is said to have finished, and has not")
         # What a service that is gone had begun before it was told of, nobody knows.
-        known = not any("is gone" in one.reason for one in submitted.reports.values())
+        lost = ("is gone", "its service has ended")
+        known = not any(words in one.reason for one in submitted.reports.values() for words in lost)
         if report.state == CoJobState.NOT_RUN and known and self.starts[request, report.number]:
             raise Broken(f"job {report.number} of {request} is said to be not run, and was started")
 
@@ -237,18 +305,34 @@ class RequestsWorld(CoallocationWorld):
         if who in self.clients:
             self._hear(who, message)
         elif isinstance(message, SubmitRequest):
-            tree = parse_coallocation(message.text)
-            jobs = jobs_with_options(tree, {})
-            self._hand(who, RequestRead(other, message, tree, jobs, order_of(tree, message.is_stated)))
+            self._hand(who, self._read(other, message))
         else:
             super()._arrive(connection, who, other, message)
 
+    def _read(self, who: str, told: SubmitRequest) -> RequestRead:
+        tree = parse_coallocation(told.text)
+        return RequestRead(who, told, tree, jobs_with_options(tree, {}), order_of(tree, told.is_stated))
+
     def _lost(self, connection: Connection, who: str, other: str) -> None:
         if who in self.clients:
-            if self.clients[who].alive:
+            if self.clients[who].alive and connection in self._of_killed:
+                self._forget_untaken(who)
+                self._come_back(who)
+            elif self.clients[who].alive:
                 self._lose_client(who)
         else:
             super()._lost(connection, who, other)
+
+    def _forget_untaken(self, name: str) -> None:
+        """A client does not know what became of a request that it has not heard of."""
+        for request, submitted in self.submitted.items():
+            if submitted.client == name and not submitted.request_id:
+                self.answers.setdefault(request, PartsDone(request, "its service is gone"))
+
+    def _kill(self, name: str) -> None:
+        if name == "top" and name in self.hosts:
+            self._of_killed |= set(self.hosts[name].peers.values())
+        super()._kill(name)
 
     # What programs do
 
@@ -308,6 +392,7 @@ def coallocation_broken(seed: int) -> str:
     try:
         CoallocationWorld(seed).run()
         RequestsWorld(seed).run()
+        RequestsWorld(seed, journal=True).run()
     except Exception as error:
         return f"{type(error).__name__}: {error} (of co-allocation services)"
     return ""

@@ -57,6 +57,18 @@ def test_requests_run_in_order_whatever_happens_to_clients_and_services() -> Non
     assert states["finished"] > 100
 
 
+def test_a_top_with_a_journal_may_be_killed_after_each_record() -> None:
+    world = RequestsWorld(0, faults=False, journal=True)
+    world.run()
+    assert all(one.error == "" for one in world.answers.values())
+    for number in range(1, world.records, 9):
+        killed = RequestsWorld(0, faults=False, journal=True, kill_at=number)
+        killed.run()
+        assert killed.noted is not None
+        assert any("top was killed" in line for line in killed.happened)
+        assert not killed.noted.requests, "all that was noted has come to its end"
+
+
 def test_a_connection_that_ends_at_any_message_leaves_nothing_held() -> None:
     world = RequestsWorld(3, faults=False)
     world.run()

@@ -33,6 +33,7 @@ from gspc_trio.components.coallocation.agents.words import (
     JobsEnded,
     PartsDone,
     PartsGo,
+    RegisterService,
     RequestDetails,
     RequestDone,
     RequestEntry,
@@ -50,6 +51,8 @@ from gspc_trio.components.coallocation.journal import (
     JobNoted,
     RequestClosed,
     RequestNoted,
+    StageEnded,
+    StageGiven,
 )
 from gspc_trio.components.coallocation.language import JobOrder
 from gspc_trio.components.coallocation.running import (
@@ -60,6 +63,7 @@ from gspc_trio.components.coallocation.running import (
     RequestCancelled,
     RequestEvent,
     RunningRequest,
+    StageBack,
     StageLost,
     StageTold,
     TellAsker,
@@ -78,6 +82,9 @@ SHOWN_MAX = 20
 
 TEXT_MAX = 200
 """Of a longer request the beginning is shown."""
+
+PARENT_BACK_S = 30.0
+"""A stage of a service with a journal goes on for so long without that service; which waits longer."""
 
 _HERE = "="
 """Begins what the service calls a request that runs here, beside the names of others."""
@@ -109,12 +116,16 @@ class RequestRestored(Struct, frozen=True):
         read: what was submitted, read; by nobody who is there.
         begun: numbers of its jobs that were started.
         reports: how jobs have ended.
+        stages: that services below have.
+        is_closed: it was over: who has not heard of its end may ask for that.
     """
 
     request_id: str
     read: RequestRead
     begun: frozenset[int]
     reports: tuple[JobReport, ...]
+    stages: tuple[GivenStage, ...] = ()
+    is_closed: bool = False
 
 
 class NoteRecords(Struct, frozen=True):
@@ -145,12 +156,15 @@ _UNKNOWN = "its service has ended while it ran: how it ended is not known"
 
 
 class _Kept(Struct):
-    """A request, who asked for it, and what it says."""
+    """A request, who asked for it, and what it says; until when the service above, which is away, may come
+    back, if it outlives that."""
 
     who: str
     running: RunningRequest
     text: str
     tree: Request
+    outlives: bool = False
+    until_s: float | None = None
     stages: list[tuple[int, ...]] | None = None
 
 
@@ -185,9 +199,9 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         """Return when the service or a request wants a tick."""
         soonest_s = self.service.deadline()
         for kept in self.requests.values():
-            due_s = kept.running.deadline()
-            if due_s is not None and (soonest_s is None or due_s < soonest_s):
-                soonest_s = due_s
+            for due_s in (kept.running.deadline(), kept.until_s):
+                if due_s is not None and (soonest_s is None or due_s < soonest_s):
+                    soonest_s = due_s
         return soonest_s
 
     def check(self) -> None:
@@ -285,10 +299,15 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         due_s = self.service.deadline()
         if due_s is not None and self.now >= due_s:
             self._serve(Tick())
+        for request_id, kept in list(self.requests.items()) if self._is_left else ():
+            if kept.until_s is not None and self.now >= kept.until_s:
+                kept.until_s = None
+                self._feed(request_id, RequestCancelled())
 
     @handles(Tick)
     def _tick(self, event: Tick) -> None:
         self._serve(event)
+        self._look_at_time()
         for request_id, kept in list(self.requests.items()):
             due_s = kept.running.deadline()
             if due_s is not None and self.now >= due_s:
@@ -306,21 +325,22 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
             return
         self._numbers += 1
         request_id = f"{self.service.name}-{self._numbers}"
-        stages: tuple[GivenStage, ...] = ()
-        if self.keeps and event.who != PARENT:
-            self._records.append(RequestNoted(request_id, event.told))
-        else:  # a service below would start jobs of which no journal knows
-            stages = tuple(given_stages(event.tree, event.told, event.jobs, self._below(), request_id))
-        for stage in stages:
-            self._given[stage.child, stage.told.request] = request_id
-        self._add(request_id, event, stages)
         is_kept = self.keeps and event.who != PARENT
+        stages = tuple(given_stages(event.tree, event.told, event.jobs, self._below(), request_id, is_kept))
+        if is_kept:
+            self._records.append(RequestNoted(request_id, event.told))
+            self._records += [StageGiven(request_id, stage) for stage in stages]
+        self._add(request_id, event, stages)
         self.actions.append(ToPeer(event.who, RequestTaken(event.told.request, request_id, is_kept)))
         self._feed(request_id, BeginRequest())
 
     def _add(self, request_id: str, read: RequestRead, stages: tuple[GivenStage, ...] = ()) -> None:
         running = RunningRequest(read.told, read.jobs, read.order, stages)
-        self.requests[request_id] = _Kept(read.who, running, read.told.text[:TEXT_MAX], read.tree)
+        for stage in stages:
+            self._given[stage.child, stage.told.request] = request_id
+        outlives = read.told.outlives and read.who == PARENT
+        text = read.told.text[:TEXT_MAX]
+        self.requests[request_id] = _Kept(read.who, running, text, read.tree, outlives)
         self._by_asker[read.who, read.told.request] = request_id
 
     @handles(RequestRestored)
@@ -331,8 +351,10 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         lost = event.begun - {report.number for report in event.reports}
         reports = [JobReport(number, CoJobState.FAILED, _UNKNOWN) for number in sorted(lost)]
         self._records += [JobNoted(event.request_id, report) for report in reports]
-        self._add(event.request_id, event.read)
-        self._feed(event.request_id, BeginRequest((*event.reports, *reports)), notes=False)
+        self._add(event.request_id, event.read, event.stages)
+        self._feed(event.request_id, BeginRequest((*event.reports, *reports), is_back=True), notes=False)
+        if event.is_closed:
+            self._records = [one for one in self._records if one != RequestClosed(event.request_id)]
         if any(report.state == CoJobState.CANCELLED for report in event.reports):
             self._feed(event.request_id, RequestCancelled())
 
@@ -353,6 +375,20 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
             self._by_asker[who, asked.request] = asked.request_id
             kept.who = who
 
+    def _attach_stage(self, asked: AttachRequest) -> None:
+        """The service above is back, and wants to hear of a stage that it has given to this one."""
+        running = [kept for kept in self.requests.values() if kept.outlives]
+        all_known = (*running, *(kept for _, kept in reversed(self._over) if kept.outlives))
+        known = next((kept for kept in all_known if kept.running.request == asked.request), None)
+        if known is None:
+            error = f"{self.service.name} does not have it any more"
+            self.actions.append(ToPeer(PARENT, RequestDone(asked.request, error)))
+            return
+        known.until_s = None
+        self.actions.append(ToPeer(PARENT, JobsEnded(asked.request, known.running.told_reports())))
+        if known.running.is_over:
+            self.actions.append(ToPeer(PARENT, RequestDone(asked.request)))
+
     def settle(self) -> None:
         """Note before all else what was decided."""
         if self._records:
@@ -368,7 +404,10 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
     def _said(self, event: PeerSaid) -> None:
         self._look_at_time()
         message = event.message
-        if isinstance(message, AttachRequest):
+        if isinstance(message, AttachRequest) and event.who == PARENT:
+            if self.service.is_linked:
+                self._attach_stage(message)
+        elif isinstance(message, AttachRequest):
             self._attach(event.who, message)
         elif isinstance(message, CancelRequest):
             request_id = self._by_asker.get((event.who, message.request))
@@ -380,6 +419,9 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
                 self._feed(request_id, StageTold(message))
         elif not isinstance(message, SubmitRequest | RequestTaken):
             self._serve(event)
+            if isinstance(message, RegisterService) and event.who in self.service.children:
+                for request_id in list(self.requests):
+                    self._feed(request_id, StageBack(event.who))
 
     @handles(ParentLinked, SiteOffered)
     def _linked(self, event: ParentLinked | SiteOffered) -> None:
@@ -396,7 +438,16 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         for request_id in list(self.requests):
             self._feed(request_id, StageLost(who, reason))
         for request_id in [one for key, one in self._by_asker.items() if key[0] == who]:
-            self._feed(request_id, RequestCancelled())
+            kept = self.requests[request_id]
+            if kept.outlives:
+                kept.until_s = self.now + PARENT_BACK_S if kept.until_s is None else kept.until_s
+            else:
+                self._feed(request_id, RequestCancelled())
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether the service above is away."""
+        return any(kept.until_s is not None for kept in self.requests.values())
 
     def _feed(self, request_id: str, event: RequestEvent, notes: bool = True) -> None:
         kept = self.requests.get(request_id)
@@ -416,8 +467,10 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
             elif isinstance(action, TellAsker):
                 self.actions.append(ToPeer(kept.who, action.said))
         ended, kept.running.ended = kept.running.ended, []
+        over, kept.running.ended_stages = kept.running.ended_stages, []
         if is_noted and notes:
             self._records += [JobNoted(request_id, report) for report in ended]
+            self._records += [StageEnded(request_id, name) for name in over]
         if kept.running.is_over and self.requests.pop(request_id, None) is not None:
             del self._by_asker[kept.who, kept.running.request]
             self.service.forget(here)

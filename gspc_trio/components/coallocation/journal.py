@@ -1,7 +1,9 @@
 """Journal of a co-allocation service: requests, which of their jobs were started, and how they have ended.
 
 That a job is started is durable before any of its programs is. So a service that comes back after a crash
-starts none again: a job that was started, and whose end was not noted, has failed.
+starts none again: a job that was started, and whose end was not noted, has failed. That a stage is given to a
+service below is durable before that hears of it, and so is that it is over there: meanwhile nobody else
+starts its jobs.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ import msgspec
 from msgspec import Struct, field
 
 from gspc_trio.components.coallocation.agents.words import JobReport, SubmitRequest
+from gspc_trio.components.coallocation.running import GivenStage
 from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
+
+CLOSED_MAX, CLOSED_CHARACTERS_MAX = 100, 16 << 20
+"""So many requests that are over are kept for clients that have not heard of their end; of so much text."""
 
 MAGIC = b"GSPCO1\r\n"
 """The first bytes of each file."""
@@ -24,6 +30,20 @@ class RequestNoted(Struct, frozen=True, tag=True):
 
     request_id: str
     told: SubmitRequest
+
+
+class StageGiven(Struct, frozen=True, tag=True):
+    """A stage is about to be given to a service below."""
+
+    request_id: str
+    stage: GivenStage
+
+
+class StageEnded(Struct, frozen=True, tag=True):
+    """A service below runs nothing of a stage any more, and will not."""
+
+    request_id: str
+    name: str
 
 
 class JobBegun(Struct, frozen=True, tag=True):
@@ -52,7 +72,9 @@ class RequestsNumbered(Struct, frozen=True, tag=True):
     count: int
 
 
-CoallocationRecord: TypeAlias = RequestNoted | JobBegun | JobNoted | RequestClosed | RequestsNumbered
+CoallocationRecord: TypeAlias = (
+    RequestNoted | StageGiven | StageEnded | JobBegun | JobNoted | RequestClosed | RequestsNumbered
+)
 
 
 class NotedRequest(Struct):
@@ -63,12 +85,14 @@ class NotedRequest(Struct):
         told: what was submitted.
         begun: numbers of the jobs that were started.
         reports: number of a job that has ended -> how.
+        stages: name -> stage that a service below has.
     """
 
     request_id: str
     told: SubmitRequest
     begun: set[int] = field(default_factory=set)
     reports: dict[int, JobReport] = field(default_factory=dict)
+    stages: dict[str, GivenStage] = field(default_factory=dict)
 
 
 class NotedRequests:
@@ -76,11 +100,13 @@ class NotedRequests:
 
     Attributes:
         requests: id -> request that is not over, oldest first.
+        closed: id -> request that is over, of those the last ones.
         count: how many were taken in all.
     """
 
     def __init__(self) -> None:
         self.requests: dict[str, NotedRequest] = {}
+        self.closed: dict[str, NotedRequest] = {}
         self.count: int = 0
 
     def take(self, record: CoallocationRecord) -> None:
@@ -97,18 +123,30 @@ class NotedRequests:
             raise BadJournal(f"there is no request {record.request_id} in it")
         if isinstance(record, JobBegun):
             noted.begun.add(record.number)
+        elif isinstance(record, StageGiven):
+            noted.stages[record.stage.told.request] = record.stage
+        elif isinstance(record, StageEnded):
+            noted.stages.pop(record.name, None)
         elif isinstance(record, JobNoted):
             noted.reports[record.report.number] = record.report
         else:
-            del self.requests[record.request_id]
+            self.closed[record.request_id] = self.requests.pop(record.request_id)
+            characters = sum(len(one.told.text) for one in self.closed.values())
+            while len(self.closed) > CLOSED_MAX or (
+                characters > CLOSED_CHARACTERS_MAX and len(self.closed) > 1
+            ):
+                characters -= len(self.closed.pop(next(iter(self.closed))).told.text)
 
     def records(self) -> Iterator[CoallocationRecord]:
         """Yield the records of a journal that comes to the same."""
-        yield RequestsNumbered(self.count - len(self.requests))
-        for noted in self.requests.values():
+        yield RequestsNumbered(self.count - len(self.requests) - len(self.closed))
+        for noted in (*self.closed.values(), *self.requests.values()):
             yield RequestNoted(noted.request_id, noted.told)
+            yield from (StageGiven(noted.request_id, stage) for stage in noted.stages.values())
             yield from (JobBegun(noted.request_id, number) for number in sorted(noted.begun))
             yield from (JobNoted(noted.request_id, report) for report in noted.reports.values())
+            if noted.request_id in self.closed:
+                yield RequestClosed(noted.request_id)
 
 
 def frames_of(framer: Framer, records: Iterable[CoallocationRecord]) -> bytes:

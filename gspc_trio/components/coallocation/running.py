@@ -16,6 +16,7 @@ from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from gspc_trio.components.coallocation.agents.words import (
+    AttachRequest,
     CancelRequest,
     JobReport,
     JobsEnded,
@@ -50,6 +51,12 @@ OUTPUT_CHARACTERS_MAX = 1 << 20
 
 FIELDS = {"count": "count", "class": "resource_class", "memory": "memory_bytes", "features": "features"}
 """Option that may be a ladder -> attribute of a part."""
+
+
+STAGE_BACK_S = 45.0
+"""A service below that has a stage may be away for so long, if the stage outlives that."""
+
+_AFTER_CRASH = "it has not registered since this service was started again"
 
 
 class PartProgram(Struct, frozen=True):
@@ -130,9 +137,11 @@ class BeginRequest(Struct, frozen=True):
 
     Attributes:
         reports: how jobs have ended before.
+        is_back: it goes on: services below know of their stages.
     """
 
     reports: tuple[JobReport, ...] = ()
+    is_back: bool = False
 
 
 class PlacedSaid(Struct, frozen=True):
@@ -152,6 +161,12 @@ class StageLost(Struct, frozen=True):
 
     child: str
     reason: str
+
+
+class StageBack(Struct, frozen=True):
+    """A service below is there."""
+
+    child: str
 
 
 class RequestCancelled(Struct, frozen=True):
@@ -180,7 +195,7 @@ class TellBelow(Struct, frozen=True):
     """Say something to a service below."""
 
     child: str
-    said: SubmitRequest | CancelRequest
+    said: SubmitRequest | AttachRequest | CancelRequest
 
 
 class TellAsker(Struct, frozen=True):
@@ -189,7 +204,9 @@ class TellAsker(Struct, frozen=True):
     said: JobsEnded | RequestDone
 
 
-RequestEvent: TypeAlias = BeginRequest | PlacedSaid | StageTold | StageLost | RequestCancelled | Tick
+RequestEvent: TypeAlias = (
+    BeginRequest | PlacedSaid | StageTold | StageLost | StageBack | RequestCancelled | Tick
+)
 RequestAction: TypeAlias = PlaceJob | UnplaceJob | TellBelow | TellAsker
 
 
@@ -217,6 +234,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         reports: number of a job that has ended -> how.
         here: number of a job -> how it runs here.
         ended: reports that its service has not noted yet.
+        ended_stages: names of stages that are over below, of which it has not noted that.
     """
 
     noun = "a request at a service"
@@ -232,6 +250,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self.reports: dict[int, JobReport] = {}
         self.here: dict[int, _Here] = {}
         self.ended: list[JobReport] = []
+        self.ended_stages: list[str] = []
         self._told = told
         self._stages: dict[str, GivenStage] = {stage.told.request: stage for stage in stages}
         self._attempts: dict[int, int] = {}
@@ -242,6 +261,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._cancelled = False
         self._is_over = False
         self._before: dict[int, JobReport] = {}
+        self._away: dict[str, tuple[float, str]] = {}
 
     @property
     def is_over(self) -> bool:
@@ -258,8 +278,11 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         return tuple(report for number, report in self.reports.items() if number not in untold)
 
     def deadline(self) -> float | None:
-        """Return when ends of jobs are to be told."""
-        return self._tell_s
+        """Return when ends of jobs are to be told, or a service below is given up."""
+        times = [until_s for until_s, _ in self._away.values()]
+        if self._tell_s is not None:
+            times.append(self._tell_s)
+        return min(times, default=None)
 
     def check(self) -> None:
         """Assert that each job that was started runs at one place, and that each has one end."""
@@ -270,19 +293,27 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
             assert state is not CoJobState.STARTED or runs == 1, f"job {number} runs nowhere"
             final = state not in (CoJobState.WAITING, CoJobState.STARTED)
             assert final == (number in self.reports), f"job {number} is {state}, and was told of wrongly"
+        assert self._away.keys() <= self._stages.keys(), "a stage is waited for that is over"
         assert not self._is_over or not (self.here or self._stages), "it is over, and something runs"
 
     @handles(BeginRequest)
     def _begin(self, event: BeginRequest) -> None:
         self._before = {report.number: report for report in event.reports}
-        for stage in self._stages.values():
-            self.actions.append(TellBelow(stage.child, stage.told))
+        for name, stage in self._stages.items():
+            if event.is_back:
+                self._away[name] = self.now + STAGE_BACK_S, _AFTER_CRASH
+            else:
+                self.actions.append(TellBelow(stage.child, stage.told))
         self._flow(BeginFlow())
 
     @handles(Tick)
     def _tick(self, _: Tick) -> None:
         if self._tell_s is not None and self.now >= self._tell_s:
             self._tell()
+        for name, (until_s, reason) in list(self._away.items()):
+            if self.now >= until_s:
+                stage = self._stages[name]
+                self._stage_over(stage, f"{stage.child} is gone: {reason}")
 
     @handles(PlacedSaid)
     def _answered(self, event: PlacedSaid) -> None:
@@ -320,8 +351,19 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
 
     @handles(StageLost)
     def _stage_lost(self, event: StageLost) -> None:
-        for stage in [one for one in self._stages.values() if one.child == event.child]:
-            self._stage_over(stage, f"{event.child} is gone: {event.reason}")
+        for name, stage in [(key, one) for key, one in self._stages.items() if one.child == event.child]:
+            if not stage.told.outlives:
+                self._stage_over(stage, f"{event.child} is gone: {event.reason}")
+            elif name not in self._away:
+                self._away[name] = self.now + STAGE_BACK_S, event.reason
+
+    @handles(StageBack)
+    def _stage_back(self, event: StageBack) -> None:
+        for name in [one for one in self._away if self._stages[one].child == event.child]:
+            del self._away[name]
+            self.actions.append(TellBelow(event.child, AttachRequest(name)))
+            if self._cancelled:
+                self.actions.append(TellBelow(event.child, CancelRequest(name)))
 
     @handles(RequestCancelled)
     def _cancel(self, _: RequestCancelled) -> None:
@@ -343,6 +385,8 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
     def _stage_over(self, stage: GivenStage, reason: str) -> None:
         """A service below does not run it any more: what it had begun has failed, the rest is run here."""
         del self._stages[stage.told.request]
+        self._away.pop(stage.told.request, None)
+        self.ended_stages.append(stage.told.request)
         for number in range(stage.first, stage.first + stage.jobs):
             if self.flow.states[number - 1] is CoJobState.STARTED and number not in self.here:
                 self._job_ended(number, reason, "")

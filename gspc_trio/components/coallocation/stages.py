@@ -32,6 +32,7 @@ def given_stages(
     jobs: Sequence[CoJob],
     below: Mapping[str, Sequence[SiteOffer]],
     request_id: str,
+    outlives: bool = False,
 ) -> Iterator[GivenStage]:
     """Yield the stages that services below run, none of which is within another.
 
@@ -43,6 +44,7 @@ def given_stages(
         jobs: its jobs.
         below: service below -> what it has.
         request_id: begins what the services below call their stages.
+        outlives: they go on for a while when this service has crashed.
     """
     if not below or not isinstance(tree, Multistage):
         return
@@ -67,7 +69,12 @@ def given_stages(
                     known = {name: named[name] for name in sorted(_names(stage, named)) if name in named}
                     name = f"{request_id}.{first}"
                     said = replace(
-                        told, request=name, text=text, jobs=encode(known).decode(), is_stated=is_stated
+                        told,
+                        request=name,
+                        text=text,
+                        jobs=encode(known).decode(),
+                        is_stated=is_stated,
+                        outlives=outlives,
                     )
                     yield GivenStage(child, first, count, said)
                 else:

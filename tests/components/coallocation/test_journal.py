@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.components.coallocation.agents.service import PeerSaid, SiteOffered, ToPeer
+from gspc_trio.components.coallocation.agents.service import (
+    PARENT,
+    ParentLinked,
+    PeerGone,
+    PeerSaid,
+    SiteOffered,
+    ToPeer,
+)
 from gspc_trio.components.coallocation.agents.words import (
     AttachRequest,
     JobReport,
@@ -17,13 +24,16 @@ from gspc_trio.components.coallocation.agents.words import (
     PartsGo,
     PartsReady,
     PartsRequest,
+    RegisterService,
     RequestDone,
     RequestTaken,
+    ServiceRegistered,
     SiteOffer,
     SubmitRequest,
 )
 from gspc_trio.components.coallocation.host import (
     NOBODY,
+    PARENT_BACK_S,
     CoallocationHost,
     HostEvent,
     NoteRecords,
@@ -37,9 +47,12 @@ from gspc_trio.components.coallocation.journal import (
     NotedRequests,
     RequestClosed,
     RequestNoted,
+    StageEnded,
+    StageGiven,
     frames_of,
     read_records,
 )
+from gspc_trio.components.coallocation.running import STAGE_BACK_S, GivenStage
 from gspc_trio.components.coallocation.shell.journal_file import CoallocationJournal
 from gspc_trio.components.coallocation.shell.service import read_request
 from gspc_trio.core.machine import Tick
@@ -53,6 +66,7 @@ RECORDS: list[CoallocationRecord] = [
     JobNoted("top-1", JobReport(1, "finished")),
     JobBegun("top-1", 2),
 ]
+STAGE = GivenStage("low", 1, 1, SubmitRequest("top-1.1", "*(a)", JOBS, outlives=True))
 
 
 class Service:
@@ -73,9 +87,8 @@ class Service:
         self.take(SiteOffered(SiteOffer(("s",), {"core": 9}, {"core": 9})))
         for one in list(noted.requests.values()):
             read = read_request(NOBODY + one.request_id, one.told)
-            self.take(
-                RequestRestored(one.request_id, read, frozenset(one.begun), tuple(one.reports.values()))
-            )
+            begun, stages = frozenset(one.begun), tuple(one.stages.values())
+            self.take(RequestRestored(one.request_id, read, begun, tuple(one.reports.values()), stages))
 
     def take(self, event: HostEvent) -> None:
         events = deque([event])
@@ -158,8 +171,9 @@ def test_a_new_request_is_noted_and_its_number_is_its_own():
 
 
 def test_a_journal_that_is_cut_anywhere_comes_to_what_was_true():
-    data = MAGIC + frames_of(Framer(MAGIC), RECORDS)
-    whole = [list(fold(RECORDS[:count]).records()) for count in range(len(RECORDS) + 1)]
+    records = [RECORDS[0], StageGiven("top-1", STAGE), *RECORDS[1:], StageEnded("top-1", "top-1.1")]
+    data = MAGIC + frames_of(Framer(MAGIC), records)
+    whole = [list(fold(records[:count]).records()) for count in range(len(records) + 1)]
     for end in range(len(data) + 1):
         assert list(read_records(data[:end]).records()) in whole
 
@@ -173,3 +187,100 @@ def test_the_directory_is_of_one_service_and_keeps_what_was_noted(tmp_path: Path
     again = CoallocationJournal(tmp_path / "j")
     assert list(again.noted.records()) == list(fold(RECORDS).records())
     again.close()
+
+
+LOW = PeerSaid("low", RegisterService("low", "1", frozenset({"low", "x"}), (SiteOffer(("x",), {"core": 9}),)))
+STAGES = SubmitRequest("request", "*(*(a)(b))(c(contact=s))", JOBS)
+ENDS = (JobReport(1, "finished"), JobReport(2, "finished"))
+
+
+def given_away() -> NotedRequests:
+    """Return the journal of a service that has given a stage to the one below it, and has crashed."""
+    service = Service(NotedRequests())
+    service.take(LOW)
+    service.take(read_request("client 1", STAGES))
+    (stage,) = service.noted.requests["top-1"].stages.values()
+    assert stage.told.outlives
+    assert ("low", stage.told) in service.said
+    return service.noted
+
+
+def test_a_stage_given_below_goes_on_after_a_crash_and_is_started_by_nobody_else():
+    service = Service(given_away())
+    assert (service.said, service.starts) == ([], 0)
+    service.take(LOW)
+    assert service.said[-1] == ("low", AttachRequest("top-1.1"))
+    service.take(PeerSaid("low", JobsEnded("top-1.1", ENDS)))
+    assert service.starts == 1, "what waits for the stage runs here"
+    service.take(PeerSaid("low", RequestDone("top-1.1")))
+    again = Service(fold(list(service.noted.records())))
+    again.take(LOW)
+    to_low = [one for who, one in again.said if who == "low"]
+    assert to_low == [ServiceRegistered(("top",))], "the stage is over"
+    assert again.starts == 0
+    service.end_all()
+    assert [one.state for one in service.noted.closed["top-1"].reports.values()] == ["finished"] * 3
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_jobs_of_a_stage_whose_service_has_lost_it_have_failed(comes_back: bool):
+    service = Service(given_away())
+    service.now = STAGE_BACK_S - 0.1
+    service.take(Tick())
+    if comes_back:
+        service.take(LOW)
+        service.take(PeerSaid("low", RequestDone("top-1.1", "low does not have it any more")))
+    else:
+        assert service.noted.requests
+        service.now = STAGE_BACK_S
+        service.take(Tick())
+    reports = service.noted.closed["top-1"].reports
+    assert [reports[number].state for number in (1, 2, 3)] == ["failed", "failed", "not run"]
+    assert service.starts == 0
+
+
+def test_a_stage_outlives_the_service_above_for_a_while():
+    below = Service(NotedRequests())
+    for event in (ParentLinked(), PeerSaid(PARENT, ServiceRegistered(("above",)))):
+        below.take(event)
+    told = SubmitRequest("above-1.1", "*(a)", JOBS, outlives=True)
+    below.take(read_request(PARENT, told))
+    below.take(PeerGone(PARENT))
+    below.now = 10.0
+    below.take(Tick())
+    assert len(below.host.requests) == 1
+    below.take(ParentLinked())
+    below.take(PeerSaid(PARENT, AttachRequest("above-1.1")))
+    assert below.said[-1] == (PARENT, JobsEnded("above-1.1", ()))
+    below.take(PeerGone(PARENT))
+    below.running.clear()
+    below.end_all()
+    below.now = 10.0 + PARENT_BACK_S
+    below.take(Tick())
+    allocation = next(iter(below.host.service.allocations.values()))
+    below.take(PeerSaid("s", PartsDone(allocation.id_below, "cancelled", True)))
+    assert not below.host.requests
+    below.take(ParentLinked())
+    below.take(PeerSaid(PARENT, AttachRequest("above-1.1")))
+    ends, done = (one for _, one in below.said[-2:])
+    assert isinstance(ends, JobsEnded)
+    assert [one.state for one in ends.ends] == ["cancelled"]
+    assert done == RequestDone("above-1.1")
+    below.take(PeerSaid(PARENT, AttachRequest("above-9.1")))
+    lost = RequestDone("above-9.1", "top does not have it any more")
+    assert below.said[-1] == (PARENT, lost)
+
+
+def test_a_client_hears_of_the_end_that_it_had_not_heard_before_the_crash():
+    records = [*RECORDS, JobNoted("top-1", JobReport(2, "failed", "x")), RequestClosed("top-1")]
+    noted = fold(records)
+    assert list(fold(list(noted.records())).closed) == ["top-1"]
+    service = Service(noted)
+    (one,) = noted.closed.values()
+    read = read_request(NOBODY + "top-1", one.told)
+    service.take(RequestRestored("top-1", read, frozenset({1, 2}), tuple(one.reports.values()), (), True))
+    service.take(PeerSaid("client 1", AttachRequest("request", "top-1")))
+    _, ends, done = (message for who, message in service.said if who == "client 1")
+    assert isinstance(ends, JobsEnded)
+    assert {end.number: end.state for end in ends.ends} == {1: "finished", 2: "failed", 3: "not run"}
+    assert done == RequestDone("request")

@@ -164,6 +164,7 @@ class SubmitRequest(Struct, frozen=True, tag=True):
         directory: where programs run that say nothing else.
         credentials: site -> that with which it gives something, where the site asks for one.
         is_stated: it is a stage of a request in which waits alone order.
+        outlives: who asks has a journal, and comes back after a crash: it goes on for a while without.
     """
 
     request: str
@@ -172,6 +173,7 @@ class SubmitRequest(Struct, frozen=True, tag=True):
     directory: str = ""
     credentials: dict[str, Credential] = field(default_factory=dict)
     is_stated: bool = False
+    outlives: bool = False
 
 
 class CancelRequest(Struct, frozen=True, tag=True):
@@ -204,10 +206,16 @@ class JobsEnded(Struct, frozen=True, tag=True):
 
 
 class AttachRequest(Struct, frozen=True, tag=True):
-    """A client wants to hear of a request that it has given to this service before that was started again."""
+    """A client wants to hear of a request that it has given to this service before that was started again; or
+    the service above of a stage, when it was started again itself.
+
+    Attributes:
+        request: as who asks calls it.
+        request_id: of a client's request.
+    """
 
     request: str
-    request_id: str
+    request_id: str = ""
 
 
 class RequestTaken(Struct, frozen=True, tag=True):

@@ -57,6 +57,7 @@ from gspc_trio.components.coallocation.host import (
     RequestStopped,
 )
 from gspc_trio.components.coallocation.jobs import jobs_with_options
+from gspc_trio.components.coallocation.journal import NotedRequests
 from gspc_trio.components.coallocation.language import order_of, parse_coallocation
 from gspc_trio.components.coallocation.shell.journal_file import CoallocationJournal
 from gspc_trio.components.coallocation.shell.site import RtsSite
@@ -103,6 +104,7 @@ FROM_PARENT = (
     CancelParts,
     CredentialWanted,
     SubmitRequest,
+    AttachRequest,
     CancelRequest,
 )
 FROM_CLIENTS = (SubmitRequest, AttachRequest, CancelRequest)
@@ -202,10 +204,13 @@ class CoallocationShell(Performer[HostAction]):
 
     async def _restore(self) -> None:
         """Go on with the requests of the journal."""
-        for noted in () if self._journal is None else tuple(self._journal.noted.requests.values()):
+        journal = NotedRequests() if self._journal is None else self._journal.noted
+        closed = len(journal.closed)
+        for number, noted in enumerate((*journal.closed.values(), *journal.requests.values())):
             read = await trio.to_thread.run_sync(read_request, NOBODY + noted.request_id, noted.told)
             begun, reports = frozenset(noted.begun), tuple(noted.reports.values())
-            self._inbox.put(RequestRestored(noted.request_id, read, begun, reports))
+            stages = tuple(noted.stages.values())
+            self._inbox.put(RequestRestored(noted.request_id, read, begun, reports, stages, number < closed))
 
     # Connections
 
