@@ -66,7 +66,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(data)
 
 
-SERVICE_FILE = "coallocation.json"
+SERVICE_FILE, RUN_FILE = "coallocation.json", "coallocation-run.json"
 """Name of the connection file of a co-allocation service in the user's runtime directory."""
 
 

@@ -17,6 +17,7 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Flag, MaybeWhole, Port, Speed
 from gspc_trio.cli.common import (
+    RUN_FILE,
     SERVICE_FILE,
     CommandError,
     UsageError,
@@ -90,7 +91,8 @@ def top(
     iml
         Connection file of a memory layer; by default the one of gspc-iml start.
     coallocation
-        Connection file of a co-allocation service; by default the one of gspc-coallocate serve.
+        Connection file of a co-allocation service; by default the one of gspc-coallocate serve, else that of
+        gspc-coallocate run.
     once
         Print the present state, and exit. With --replay: the state at the end.
     json
@@ -299,11 +301,12 @@ def run_terminal(
         def crashed(error: BaseException) -> None:
             top.crashed(error)
 
+        files = (connection_path(None).with_name(name) for name in (SERVICE_FILE, RUN_FILE))
         follower = Follower(
             connector(path),
             Model(),
             layer_connector(iml or default_iml_file()),
-            service=service_connector(coallocation or connection_path(None).with_name(SERVICE_FILE)),
+            service=service_connector(*((coallocation,) if coallocation else files)),
         )
         source = LiveSource(follower, str(path), crashed)
         top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job, owner=owner)

@@ -271,9 +271,14 @@ def layer_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextM
     return _alone(connection_file, "iml-client", "iml")
 
 
-def service_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextManager[Peer]]:
-    """Return what opens a connection to the co-allocation service that has published this file."""
-    return _alone(connection_file, "control", "coallocation")
+def service_connector(*connection_files: Path) -> Callable[[], AbstractAsyncContextManager[Peer]]:
+    """Return what opens a connection to the co-allocation service of the first file that is there."""
+
+    def connect() -> AbstractAsyncContextManager[Peer]:
+        there = next((file for file in connection_files if file.exists()), connection_files[0])
+        return _alone(there, "control", "coallocation")()
+
+    return connect
 
 
 def _alone(connection_file: Path, role: str, expect: str) -> Callable[[], AbstractAsyncContextManager[Peer]]:

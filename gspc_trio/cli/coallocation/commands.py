@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import trio
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.coallocation import services
-from gspc_trio.cli.coallocation.services import SiteFiles, sites_given
+from gspc_trio.cli.coallocation.services import SiteFiles, own_service, sites_given
 from gspc_trio.cli.common import CommandError, DecidedStatus, print_json, run_command
 from gspc_trio.components.coallocation.flow import CoJobState
 from gspc_trio.components.coallocation.jobs import CoJob, jobs_with_options
@@ -152,8 +153,12 @@ async def run(
         print(f"gspc-coallocate: job {job.number} ({job.name}) {end.state}{reason}", file=sys.stderr)
 
     try:
-        async with open_coallocation(tree, jobs=jobs, rts=sites, service=service, on_change=tell) as running:
-            ends = await running.wait()
+        async with AsyncExitStack() as stack:
+            if service is None:
+                service = await stack.enter_async_context(own_service(HERE, sites))
+                sites = sites if service is None else {}
+            opening = open_coallocation(tree, jobs=jobs, rts=sites, service=service, on_change=tell)
+            ends = await (await stack.enter_async_context(opening)).wait()
     except RslError as error:
         raise CommandError(f"{name}: {error}") from None
     if json:

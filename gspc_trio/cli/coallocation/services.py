@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from gspc_trio import coallocation
 from gspc_trio.cli.arguments import LogJson, Port, Verbose
 from gspc_trio.cli.common import (
+    RUN_FILE,
     SERVICE_FILE,
     CommandError,
     DecidedStatus,
@@ -92,6 +93,32 @@ def sites_given(given: list[str] | None, service: str) -> dict[str, RunTimeSyste
         if isinstance(file, Path):
             running_connection(file)
     return found
+
+
+@asynccontextmanager
+async def own_service(name: str, sites: Mapping[str, RunTimeSystem | Path]) -> AsyncIterator[Path | None]:
+    """Run a service for one request, which gspc-top and others of the user can ask meanwhile.
+
+    Yields:
+        Its connection file; None if there is none, since another request of the user has it.
+    """
+    path, network = connection_path(None).with_name(RUN_FILE), Network(wire_codec, secrets.token_bytes(32))
+    listen = str(listen_address("127.0.0.1", 0, False))
+    async with AsyncExitStack() as stack:
+        info = None
+        with suppress(OSError):  # it can be run without being shown
+            if await find_live_connection(path) is None:
+                service = await stack.enter_async_context(
+                    open_coallocation_service(name, sites, network=network, listen=listen)
+                )
+                info = ConnectionInfo.create(service.address, network.token, VERSION)
+                if await claim_connection_file(path, info) is not None:
+                    info = None
+        try:
+            yield path if info is not None else None
+        finally:
+            if info is not None:
+                remove_connection_file(path, info)
 
 
 async def serve(
