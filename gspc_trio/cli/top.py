@@ -91,8 +91,7 @@ def top(
     iml
         Connection file of a memory layer; by default the one of gspc-iml start.
     coallocation
-        Connection file of a co-allocation service; by default the one of gspc-coallocate serve, else that of
-        gspc-coallocate run.
+        Connection file of a co-allocation service; by default that of gspc-coallocate serve, else of run.
     once
         Print the present state, and exit. With --replay: the state at the end.
     json
@@ -125,6 +124,12 @@ def top(
     owner = 0 if _is_in_browser() else owner  # then standard input is a pipe from the server
     run = partial(run_terminal, rts, replay, study, speed=speed, until_job=until_job, iml=iml, owner=owner)
     sys.exit(run(read_only=read_only, light=light, store=store, coallocation=coallocation))
+
+
+def _service_files(given: Path | None) -> tuple[Path, ...]:
+    """Return where a co-allocation service may have published itself."""
+    names = (SERVICE_FILE, RUN_FILE)
+    return (given,) if given else tuple(connection_path(None).with_name(name) for name in names)
 
 
 def _is_in_browser() -> bool:
@@ -301,12 +306,11 @@ def run_terminal(
         def crashed(error: BaseException) -> None:
             top.crashed(error)
 
-        files = (connection_path(None).with_name(name) for name in (SERVICE_FILE, RUN_FILE))
         follower = Follower(
             connector(path),
             Model(),
             layer_connector(iml or default_iml_file()),
-            service=service_connector(*((coallocation,) if coallocation else files)),
+            service=service_connector(*_service_files(coallocation)),
         )
         source = LiveSource(follower, str(path), crashed)
         top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job, owner=owner)

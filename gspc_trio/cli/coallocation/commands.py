@@ -164,7 +164,7 @@ async def run(
     if json:
         print_json([_end(end) for end in ends])
     bad = sum(end.state is not CoJobState.FINISHED for end in ends)
-    if bad and not json:
+    if bad and not json and len(ends) > 1:
         print(f"gspc-coallocate: {bad} of {len(ends)} jobs did not finish", file=sys.stderr)
     return DecidedStatus(1 if bad else 0)
 
