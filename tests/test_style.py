@@ -27,7 +27,7 @@ FOLDER_FILES_MAX = 25
 
 ORDER = (
     *("version", "core", "protocol", "nursery", "records", "workflow.formats.in_tasks", "workflow", "iml"),
-    *("iml.segment", "iml.local"),
+    *("iml.segment", "iml.mapping", "iml.local"),
     *(
         "compute.channel",
         "compute.io.area",
@@ -75,7 +75,7 @@ what programs import as ``gspc_trio``."""
 PLACES = {place: number for number, place in enumerate(ORDER)}
 WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 """All others import neither trio nor these."""
-PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute"}
+PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.mapping", "iml.local", "compute.folders", "compute"}
 PURE -= {
     "compute.io.area",
     "compute.task_session",

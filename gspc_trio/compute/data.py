@@ -97,7 +97,7 @@ class LayerSerializer:
         reference = decode_reference(data)
 
         def mapped(client: LocalClient) -> memoryview:
-            view = memoryview(client.map(reference.data_id))
+            view = client.map(reference.data_id)
             self._mine.mapped.append(reference.data_id)
             return view
 
@@ -184,7 +184,7 @@ class LayerSerializer:
         def mapped(client: LocalClient) -> memoryview:
             data_id, view = client.map_published(name)
             self._mine.mapped.append(data_id)
-            return memoryview(view)
+            return view
 
         return values.open_published(self._with_server(mapped))
 

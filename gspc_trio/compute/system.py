@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 
 _PR_SET_PDEATHSIG = 1
@@ -14,18 +13,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT_BYTES_MAX = 1 << 30
 
-_MREMAP_MAYMOVE = 1
-_MREMAP_FIXED = 2
-_FAILED = ctypes.c_void_p(-1).value
-
-_PY_BUFFER_WORDS = 16
-"""No less than a ``Py_buffer`` of CPython has; the first is its address."""
-
 _libc = ctypes.CDLL(None, use_errno=True)
-_ADDRESS, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-_libc.mmap.restype, _libc.mmap.argtypes = _ADDRESS, (_ADDRESS, _SIZE, _INT, _INT, _INT, ctypes.c_long)
-_libc.mremap.restype, _libc.mremap.argtypes = _ADDRESS, (_ADDRESS, _SIZE, _SIZE, _INT, _ADDRESS)
-_libc.munmap.argtypes = (_ADDRESS, _SIZE)
 
 
 def _prctl(option: int, argument: int | bytes) -> None:
@@ -63,31 +51,6 @@ def give_back_memory() -> None:
     """Give freed memory back to the system."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
-
-
-def address_of(buffer: memoryview) -> int:
-    """Return where the bytes of a contiguous buffer lie."""
-    found = (ctypes.c_void_p * _PY_BUFFER_WORDS)()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), found, 0)
-    address = found[0] or 0
-    ctypes.pythonapi.PyBuffer_Release(found)
-    return address
-
-
-def make_private(address: int, size_bytes: int, descriptor: int) -> None:
-    """Map a file in place of what is mapped there now, so that nobody sees what is written there.
-
-    Raises:
-        OSError: it cannot be; what was mapped there stays.
-    """
-    protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE
-    made = _libc.mmap(None, size_bytes, protection, flags, descriptor, 0)
-    if made == _FAILED:
-        raise OSError(ctypes.get_errno(), f"mmap of {size_bytes} bytes")
-    if _libc.mremap(made, size_bytes, size_bytes, _MREMAP_MAYMOVE | _MREMAP_FIXED, address) == _FAILED:
-        number = ctypes.get_errno()
-        _libc.munmap(made, size_bytes)
-        raise OSError(number, f"mremap of {size_bytes} bytes")
 
 
 def interrupt_thread(thread: int, exception: type[BaseException]) -> None:

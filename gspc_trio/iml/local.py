@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 import msgpack
 
 from gspc_trio.iml.errors import ImlError, LayerGone, UnknownData, error_of
-from gspc_trio.iml.segment import map_readonly, write_all
+from gspc_trio.iml.mapping import make_large_pages, map_segment
+from gspc_trio.iml.segment import write_all
 
 MAP_TRIES = 100
 """How often to look up a name whose data is replaced before it is mapped."""
@@ -256,7 +257,7 @@ class LocalClient:
         self._buffer = packet_buffer()
         self._mapped: dict[str, list[int]] = {}
 
-    def map(self, data_id: str) -> mmap.mmap:
+    def map(self, data_id: str) -> memoryview:
         """Return all bytes of some data, mapped for reading; :meth:`release` when nobody needs them.
 
         Raises:
@@ -265,7 +266,7 @@ class LocalClient:
         (size_bytes, part, *_), descriptor = self._ask(BRING, self.job, data_id)
         self._note(data_id, part)
         try:
-            return map_readonly(descriptor, size_bytes)
+            return map_segment(descriptor, size_bytes)
         finally:
             os.close(descriptor)
 
@@ -279,7 +280,7 @@ class LocalClient:
         (data_id, size_bytes, places, *_), _ = self._ask(LOOK_UP, name)
         return data_id, size_bytes, tuple((host, there) for host, there in places)
 
-    def map_published(self, name: str) -> tuple[str, mmap.mmap]:
+    def map_published(self, name: str) -> tuple[str, memoryview]:
         """Return the id of the data that has a name, and its bytes as :meth:`map` does.
 
         Raises:
@@ -373,9 +374,11 @@ class LocalClient:
         Raises:
             ImlError: there is no room, or there is such data already.
         """
-        made, descriptor = self.begin(sum(piece.nbytes for piece in pieces), data_id)
+        size_bytes = sum(piece.nbytes for piece in pieces)
+        made, descriptor = self.begin(size_bytes, data_id)
         try:
             try:
+                make_large_pages(descriptor, size_bytes)
                 write_all(descriptor, pieces, 0)
             finally:
                 os.close(descriptor)

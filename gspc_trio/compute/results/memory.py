@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gspc_trio.compute import system
 from gspc_trio.iml.errors import ImlError
+from gspc_trio.iml.mapping import address_of, make_large_pages, make_private, map_segment
 from gspc_trio.iml.segment import write_all
 from gspc_trio.protocol.values import ALIGNMENT_BYTES, Reference, Spread, encode_reference
 
@@ -47,14 +46,13 @@ class ResultMemory:
         self._size_bytes = self._rest + REST_BYTES
         self._data_id, self._descriptor = client.begin(self._size_bytes)
         try:
-            # All pages at once: a fault for each costs several times as much.
-            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-            mapped = mmap.mmap(self._descriptor, self._size_bytes, flags)
+            make_large_pages(self._descriptor, self._size_bytes)
+            mapped = map_segment(self._descriptor, self._size_bytes, writable=True)
         except BaseException:
             self.give_up()
             raise
-        self.view: memoryview = memoryview(mapped)[:size_bytes]
-        self._begin = system.address_of(self.view)
+        self.view: memoryview = mapped[:size_bytes]
+        self._begin = address_of(self.view)
 
     def used_by(self, buffers: Sequence[memoryview]) -> int:
         """Return how many bytes of these lie in it."""
@@ -89,7 +87,7 @@ class ResultMemory:
         copied.append(memoryview(bytes(self._size_bytes - end)))
         try:
             write_all(self._descriptor, copied, self._rest)
-            system.make_private(self._begin, self._size_bytes, self._descriptor)
+            make_private(self._begin, self._size_bytes, self._descriptor)
             self._client.commit(self._data_id)
         except (ImlError, OSError):
             return None
@@ -112,7 +110,7 @@ class ResultMemory:
         """Return where a buffer begins in the memory, None if it lies elsewhere."""
         if not buffer.nbytes:
             return None
-        offset = system.address_of(buffer) - self._begin
+        offset = address_of(buffer) - self._begin
         return offset if offset >= 0 and offset + buffer.nbytes <= len(self.view) else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import mmap
 import operator
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -339,14 +338,14 @@ class JobData:
         """
         return self._open(lambda client: (data_id, client.map(data_id)))
 
-    def _open(self, map_some: Callable[[LocalClient], tuple[str, mmap.mmap]]) -> memoryview:
-        def map_data(client: LocalClient) -> mmap.mmap:
+    def _open(self, map_some: Callable[[LocalClient], tuple[str, memoryview]]) -> memoryview:
+        def map_data(client: LocalClient) -> memoryview:
             data_id, mapped = map_some(client)
             # What is mapped stays as it is: the kernel knows of it, and its segment is not used again.
             client.release(data_id)
             return mapped
 
-        return memoryview(self._reader.use(map_data))
+        return self._reader.use(map_data)
 
     def unneeded(self, data_id: str) -> None:
         """Free data soon; from any thread, also in the middle of anything."""
