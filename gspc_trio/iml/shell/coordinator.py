@@ -56,13 +56,21 @@ class CoordinatorService(Performer[events.LayerAction]):
         self._asks: dict[int, IncomingCall] = {}
 
     async def run(
-        self, listen: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, listen: str, *, inside: str = "", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled.
+
+        Args:
+            listen: address.
+            inside: another one, for a server in the same process: nothing is encoded and sent for it.
+            task_status: told when it listens.
+        """
         async with trio.open_nursery() as self._nursery:
             nursery = self._nursery
             nursery.start_soon(drive, self.machine, self._inbox, self)
             self.address = await nursery.start(self._listen, listen)
+            if inside:
+                await nursery.start(self._listen, inside)
             task_status.started()
 
     async def _listen(

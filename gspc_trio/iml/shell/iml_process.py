@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+from functools import partial
 
 import trio
 
@@ -25,6 +26,7 @@ from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.protocol.plain import from_json, to_json
 
 LISTEN = "ws://127.0.0.1:0"
+INSIDE = "memory:iml"
 
 
 async def _run(order: ServerOrder) -> None:
@@ -40,9 +42,10 @@ async def _run(order: ServerOrder) -> None:
         listen = order.listen or (address_towards(address) if address else LISTEN)
         if not address:
             coordinator = CoordinatorService(network)
-            await nursery.start(coordinator.run, listen)
+            await nursery.start(partial(coordinator.run, listen, inside=INSIDE))
             address = coordinator.address
-        await nursery.start(server.run, listen, address)
+        inside = "" if order.coordinator else INSIDE
+        await nursery.start(partial(server.run, listen, address, inside=inside))
         _say(ServerStarted(address, server.local_address))
         await server.gone.wait()
         nursery.cancel_scope.cancel()

@@ -82,6 +82,7 @@ class ImlServer:
         coordinator: str,
         *,
         local: bool = True,
+        inside: str = "",
         task_status: trio.TaskStatus[ImlServer] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled or the coordinator is gone; then nothing of the memory is left.
@@ -90,6 +91,7 @@ class ImlServer:
             listen: address for clients and other servers.
             coordinator: its address.
             local: let processes of this machine come by a Unix socket.
+            inside: where the coordinator listens within this process, if it does.
             task_status: told when it has joined.
 
         Raises:
@@ -107,7 +109,7 @@ class ImlServer:
                     local_server = LocalServer(self, address)
                     self.local_address = await nursery.start(local_server.run)
                 connection = self._network.connect(
-                    coordinator, role="iml-server", name=self.host, expect="iml"
+                    inside or coordinator, role="iml-server", name=self.host, expect="iml"
                 )
                 async with connection as self._coordinator:
                     self.rank = (await self._join()).rank

@@ -79,7 +79,7 @@ async def test_a_process_without_trio_maps_and_makes_data(servers: Servers) -> N
         try:
             mapped = await trio.to_thread.run_sync(client.map, far.data_id)
             assert mapped[:] == BYTES
-            mapped.close()
+            del mapped
             client.release(far.data_id)
             pieces = [memoryview(b"one"), memoryview(BYTES)]
             made = await trio.to_thread.run_sync(client.write, pieces)
@@ -252,6 +252,6 @@ def test_a_process_that_talks_nonsense_to_its_memory_server_harms_only_itself(se
     with closing(honest):
         mapped = honest.map(made)
         assert bytes(mapped) == b"honest"
-        mapped.close()
+        del mapped
     assert servers.run("status").returncode == 0
     assert servers.processes["a"].poll() is None
