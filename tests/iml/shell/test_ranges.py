@@ -69,7 +69,7 @@ async def test_published_data_is_spread_over_hosts() -> None:
                     assert sum(size for (size,) in sizes) == SIZE
                 held, mapped = await trio.to_thread.run_sync(client.map_published, "data")
                 assert mapped[:] == BYTES
-                mapped.close()
+                del mapped
                 client.release(held)
                 with pytest.raises(NoRoom, match="4 stripes were asked for, but the layer has 3 hosts"):
                     await trio.to_thread.run_sync(client.publish, "data", pieces, 1, 4)
