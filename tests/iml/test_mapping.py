@@ -72,6 +72,6 @@ def test_a_mapping_is_the_use_of_a_segment_until_its_last_view_is_gone(size_byte
 @pytest.mark.parametrize("size_bytes", [1001, LARGE_PAGE_BYTES + 1])
 def test_no_more_is_mapped_than_there_is(size_bytes: int) -> None:
     segment = Segment(1000)
-    with pytest.raises(ValueError, match="mmap length|of a segment that has 1000"):
+    with pytest.raises(ValueError, match=r"mmap length|of a segment that has 1000"):
         map_segment(segment.descriptor, size_bytes)
     segment.close()
