@@ -27,6 +27,12 @@ if TYPE_CHECKING:  # few hosts count
 READ_BYTES = 1 << 18
 """Read at most so much of the results at once."""
 
+UNREAD_BYTES_MAX = 1 << 20
+"""About so much of tasks may be unread, where the system allows it. The kernel says that there is room again
+when three quarters are read: with its usual size, a process that gets 10 KiB with each task has nothing to do
+until then.
+"""
+
 EXIT_S = 1.0
 """A process that has closed its results but does not exit within this is killed."""
 
@@ -148,6 +154,7 @@ class Channels(Struct, frozen=True, eq=False):
             unread.close()
             raise
         tasks.setblocking(False)
+        tasks.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES_MAX)
         return cls(tasks, unread, results, written)
 
     @property
