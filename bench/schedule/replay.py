@@ -24,7 +24,7 @@ from gspc_trio.components.job.scheduler.interface import (
 )
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.scheduler.plans import Plans
-from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.events import Added, JobJoined, Rested
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Finished, Submission, Submit, TakeBack
@@ -398,6 +398,10 @@ class Replay:
                     events += self._take_back(action)
                 elif isinstance(action, Demand | Release):
                     events += self._of_rm(action)
+
+    def rest(self, event: Rested) -> None:
+        """Have the resource manager give out nothing of some resources, and ask for what is idle there."""
+        self.feed([it for it in self.rm.handle(event, self.now) if isinstance(it, FROM_RM)])
 
     def _of_rm(self, event: Demand | Release | Tick) -> list[Any]:
         return [it for it in self.rm.handle(event, self.now) if isinstance(it, FROM_RM)]
