@@ -29,7 +29,7 @@ from gspc_trio.components.job.messages import (
 from gspc_trio.components.job.shell.handle import last_lines
 from gspc_trio.components.job.shell.outliving import LOOK_INTERVAL_S
 from gspc_trio.components.job.shell.output import print_lines
-from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.components.rts.messages import EndedJob, FailedTask, JobEntry
 from gspc_trio.components.rts.shell.client import JobOver, RunTimeSystem, join_rts
 from gspc_trio.core.ids import JobId

@@ -5,22 +5,32 @@ The caller's thread reads the items, packs them, and takes results; all else is 
 
 from __future__ import annotations
 
-import pickle
 import threading
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.job.item_values import (
+    BLOCK_ITEMS,
+    ENCODED,
+    ITEM_BYTES_MAX,
+    PLAIN,
+    can_share,
+    open_answer,
+    open_results,
+    together_max,
+)
+from gspc_trio.components.job.item_values import packed as pack
+from gspc_trio.components.job.ranges import Added, Cancelled, Ended, Event, Lost, Ranges, Run, Stop, Tick
 from gspc_trio.components.job.shell.settings import JobSettings
-from gspc_trio.compute.code import ANSWER_HEAD
 from gspc_trio.core.current import current_place
 from gspc_trio.core.task import (
     DEFAULT_OPTIONS,
@@ -33,10 +43,8 @@ from gspc_trio.core.task import (
 )
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, SomeTaskFuture, lending
-from gspc_trio.executor.ranges import Added, Cancelled, Ended, Event, Lost, Ranges, Run, Stop, Tick
 from gspc_trio.executor.results import result_or_cancel
-from gspc_trio.policies.scheduling import DEFAULT, find_policy
-from gspc_trio.protocol.values import ATOMS, LONG_BYTES, dumps, loads, pickled
+from gspc_trio.protocol.values import LONG_BYTES, dumps, loads
 from gspc_trio.workflow.failures import ExecutorBroken, exception_of
 
 if TYPE_CHECKING:
@@ -44,17 +52,6 @@ if TYPE_CHECKING:
 
 FEW = 256
 """So many items of a map are always calls of their own, and so are all of a map that has no more."""
-
-BLOCK_ITEMS = 8192
-"""Items that are packed together, of which ranges are cut."""
-
-RANGE_BYTES = 48_000
-"""About so many bytes of arguments are in a range at most."""
-
-ITEM_BYTES_MAX = 4096
-"""Items that are longer on average are calls of their own."""
-
-_PLAIN, _ENCODED = dumps(False), dumps(True)
 
 
 class Block(Struct, frozen=True):
@@ -74,22 +71,6 @@ class Block(Struct, frozen=True):
     together_max: int
 
 
-def _can_share(column: Sequence[object]) -> bool:
-    """Whether arguments may be pickled together: no item can change any of them for another one."""
-    if type(column) is range:
-        return True
-    kinds = set(map(type, column))
-    if tuple not in kinds:
-        return kinds <= ATOMS
-    inner = chain.from_iterable(value for value in column if type(value) is tuple)
-    return kinds <= {tuple, *ATOMS} and set(map(type, inner)) <= ATOMS
-
-
-def _packed(values: Sequence[object]) -> bytes:
-    """Return such arguments as one value; of tuples, pickle needs a hundredth of the time of msgpack."""
-    return pickled(pickle.dumps(values, 5))
-
-
 def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
     """Return a block of items; None if they have to be calls of their own: nobody knows how they travel.
 
@@ -99,7 +80,7 @@ def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
     """
     count = len(columns[0])
     packed: list[bytes | range] = []
-    are_encoded = not all(map(_can_share, columns))
+    are_encoded = not all(map(can_share, columns))
     for column in columns:
         if type(column) is range and not are_encoded:
             packed.append(column)
@@ -112,12 +93,11 @@ def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
                 values = [dumps(value) for value in values]
             except Exception:  # futures in containers, or what cannot be sent: each is told of itself
                 return None
-        packed.append(_packed(values))
+        packed.append(pack(values))
     bytes_each = sum(len(data) for data in packed if isinstance(data, bytes)) // count + 1
     if bytes_each > ITEM_BYTES_MAX:
         return None
-    together_max = max(1, min(BLOCK_ITEMS, RANGE_BYTES // bytes_each))
-    return Block(begin, begin + count, tuple(packed), are_encoded, together_max)
+    return Block(begin, begin + count, tuple(packed), are_encoded, together_max(bytes_each))
 
 
 Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
@@ -152,9 +132,7 @@ class Part:
             apart = apart or len(data) > LONG_BYTES
             found: Found = data
         else:
-            answer: bytes = loads(data)
-            done, failed = ANSWER_HEAD.unpack_from(answer)
-            found = memoryview(answer)[ANSWER_HEAD.size :]
+            done, failed, found = open_answer(data)
             items.maps.extra[TaskState.FINISHED] += done - failed - 1
             items.maps.extra[TaskState.FAILED] += failed
         if done:
@@ -276,7 +254,7 @@ class ItemsMap:
                     finally:
                         _cancel(found)
                 elif isinstance(found, memoryview):
-                    results, encoded, errors = loads(found)
+                    results, encoded, errors = open_results(found)
                     if encoded or errors:
                         yield from self._each(results, encoded, errors)
                     else:
@@ -401,7 +379,7 @@ class ItemsMap:
         if count == 1:
             arguments = [column[0] if are_encoded else dumps(column[0]) for column in columns]
         else:
-            arguments = [_ENCODED if are_encoded else _PLAIN, *map(_packed, columns)]
+            arguments = [ENCODED if are_encoded else PLAIN, *map(pack, columns)]
             name, code_id, options = f"{name} x {count}", of_items, self._range_options
         part.task_id = self.maps.table.graph.add(name, code_id, arguments, self._shape, options)
         self.maps.table.parts[part.task_id] = part
@@ -467,14 +445,7 @@ class Maps:
         self.active: dict[ItemsMap, None] = {}
         self.extra: Counter[TaskState] = Counter()
         self._added = trio.Event()
-        self._are_possible = not (
-            is_each_told
-            or settings.threads
-            or settings.plan
-            or settings.process_tasks_max
-            or settings.cache
-            or settings.policy != find_policy(DEFAULT, settings.assign)
-        )
+        self._are_possible = settings.may_have_ranges and not is_each_told
 
     def open(
         self,

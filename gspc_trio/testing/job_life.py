@@ -11,7 +11,7 @@ import trio
 from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
 from gspc_trio.components.job.shell.journal_files import JournalError
-from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.iml.errors import ImlError, LayerGone
 from gspc_trio.nursery.connections.rpc import PeerGone
 from gspc_trio.nursery.scopes.scope import leaves

@@ -13,7 +13,7 @@ from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.journal import JournaledEngine
 from gspc_trio.components.job.machine import JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
-from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.components.monitor.reaction import Reaction
 from gspc_trio.components.provision.site import BatchSite
 from gspc_trio.components.rif.events import AtWorker, GrantChecked

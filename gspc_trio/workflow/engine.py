@@ -495,7 +495,8 @@ class WorkflowEngine(FiringNet):
                 "format": FORMAT,
                 "net": {"places": list(running.places), "transitions": list(running.transitions)},
                 "tokens": dump_net(running, self.codec),
-                "activities": dump_activities(self.activities, self.codec),
+                "activities": dump_activities(self.activities, self.codec)
+                + ([] if self.ranges is None else self.ranges.dump()),
                 "held": dump_held(running, self.codec),
                 "last_task_id": self.last_task_id,
                 "ports": self.ports.dump(),

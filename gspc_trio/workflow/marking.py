@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Protocol
 
 from gspc_trio.workflow.arcs import Place
+from gspc_trio.workflow.bulk.stock import Stock, TokenStock, joined
 from gspc_trio.workflow.tokens import AskedToken, CountedValue, FindReferences, Token, TokenCodec
 
 STOCK_DRAWN = 1024
@@ -77,75 +78,155 @@ class QueuePlace:
 
 
 class StockedPlace(QueuePlace):
-    """A queue that is filled at the beginning, perhaps with very many values: few of them are tokens yet.
+    """A queue that may get very many values at a time: few of them are tokens yet.
 
     Attributes:
         least: so many tokens are made at least, as long as there are values.
+        is_ranged: whether values are taken in ranges; then none becomes a token by itself.
     """
 
-    __slots__ = ("_behind", "_drawn", "_is_encoded", "_stock", "least")
+    __slots__ = ("_drawn", "_later", "_left", "is_ranged", "least")
 
     def __init__(self, description: Place) -> None:
         super().__init__(description)
         self.least: int = 1
-        self._stock: Sequence[object] = ()
-        self._drawn = 0
-        self._is_encoded = False
-        self._behind: deque[Token] = deque()
+        self.is_ranged: bool = False
+        self._later: deque[Stock | Token] = deque()
+        self._drawn = 0  # of the first one of these
+        self._left = 0  # in all of these
 
     def __len__(self) -> int:
-        return len(self.tokens) + len(self._stock) - self._drawn + len(self._behind)
+        return len(self.tokens) + self._left
 
     def __iter__(self) -> Iterator[Token]:
-        return chain(self.tokens, map(self._token, self._left()), self._behind)
+        return chain(self.tokens, self._tokens_later())
 
     def __reversed__(self) -> Iterator[Token]:
-        left = range(len(self._stock) - 1, self._drawn - 1, -1)
-        stock = (self._token(self._stock[number]) for number in left)
-        return chain(reversed(self._behind), stock, reversed(self.tokens))
+        return chain(self._last_tokens(), reversed(self.tokens))
+
+    def _tokens_later(self) -> Iterator[Token]:
+        """Yield tokens of what is behind those that are made."""
+        for position, there in enumerate(self._later):
+            if isinstance(there, Token):
+                yield there
+            else:
+                yield from map(there.token, range(0 if position else self._drawn, len(there)))
+
+    def _last_tokens(self) -> Iterator[Token]:
+        """Yield the same, the last one first."""
+        for position, there in zip(range(len(self._later) - 1, -1, -1), reversed(self._later), strict=True):
+            if isinstance(there, Token):
+                yield there
+            else:
+                first = 0 if position else self._drawn
+                yield from map(there.token, range(len(there) - 1, first - 1, -1))
+
+    def values(self, codec: TokenCodec) -> list[object]:
+        """Return the values of all tokens, in order."""
+        found = list(map(codec.decode, self.tokens))
+        for position, there in enumerate(self._later):
+            if isinstance(there, Token):
+                found.append(codec.decode(there))
+            else:
+                found += there.decoded(codec, 0 if position else self._drawn)
+        return found
 
     def fill(self, values: Sequence[object], *, encoded: bool = False) -> None:
-        """Add many values, or encodings of values, to the place, which is empty; wake up the takers."""
-        self._stock, self._drawn, self._is_encoded = values, 0, encoded
-        self._draw()
-        if self.tokens:
-            for taker in self.takers:
-                if not taker.is_ready:
-                    taker.mark()
+        """Add many values, or encodings of values, to the place; wake up the takers."""
+        self.put_stock(Stock(values, encoded))
+
+    def put_stock(self, stock: Stock) -> None:
+        """Add what may be very many values; wake up the takers."""
+        if not len(stock):
+            return
+        self._later.append(stock)
+        self._left += len(stock)
+        if not self.is_ranged and len(self.tokens) < self.least:
+            self._draw()
+        for taker in self.takers:
+            if not taker.is_ready:
+                taker.mark()
 
     def put(self, token: Token) -> None:
         """Add a token and wake up the takers."""
-        if self._drawn == len(self._stock):
+        if not self._later:
             super().put(token)
         else:
-            self._behind.append(token)
+            self._later.append(token)
+            self._left += 1
 
     def remove(self, token: Token) -> None:
         """Take away this token, which must be the first."""
         taken = self.tokens.popleft()
         assert taken is token, "tokens are taken from the front"
-        if self._stock and len(self.tokens) < self.least:
+        if self._later and len(self.tokens) < self.least:
             self._draw()
 
     def _draw(self) -> None:
         """Make tokens of some values."""
-        count = self.least + STOCK_DRAWN
-        self.tokens.extend(map(self._token, islice(self._left(), count)))
-        self._drawn = min(self._drawn + count, len(self._stock))
-        if self._drawn == len(self._stock):
-            self.tokens.extend(self._behind)
-            self._behind.clear()
-            self._stock, self._drawn = (), 0
+        count, later = self.least + STOCK_DRAWN, self._later
+        while later and count:
+            first = later[0]
+            if isinstance(first, Token):
+                self.tokens.append(first)
+                made, is_used_up = 1, True
+            else:
+                end = min(len(first), self._drawn + count)
+                self.tokens.extend(map(first.token, range(self._drawn, end)))
+                made, self._drawn, is_used_up = end - self._drawn, end, end == len(first)
+            count -= made
+            self._left -= made
+            if is_used_up:
+                later.popleft()
+                self._drawn = 0
 
-    def _left(self) -> Iterator[object]:
-        stock = self._stock
-        return (stock[number] for number in range(self._drawn, len(stock)))
+    def take_in_ranges(self) -> None:
+        """Make no tokens from now on; those that were drawn and not taken are values again."""
+        self.is_ranged = True
+        if self._later and len(self.tokens) == self._drawn:
+            self._left += self._drawn
+            self._drawn = 0
+            self.tokens.clear()
 
-    def _token(self, value: object) -> Token:
-        if self._is_encoded:
-            assert isinstance(value, bytes)
-            return Token(data=value)
-        return Token(value)
+    def take_stock(self, count: int, codec: TokenCodec) -> Stock:
+        """Take away the first ``count`` values, which must be there."""
+        parts: list[Stock] = []
+        while count:
+            part = self._take_part(count)
+            parts.append(part)
+            count -= len(part)
+        return joined(parts, codec)
+
+    def _take_part(self, count: int) -> Stock:
+        """Take away some values of one kind, at most so many."""
+        if self.tokens:
+            return TokenStock([self.tokens.popleft() for _ in range(min(count, len(self.tokens)))])
+        later = self._later
+        if isinstance(later[0], Token):
+            tokens: list[Token] = []
+            while later and isinstance(token := later[0], Token) and len(tokens) < count:
+                tokens.append(token)
+                later.popleft()
+            self._left -= len(tokens)
+            return TokenStock(tokens)
+        first = later[0]
+        begin, end = self._drawn, min(len(first), self._drawn + count)
+        self._left -= end - begin
+        self._drawn = end
+        if end == len(first):
+            later.popleft()
+            self._drawn = 0
+        return first.part(begin, end)
+
+    def samples(self, each: int) -> Iterator[Token]:
+        """Return some of the tokens that are not taken yet: at most so many of each kind that is there."""
+        yield from islice(self.tokens, each)
+        for there in islice(reversed(self._later), each):
+            if isinstance(there, Token):
+                yield there
+            else:
+                step = max(1, len(there) // each)
+                yield from map(there.token, islice(range(0, len(there), step), each))
 
 
 class AnswerPlace(QueuePlace):

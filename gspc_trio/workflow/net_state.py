@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.calls import TransitionFailed
 from gspc_trio.workflow.flow import Flow, fire_noting, note_result, parents_of
-from gspc_trio.workflow.marking import AnyPlace
+from gspc_trio.workflow.marking import AnyPlace, StockedPlace
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.ports import Ports
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
@@ -19,6 +20,9 @@ from gspc_trio.workflow.search import Binding, Chance
 from gspc_trio.workflow.state import Activity
 from gspc_trio.workflow.structure import Endless, NetPlan
 from gspc_trio.workflow.tokens import Token, TokenCodec, Value
+
+if TYPE_CHECKING:
+    from gspc_trio.workflow.bulk.token_ranges import TokenRanges
 
 
 class NetState:
@@ -34,6 +38,7 @@ class NetState:
         others: so many tasks before it are not of this net itself, but of activities, or of a net around it.
         plan: what is known of the net.
         notes_flow: whether it is noted which tasks have made each token (:meth:`note_flow`).
+        ranges: takes tokens in ranges; None: each has a task.
     """
 
     def __init__(self, plan: NetPlan, codec: TokenCodec, chance: Chance | None = None) -> None:
@@ -50,12 +55,18 @@ class NetState:
         )
         self.last_task_id: TaskId = 0
         self.others: int = 0
+        self.ranges: TokenRanges | None = None
         self._arguments = plan.arguments
 
     def outputs(self) -> dict[str, list[Value]]:
         """Return the values at each output port, in the order in which they came."""
         decode = self.codec.decode
-        return {name: [decode(token) for token in self.running.places[name]] for name in self.net.outputs}
+        places = self.running.places
+        return {
+            name: place.values(self.codec) if isinstance(place, StockedPlace) else list(map(decode, place))
+            for name in self.net.outputs
+            for place in (places[name],)
+        }
 
     def output_ports(self) -> Sequence[str]:
         """Return the names of the output ports."""
@@ -85,6 +96,8 @@ class NetState:
         activity = self.activities.get(task_id)
         if activity is not None:
             return activity.state
+        if self.ranges is not None and self.ranges.find(task_id) is not None:
+            return TaskState.SUBMITTED
         if 0 < task_id <= self.last_task_id:
             return TaskState.FINISHED
         raise KeyError(task_id)
@@ -142,6 +155,14 @@ class NetState:
         for activity in self.activities.values():
             states = active.setdefault(activity.transition.description.name, {})
             states[activity.state] = states.get(activity.state, 0) + 1
+        for name, ranged in self.ranges.transitions.items() if self.ranges is not None else ():
+            states = active.setdefault(name, {})
+            for state, number in (
+                (TaskState.SUBMITTED, ranged.open),
+                (TaskState.CANCELLED, ranged.cancelled),
+            ):
+                if number:
+                    states[state] = states.get(state, 0) + number
         return describe_net(self.running, active)
 
     def explain_stuck(self) -> list[str]:
@@ -163,8 +184,10 @@ class NetState:
         self.running.check()
         for state in (TaskState.READY, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED):
             there = sum(activity.state is state for activity in self.activities.values())
+            if self.ranges is not None:
+                there += self.ranges.number(state)
             assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
-        there = self._counts[TaskState.FINISHED] + len(self.activities) + self.others
+        there = sum(self._counts.values()) + self.others
         assert there == self.last_task_id, "a task was lost"
 
 
@@ -185,6 +208,13 @@ class FiringNet(NetState):
         self.failures: list[str] = []
         self.aside: list[tuple[RunningTransition, Binding]] = []
         self._endless = Endless(plan.net, self.running, plan.suspects)
+
+    def change_counts(self, old: TaskState | None, new: TaskState, number: int) -> None:
+        """Count so many items of ranges in another state; None: they are new."""
+        self._endless.reset()
+        if old is not None:
+            self._counts[old] -= number
+        self._counts[new] += number
 
     def _fire(self, transition: RunningTransition, binding: Binding) -> None:
         """Fire an inline transition."""

@@ -201,6 +201,10 @@ class RunningTransition:
             with suppress(SearchPaused):
                 return self.find() is not None
 
+    def take_no_tokens(self) -> None:
+        """Find nothing from now on: others take its tokens."""
+        self._find = lambda: None
+
     def count_with(self, counters: Mapping[int, TokenCounter]) -> None:
         """Have counters of places: id of the place -> counter."""
         self._counted = tuple(
@@ -369,15 +373,17 @@ USER_CODE.update(
 )
 
 
-def _place(description: Place, clock: Clock | None, is_counted: bool, is_drawn: bool) -> AnyPlace:
+def _place(
+    description: Place, clock: Clock | None, is_counted: bool, is_drawn: bool, gets_results: bool
+) -> AnyPlace:
     if description.name == ANSWERS:
         return AnswerPlace(description)
     if description.room:
         return StreamPort(description)
     if clock is not None:
         return BagPlace(description, clock) if is_drawn else WatchedPlace(description, clock)
-    begins_full = (description.is_input or description.initial) and not is_counted
-    return StockedPlace(description) if begins_full else QueuePlace(description)
+    gets_many = description.is_input or description.initial or gets_results
+    return StockedPlace(description) if gets_many and not is_counted else QueuePlace(description)
 
 
 class RunningNet:
@@ -407,8 +413,20 @@ class RunningNet:
             watched = set(net.places)
         self.clock: Clock = Clock()
         counted = {place.counts for place in net.places.values() if place.counts}
+        results = {
+            arc.place
+            for transition in net.transitions.values()
+            if len(transition.inputs) == 1 and not transition.is_inline
+            for arc in transition.output_arcs
+        }
         self.places: dict[str, AnyPlace] = {
-            name: _place(place, self.clock if name in watched else None, name in counted, chance is not None)
+            name: _place(
+                place,
+                self.clock if name in watched else None,
+                name in counted,
+                chance is not None,
+                name in results,
+            )
             for name, place in net.places.items()
         }
         self.counters: dict[str, TokenCounter] = {

@@ -66,7 +66,7 @@ NEAREST = {
     "components/provision/site": ("components/provision/test_sites*.py",),
     "components/rts/shell/": ("components/rts/shell/test_*.py",),
     "components/rts/": ("components/rts/test_*.py",),
-    "executor/ranges.py": ("executor/test_ranges.py",),
+    "components/job/ranges.py": ("components/job/test_ranges.py",),
     "iml/shell/": ("iml/shell/test_*.py",),
     "iml/": ("iml/test_*.py", "iml/shell/test_*.py"),
     "policies/variants.py": ("policies/test_variants.py", "components/job/scheduler/test_variants.py"),

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import ClassVar, Protocol, TypeAlias
 
-from attrs import define, field
+from attrs import Factory, define, field
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -201,8 +201,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         ready_max: tasks that are extracted ahead of being finished; the rest wait in the engine as tokens.
         ahead: says which tasks will be ready later, for those who plan; None: nobody asks.
         failures: of the first tasks that failed.
-        state: where it is.
-        ended: how it ended, when it has.
+        state, ended: where it is, and how it ended, when it has.
     """
 
     job: JobId
@@ -229,6 +228,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     _more_since: float | None = None
     _room_min: int = 1
     _drained: bool = False
+    _injects: bool = field(default=Factory(lambda self: not self.journaled, takes_self=True), init=False)
     _unkept: deque[TaskDone] = field(factory=deque)
     _looked_up: dict[TaskId, Task] = field(factory=dict)
     _dropped: set[TaskId] = field(factory=set)
@@ -394,7 +394,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 if type(action) is not TaskDone:
                     continue
                 self._drained = False
-                if action.state is _FINISHED and not self.journaled:
+                if action.state is _FINISHED and self._injects:
                     self.engine.inject(action.task_id, action.outcome.values)
                 elif not (through and has_failed_too(action, through)):
                     through += self._done(action)

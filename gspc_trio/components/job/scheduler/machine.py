@@ -249,6 +249,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         heads = [(held.resource_id, held.head()) for held in self._state.grants.values()]
         return [(name, entry.task, entry.attempt) for name, entry in heads if entry is not None]
 
+    def number_of(self, resource_class: str) -> int:
+        """Return how many resources of a class are known."""
+        return self._state.class_sizes.get(resource_class, 0)
+
     def is_running(self, task_id: TaskId) -> bool:
         """Return whether the task is the one that its worker runs."""
         return self.state_of(task_id) is TaskState.RUNNING

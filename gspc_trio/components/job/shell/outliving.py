@@ -9,7 +9,7 @@ import trio
 
 from gspc_trio.components.job.shell.handle import JobResult, RtsLost
 from gspc_trio.components.job.shell.journal import Journal
-from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import PeerGone
 

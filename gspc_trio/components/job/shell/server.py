@@ -39,13 +39,12 @@ from gspc_trio.components.job.shell.nested import (
 )
 from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, output_of
 from gspc_trio.components.job.shell.scheduler import Joined, SchedulerRoutes
-from gspc_trio.components.job.shell.settings import JobSettings, is_traced
+from gspc_trio.components.job.shell.settings import RESUME_GRACE_S, JobSettings, is_traced, registration
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
     EndState,
     JobEnd,
     JobSummary,
-    RegisterJob,
 )
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.contact import RtsContact
@@ -78,9 +77,6 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.planning import GraphAhead
     from gspc_trio.components.job.shell.recovery import ResultReader
     from gspc_trio.components.job.tracing import JobTracer
-
-RESUME_GRACE_S = 30.0
-"""How long the work of a journaled job goes on when its job server has gone."""
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
@@ -164,23 +160,6 @@ def _layer_of(rts: RunTimeSystem, settings: JobSettings) -> DataLayer | None:
     return layer
 
 
-def _registration(
-    settings: JobSettings,
-    here: ProcessInfo,
-    address: str,
-    journal: Journal | None,
-    rts: Peer,
-    has_layer: bool,
-) -> RegisterJob:
-    name, weight, priority = settings.name, settings.weight, settings.priority
-    grace_s, adopts = 0.0, ""
-    if journal is not None and not has_layer:  # results that lie in a layer go with the job server
-        grace_s, adopts = RESUME_GRACE_S, journal.earlier_job(rts.instance)
-    return RegisterJob(
-        name, here.pid, here.host, address, weight, grace_s, adopts, priority, placement=settings.placement
-    )
-
-
 class _JobServer:
     """The parts of one job server and how they are joined."""
 
@@ -221,6 +200,7 @@ class _JobServer:
         self.model: PerformanceModel | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
+        self.machine: Callable[..., JobMachine] = JobMachine
         self.told = False  # whether anybody can ask the run-time system for what is kept of the job
 
     async def join(self, stack: AsyncExitStack, rts: RunTimeSystem, nursery: trio.Nursery) -> list[Joined]:
@@ -232,7 +212,7 @@ class _JobServer:
         for peer, (name, one) in zip(peers, systems.items(), strict=True):
             address = await nursery.start(self.listen, one) if self.settings.listen else ""
             kept = journal if one is rts else None  # nobody keeps what runs on several
-            joining = _registration(self.settings, here, address, kept, peer, self.layer is not None)
+            joining = registration(self.settings, here, address, kept, peer, self.layer is not None)
             joined.append(Joined(name, one, peer, joining, await peer.call(joining)))
         if isinstance(rts, RunTimeSystems):
             rts.job_ids = {one.name: one.registered.job for one in joined}
@@ -263,6 +243,10 @@ class _JobServer:
         self.nested, self.told = nested, rts.has_outsiders
         settings = self.settings
         self.traced = is_traced(settings)
+        if not (self.journal or self.layer or self.traced or nested or isinstance(self.engine, TaskGraph)):
+            from gspc_trio.components.job.shell.ranging import machine_for  # only here: executors need it not
+
+            self.machine, self.code = machine_for(self.engine, self.code, settings)
         self.finished_before = finished_before if self.journal is None else self.journal.finished_before
         if settings.cache is None:
             return
@@ -344,7 +328,7 @@ class _JobServer:
         adopts = earlier if journal is None or journal.takes_over else ""
         self.reader = None if data is None else data.reader(self.outputs, nursery)
         plans, ahead = self._planning()
-        machine = JobMachine(
+        machine = self.machine(
             registered.job,
             settings.name,
             self.engine if data is None else data.staging(self.engine),

@@ -14,16 +14,19 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.cache import CacheSettings
 from gspc_trio.components.job.lineage import BYTES_MAX
+from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.components.worker.messages import ProcessKey
 from gspc_trio.core.imports import missing_extra
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.iml.data_layer import DataLayer
-from gspc_trio.nursery.connections.network import address_towards
+from gspc_trio.nursery.connections.network import ProcessInfo, address_towards
+from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.policies.placement import bad_placement
 from gspc_trio.policies.queues import bad_assignment
-from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy
+from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 
 if TYPE_CHECKING:
+    from gspc_trio.components.job.shell.journal import Journal
     from gspc_trio.components.rts.shell.client import RunTimeSystem
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -32,6 +35,9 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 """With one of these a job sends spans, if it does not say otherwise."""
 
 _OTEL_PACKAGES = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+RESUME_GRACE_S = 30.0
+"""How long the work of a journaled job goes on when its job server has gone."""
 
 _CHECKED = {
     "name": (str, "a text"),
@@ -154,6 +160,13 @@ class JobSettings(Struct, frozen=True):
         is_found = self.listen or not rts.has_outsiders
         return self if is_found else self.listening(rts.outside or rts.address)
 
+    @property
+    def may_have_ranges(self) -> bool:
+        """Whether many items may be one task, as far as settings are concerned."""
+        return not (
+            self.threads or self.plan or self.process_tasks_max or self.cache
+        ) and self.policy == find_policy(DEFAULT, self.assign)
+
 
 class OtelMissing(ImportError):
     """A job is to send spans, and OpenTelemetry is not installed."""
@@ -183,3 +196,30 @@ def is_traced(settings: JobSettings, environment: Mapping[str, str] = os.environ
         raise OtelMissing(why)
     log.warning("%s is set, and no spans are sent: %s", ENDPOINT_VARIABLES[0], why)
     return False
+
+
+def registration(
+    settings: JobSettings,
+    here: ProcessInfo,
+    address: str,
+    journal: Journal | None,
+    rts: Peer,
+    has_layer: bool,
+) -> RegisterJob:
+    """Return what a run-time system is told of a job.
+
+    Args:
+        settings: of the job.
+        here: its job server.
+        address: where it listens, or "".
+        journal: of the job, or None.
+        rts: the run-time system.
+        has_layer: whether the job has a memory layer: then its results do not outlive its job server.
+    """
+    name, weight, priority = settings.name, settings.weight, settings.priority
+    grace_s, adopts = 0.0, ""
+    if journal is not None and not has_layer:  # results that lie in a layer go with the job server
+        grace_s, adopts = RESUME_GRACE_S, journal.earlier_job(rts.instance)
+    return RegisterJob(
+        name, here.pid, here.host, address, weight, grace_s, adopts, priority, placement=settings.placement
+    )

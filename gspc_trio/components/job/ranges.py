@@ -81,7 +81,13 @@ class Stop(Struct, frozen=True):
     """Nobody wants what has not begun."""
 
 
-Event: TypeAlias = Added | Ended | Lost | Cancelled | Tick | Stop
+class CoresKnown(Struct, frozen=True):
+    """So many tasks can run at a time: more than was known."""
+
+    cores: int
+
+
+Event: TypeAlias = Added | Ended | Lost | Cancelled | Tick | Stop | CoresKnown
 
 
 class Run(Struct, frozen=True):
@@ -115,10 +121,13 @@ class Ranges:
 
     Args:
         cores: how many tasks can run at a time, as far as is known.
+
+    Attributes:
+        cores: see above.
     """
 
     def __init__(self, cores: int) -> None:
-        self._cores = cores
+        self.cores: int = cores
         self._next = 0
         self._added = 0
         self._ended = 0
@@ -178,6 +187,10 @@ class Ranges:
                     self._tasks_max = min(TASKS_MAX, STALLED_GROWTH * self._tasks_max)
             case Stop():
                 self._drop_all(actions)
+            case CoresKnown(cores):
+                self.cores = max(cores, self.cores)
+                self._tasks_max = max(self._tasks_max, TASKS_PER_CORE * cores)
+                self._ranges_max = max(self._ranges_max, RANGES_PER_CORE * cores)
         self._cut(now, actions)
         return actions
 
@@ -226,11 +239,11 @@ class Ranges:
         if self._size == 1:
             self._tasks_max = min(TASKS_MAX, 2 * self._tasks_max)
             return
-        self._tasks_max = TASKS_PER_CORE * self._cores
+        self._tasks_max = TASKS_PER_CORE * self.cores
         if now - task.since < TURNAROUND * max(event.duration_s, RANGE_S):
             self._ranges_max = min(TASKS_MAX, self._ranges_max + 1)
         else:
-            self._ranges_max = max(RANGES_PER_CORE * self._cores, self._ranges_max - 1)
+            self._ranges_max = max(RANGES_PER_CORE * self.cores, self._ranges_max - 1)
 
     def _lose(self, event: Lost, now: float) -> None:
         task = self._take(event)
@@ -260,7 +273,7 @@ class Ranges:
         while self._waiting and self._together < limit:
             span = self._waiting.popleft()
             # Towards the end ranges are smaller, so that workers end at about the same time.
-            share = max(-(-waiting // (2 * self._cores)), self._size // 16, 1)
+            share = max(-(-waiting // (2 * self.cores)), self._size // 16, 1)
             end = min(span.end, span.begin + min(self._size, share, span.together_max))
             self._together += 1
             self._run(span.begin, end, now, actions)

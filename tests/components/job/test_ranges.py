@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.executor.ranges import (
+from gspc_trio.components.job.ranges import (
     GROWTH,
     PATIENCE_S,
     TASKS_MAX,

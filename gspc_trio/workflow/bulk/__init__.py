@@ -1,0 +1,1 @@
+"""Many tokens at a time: values that are no tokens yet, and tasks for ranges of them."""
