@@ -5,6 +5,7 @@
 ``bulk.map_items_per_s``     ``Executor.map`` over a range, chunk size 1
 ``bulk.list_items_per_s``    the same over a list
 ``bulk.tuples_items_per_s``  the same over tuples, which are encoded one by one, and come back
+``bulk.farm_items_per_s``    a job of a net, ``farm`` over a range, until its results are there
 ``bulk.map_cpu_us``          CPU time of an item in all processes
 ``bulk.NAME_items_per_s``    other pools, with the best chunk size of 1, 10, 100 and 1,000:
                              ``process_pool``, ``imap`` of ``multiprocessing.Pool``; ``joblib`` with
@@ -40,9 +41,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import trio
 from figures import Figures, descendants, options_parser
 
-from gspc_trio import Executor
+from gspc_trio import Executor, farm, open_job, open_rts
 
 CHUNKS = (1, 10, 100, 1_000)
 PER_TASK = 1_000
@@ -189,6 +191,23 @@ def first_result_ms(executor: Executor, items: int) -> float:
     return 1e3 * taken_s
 
 
+def farm_rates(items: int, turns: int) -> list[float]:
+    """Return items/s of as many jobs of a farm, on one run-time system."""
+
+    async def run() -> list[float]:
+        rates = []
+        async with open_rts(cores=2) as rts:
+            for _ in range(turns + 1):
+                begun_s = time.perf_counter()
+                async with open_job(farm(same), rts=rts, values={"items": range(items)}) as job:
+                    found = (await job.wait_outputs())["results"]
+                rates.append(items / (time.perf_counter() - begun_s))
+                assert len(found) == items
+        return rates[1:]
+
+    return trio.run(run)
+
+
 def submit_first_ms(executor: Executor, items: int) -> tuple[float, float]:
     """Return how long the first result of many separate calls takes, and calls/s of all."""
     ended_s: list[float] = []
@@ -236,6 +255,7 @@ def main() -> None:
                 rates[name].append(rate(ours[name], items))
             for name, way in best.items():
                 rates[name].append(rate(way, tried if name == "joblib" else items))
+        rates["farm"] = farm_rates(items, turns)
         for name, found in rates.items():
             figures.add(f"bulk.{name}_items_per_s", statistics.median(found), "items/s")
         figures.add("bulk.map_cpu_us", statistics.median(cpu_us), "us")

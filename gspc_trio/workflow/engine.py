@@ -481,6 +481,10 @@ class WorkflowEngine(FiringNet):
     def dump(self) -> dict[str, Plain]:
         """Return the whole state as plain data, at any time (WE-1)."""
         running = self.running
+        tokens, activities = dump_net(running, self.codec), dump_activities(self.activities, self.codec)
+        if self.ranges is not None:
+            tokens["ready"] += self.ranges.marked()
+            activities += self.ranges.dump()
         dropped: dict[str, Plain] = {"others": self.others} if self.others else {}
         if self._groups.dropped:
             dropped["dropped"] = list(self._groups.dropped)
@@ -494,9 +498,8 @@ class WorkflowEngine(FiringNet):
             | {
                 "format": FORMAT,
                 "net": {"places": list(running.places), "transitions": list(running.transitions)},
-                "tokens": dump_net(running, self.codec),
-                "activities": dump_activities(self.activities, self.codec)
-                + ([] if self.ranges is None else self.ranges.dump()),
+                "tokens": tokens,
+                "activities": activities,
                 "held": dump_held(running, self.codec),
                 "last_task_id": self.last_task_id,
                 "ports": self.ports.dump(),

@@ -39,7 +39,7 @@ from gspc_trio.records.shell.stream import Watcher
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.own_job import double_in_a_job
 from tests.components.tasks.output import speak
-from tests.components.tasks.plain import add_up, double, fall, nap
+from tests.components.tasks.plain import add_up, double, fall, fall_or_end, nap
 from tests.support import until
 
 HANG_S = 60.0
@@ -517,3 +517,26 @@ async def test_under_an_autojump_clock_time_is_real_while_processes_work(autojum
 async def test_a_clock_that_a_test_moves_itself_is_left_alone(mock_clock: MockClock) -> None:
     with real_time():
         assert (mock_clock.rate, mock_clock.autojump_threshold) == (0.0, math.inf)
+
+
+async def test_many_short_items_of_a_farm_share_tasks_and_each_has_its_own_end(tmp_path: Path) -> None:
+    items = [(number, str(tmp_path / "ended")) for number in range(4000)]
+    settings = JobSettings(keep_going=True)
+    async with open_rts(cores=2) as rts:
+        with suppress(BaseExceptionGroup):  # of JobFailed
+            async with open_job(
+                farm(fall_or_end), rts=rts, values={"items": items}, settings=settings
+            ) as job:
+                result = await job.wait_ended()
+                job.machine.check()
+    welcome = [number for number in range(4000) if number % 500 != 3]
+    assert sorted(result.outputs["results"]) == welcome
+    assert (result.tasks["finished"], result.tasks["failed"]) == (len(welcome), 8)
+    assert sum(result.tasks.values()) == 4000
+    errors = [failure.outcome.error for failure in result.failures if failure.outcome.error is not None]
+    assert sorted(error.message for error in errors) == sorted(
+        f"{number} is not welcome" for number in range(3, 4000, 500)
+    )
+    assert all("in fall_or_end" in error.traceback for error in errors)
+    assert len({failure.task_id for failure in result.failures}) == 8
+    assert job.machine.scheduler.ended < 3000  # they were fewer tasks than items

@@ -219,7 +219,8 @@ class RangeTasks:
         """Count items instead of tasks."""
         for state, number in self.extra.items():
             counts[state] = counts.get(state, 0) + number
-        more = sum(one.cutting.computing - one.cutting.tasks for one in self._sources)
+        unknown = {task.task_id for task in self._ready}  # those of a job that is stopped
+        more = sum(run.end - run.begin - 1 for one, (_, run) in self.under.items() if one not in unknown)
         counts[TaskState.READY] = counts.get(TaskState.READY, 0) + more
 
     def check(self) -> None:

@@ -303,6 +303,10 @@ class TokenRanges:
                 return name, number
         return None
 
+    def marked(self) -> list[str]:
+        """Return the transitions that could take tokens."""
+        return [name for name, ranged in self.transitions.items() if len(ranged.source)]
+
     def dump(self) -> list[list[Plain]]:
         """Return the items that are taken as plain data, as if they were tasks."""
         encode = self._engine.codec.encode

@@ -23,3 +23,14 @@ def fall(value: int) -> int:
     if value == 2:
         raise ValueError(f"{value} is not welcome")
     return value
+
+
+def fall_or_end(item: tuple[int, str]) -> int:
+    """Fail with some items; with one of them, end the process the first time."""
+    number, path = item
+    if number % 500 == 3:
+        raise ValueError(f"{number} is not welcome")
+    if number == 2000 and not os.path.exists(path):
+        with open(path, "w"):
+            os._exit(1)
+    return number
