@@ -225,8 +225,9 @@ class StockedPlace(QueuePlace):
             if isinstance(there, Token):
                 yield there
             else:
-                step = max(1, len(there) // each)
-                yield from map(there.token, islice(range(0, len(there), step), each))
+                first = self._drawn if there is self._later[0] else 0
+                step = max(1, (len(there) - first) // each)
+                yield from map(there.token, islice(range(first, len(there), step), each))
 
 
 class AnswerPlace(QueuePlace):

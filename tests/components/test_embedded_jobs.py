@@ -523,7 +523,7 @@ async def test_many_short_items_of_a_farm_share_tasks_and_each_has_its_own_end(t
     items = [(number, str(tmp_path / "ended")) for number in range(4000)]
     settings = JobSettings(keep_going=True)
     async with open_rts(cores=2) as rts:
-        with suppress(BaseExceptionGroup):  # of JobFailed
+        with suppress(JobFailed):
             async with open_job(
                 farm(fall_or_end), rts=rts, values={"items": items}, settings=settings
             ) as job:
