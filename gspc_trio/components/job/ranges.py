@@ -34,6 +34,9 @@ TASKS_MAX = 10_000
 PATIENCE_S = 0.1
 """When nothing has come back for so long, items are taken for long ones."""
 
+FIRST_PATIENCE_S = 1.0
+"""The same before the first task has ended: processes may have to start for it."""
+
 STALLED_GROWTH = 8
 """Then there can be so many times the tasks."""
 
@@ -142,6 +145,7 @@ class Ranges:
         self._ranges_max = RANGES_PER_CORE * cores
         self._apart = False
         self._heard = 0.0
+        self._has_ended = False
 
     @property
     def waiting(self) -> int:
@@ -161,7 +165,8 @@ class Ranges:
     def deadline(self) -> float | None:
         """Return when it wants to hear of the time, None if it need not."""
         is_open = self._size == 1 and self._tasks_max >= TASKS_MAX
-        return None if is_open or not self._waiting else self._heard + PATIENCE_S
+        patience_s = PATIENCE_S if self._has_ended else FIRST_PATIENCE_S
+        return None if is_open or not self._waiting else self._heard + patience_s
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take what has happened; return what to do.
@@ -218,7 +223,7 @@ class Ranges:
         if there is not None and not 0 <= event.done <= there.end - there.begin:
             raise ValueError(f"{event}: it has the items from {there.begin} to before {there.end}")
         task = self._take(event)
-        self._heard = now
+        self._heard, self._has_ended = now, True
         self._ended += event.done
         if rest := task.end - task.begin - event.done:
             self._waiting.appendleft(Added(task.end - rest, task.end, max(1, rest // LESS)))

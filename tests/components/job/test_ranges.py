@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.components.job.ranges import (
+    FIRST_PATIENCE_S,
     GROWTH,
     PATIENCE_S,
     TASKS_MAX,
     TASKS_PER_CORE,
     Added,
     Cancelled,
+    CoresKnown,
     Ended,
     Event,
     Lost,
@@ -68,6 +70,14 @@ def test_long_items_are_tasks_of_their_own_and_all_are_seen() -> None:
         ranges.handle(Tick(), due)
     assert ranges.tasks == TASKS_MAX
     assert runs(ranges, Ended(3, 1, 1.0), 2.0) == [(10_002, 10_003)]
+
+
+def test_before_the_first_has_ended_processes_may_have_to_start() -> None:
+    ranges = Ranges(1)
+    assert len(runs(ranges, Added(0, 1000, 500), 0.0)) == TASKS_PER_CORE
+    assert ranges.deadline() == FIRST_PATIENCE_S
+    assert runs(ranges, CoresKnown(4), 0.5) == ones(16, 4 * TASKS_PER_CORE)
+    assert len(runs(ranges, Tick(), FIRST_PATIENCE_S)) == 7 * 4 * TASKS_PER_CORE
 
 
 def test_what_comes_back_goes_first_and_what_was_lost_alone() -> None:

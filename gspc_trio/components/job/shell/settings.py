@@ -163,9 +163,9 @@ class JobSettings(Struct, frozen=True):
     @property
     def may_have_ranges(self) -> bool:
         """Whether many items may be one task, as far as settings are concerned."""
-        return not (
-            self.threads or self.plan or self.process_tasks_max or self.cache
-        ) and self.policy == find_policy(DEFAULT, self.assign)
+        return not (self.threads or self.plan or self.process_tasks_max or self.cache) and find_policy(
+            self.policy, self.assign
+        ) == find_policy(DEFAULT, self.assign)
 
 
 class OtelMissing(ImportError):
