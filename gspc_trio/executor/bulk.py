@@ -29,9 +29,19 @@ from gspc_trio.components.job.item_values import (
     together_max,
 )
 from gspc_trio.components.job.item_values import packed as pack
-from gspc_trio.components.job.ranges import Added, Cancelled, Ended, Event, Lost, Ranges, Run, Stop, Tick
+from gspc_trio.components.job.ranges import (
+    Event,
+    ItemsAdded,
+    RangeCancelled,
+    RangeEnded,
+    RangeLost,
+    Ranges,
+    RunItems,
+    Stop,
+)
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.core.current import current_place
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import (
     DEFAULT_OPTIONS,
     LastAttempt,
@@ -114,7 +124,7 @@ class Part:
 
     __slots__ = ("begin", "end", "items", "number", "outcome", "task_id")
 
-    def __init__(self, items: ItemsMap, run: Run) -> None:
+    def __init__(self, items: ItemsMap, run: RunItems) -> None:
         self.items: ItemsMap = items
         self.number: int = run.number
         self.begin: int = run.begin
@@ -137,7 +147,7 @@ class Part:
             items.maps.extra[TaskState.FAILED] += failed
         if done:
             items.put_found(self.begin, self.begin + done, found)
-        items.tell(Ended(self.number, done, outcome.duration_s, apart))
+        items.tell(RangeEnded(self.number, done, outcome.duration_s, apart))
 
     def fail(self, error: BaseException) -> None:
         """It has none."""
@@ -149,14 +159,14 @@ class Part:
             items.put_found(self.begin, self.end, error)
         else:
             items.maps.extra[TaskState.FAILED] -= 1
-        items.tell(Lost(self.number))
+        items.tell(RangeLost(self.number))
 
     def give_up(self) -> None:
         """It was cancelled."""
         items = self.items
         items.maps.extra[TaskState.CANCELLED] += self.end - self.begin - 1
         items.put_found(self.begin, self.end, CancelledError())
-        items.tell(Cancelled(self.number))
+        items.tell(RangeCancelled(self.number))
 
 
 class ItemsMap:
@@ -228,7 +238,7 @@ class ItemsMap:
                 with self._changed:
                     self._blocks[begin] = block, [count]
                     self._begins.append(begin)
-                self._news.append(Added(begin, begin + count, block.together_max))
+                self._news.append(ItemsAdded(begin, begin + count, block.together_max))
                 self.maps.loop.put_items(self)
         except BaseException:
             self.close()
@@ -345,7 +355,7 @@ class ItemsMap:
         while news and not self._is_over:
             event = news.popleft()
             for action in machine.handle(event, now):
-                if isinstance(action, Run):
+                if isinstance(action, RunItems):
                     self._run(action)
                 else:
                     self.maps.extra[TaskState.CANCELLED] += action.end - action.begin
@@ -369,7 +379,7 @@ class ItemsMap:
             if part.task_id not in told:
                 part.give_up()
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: RunItems) -> None:
         part = Part(self, run)
         code_id, of_items = self._code_ids
         columns, are_encoded = self._arguments(run)
@@ -384,7 +394,7 @@ class ItemsMap:
         part.task_id = self.maps.table.graph.add(name, code_id, arguments, self._shape, options)
         self.maps.table.parts[part.task_id] = part
 
-    def _arguments(self, run: Run) -> tuple[list[Sequence[Any]], bool]:
+    def _arguments(self, run: RunItems) -> tuple[list[Sequence[Any]], bool]:
         """Return the columns of some items, and whether their arguments are encoded."""
         block = self._blocks[self._begins[bisect_right(self._begins, run.begin) - 1]][0]
         if self._opened[0] is not block:

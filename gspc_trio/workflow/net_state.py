@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
@@ -21,8 +21,29 @@ from gspc_trio.workflow.state import Activity
 from gspc_trio.workflow.structure import Endless, NetPlan
 from gspc_trio.workflow.tokens import Token, TokenCodec, Value
 
-if TYPE_CHECKING:
-    from gspc_trio.workflow.bulk.token_ranges import TokenRanges
+
+class InRanges(Protocol):
+    """What takes tokens in ranges: its items count as tasks that were extracted."""
+
+    def number(self, state: TaskState) -> int:
+        """Return how many items that are no tasks are in a state."""
+        ...
+
+    def numbers(self) -> Mapping[str, Mapping[TaskState, int]]:
+        """Return transition -> state -> number of such items."""
+        ...
+
+    def find(self, task_id: TaskId) -> object | None:
+        """Return which item of a range this task would be; None: it is none."""
+        ...
+
+    def marked(self) -> list[str]:
+        """Return the transitions that could take tokens."""
+        ...
+
+    def dump(self) -> list[list[Value]]:
+        """Return the items that are taken as plain data, as if they were tasks."""
+        ...
 
 
 class NetState:
@@ -55,7 +76,7 @@ class NetState:
         )
         self.last_task_id: TaskId = 0
         self.others: int = 0
-        self.ranges: TokenRanges | None = None
+        self.ranges: InRanges | None = None
         self._arguments = plan.arguments
 
     def outputs(self) -> dict[str, list[Value]]:
@@ -155,14 +176,10 @@ class NetState:
         for activity in self.activities.values():
             states = active.setdefault(activity.transition.description.name, {})
             states[activity.state] = states.get(activity.state, 0) + 1
-        for name, ranged in self.ranges.transitions.items() if self.ranges is not None else ():
+        for name, numbers in self.ranges.numbers().items() if self.ranges is not None else ():
             states = active.setdefault(name, {})
-            for state, number in (
-                (TaskState.SUBMITTED, ranged.open),
-                (TaskState.CANCELLED, ranged.cancelled),
-            ):
-                if number:
-                    states[state] = states.get(state, 0) + number
+            for state, number in numbers.items():
+                states[state] = states.get(state, 0) + number
         return describe_net(self.running, active)
 
     def explain_stuck(self) -> list[str]:

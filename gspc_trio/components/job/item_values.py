@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gspc_trio.compute.code import ANSWER_HEAD
-from gspc_trio.protocol.values import ATOMS, dumps, loads, pickled
+from gspc_trio.protocol.values import ATOMS, Value, dumps, loads, pickled
 
 BLOCK_ITEMS = 8192
 """Items that are packed together, of which ranges are cut."""
@@ -22,7 +22,7 @@ ITEM_BYTES_MAX = 4096
 PLAIN, ENCODED = dumps(False), dumps(True)
 """The first argument of a range: whether the others are encoded values."""
 
-Results: TypeAlias = tuple[list[Any], dict[int, bytes], dict[int, list[Any]]]
+Results: TypeAlias = tuple[list[Value], dict[int, bytes], dict[int, list[Value]]]
 """Results of items, None for those of the next two; number -> encoded result; number -> error."""
 
 

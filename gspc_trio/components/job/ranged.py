@@ -13,6 +13,7 @@ from functools import partial
 from attrs import define, field
 from msgspec.structs import replace
 
+from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.item_values import (
     ENCODED,
     ITEM_BYTES_MAX,
@@ -25,19 +26,19 @@ from gspc_trio.components.job.item_values import (
 )
 from gspc_trio.components.job.machine import JobMachine
 from gspc_trio.components.job.ranges import (
-    Added,
-    Cancelled,
     CoresKnown,
-    Ended,
     Event,
-    Lost,
+    ItemsAdded,
+    RangeCancelled,
+    RangeEnded,
+    RangeLost,
     Ranges,
-    Run,
-    Tick,
+    RunItems,
 )
 from gspc_trio.components.job.scheduler.interface import RetryTask, TaskDone, TasksReady
+from gspc_trio.compute.code import code_of_items
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.machine import handles
+from gspc_trio.core.machine import Tick, handles
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.protocol.values import LONG_BYTES
 from gspc_trio.workflow.bulk.stock import Opened, PackedStock, Stock
@@ -66,20 +67,20 @@ class RangeTasks:
     """The tasks of ranges of one job.
 
     Args:
-        engine: whose tokens they take; its ``ranges`` are set.
+        engine: whose tokens they take.
+        tokens: takes them.
         codes: transition -> number of the code that calls its function with each of many values.
 
     Attributes:
-        engine: see above.
+        engine, tokens: see above.
         under: tasks under way, those of single items, too.
         extra: what is to be added to the numbers of tasks, so that items are counted.
     """
 
-    def __init__(self, engine: WorkflowEngine, codes: Mapping[str, int]) -> None:
-        assert engine.ranges is not None, "the engine takes tokens one by one"
+    def __init__(self, engine: WorkflowEngine, tokens: TokenRanges, codes: Mapping[str, int]) -> None:
         self.engine: WorkflowEngine = engine
-        self.tokens: TokenRanges = engine.ranges
-        self.under: dict[TaskId, tuple[_Source, Run]] = {}
+        self.tokens: TokenRanges = tokens
+        self.under: dict[TaskId, tuple[_Source, RunItems]] = {}
         self.extra: Counter[TaskState] = Counter()
         self._sources = [_Source(one, codes[name]) for name, one in self.tokens.transitions.items()]
         self._ready: list[Task] = []
@@ -104,7 +105,7 @@ class RangeTasks:
             known = source.ranged.known
             if known > source.told:
                 begin, source.told = source.told, known
-                self._tell(source, Added(begin, known, self._together_max(source)), now)
+                self._tell(source, ItemsAdded(begin, known, self._together_max(source)), now)
             due = source.cutting.deadline()
             if due is not None and now >= due:
                 self._tell(source, Tick(), now)
@@ -120,10 +121,10 @@ class RangeTasks:
 
     def _tell(self, source: _Source, event: Event, now: float) -> None:
         for action in source.cutting.handle(event, now):
-            assert isinstance(action, Run), "nothing is dropped"
+            assert isinstance(action, RunItems), "nothing is dropped"
             self._run(source, action)
 
-    def _run(self, source: _Source, run: Run) -> None:
+    def _run(self, source: _Source, run: RunItems) -> None:
         """Make a task of some items."""
         tokens, ranged, count = self.tokens, source.ranged, run.end - run.begin
         is_new = run.begin == ranged.taken
@@ -144,7 +145,7 @@ class RangeTasks:
         self.under[task_id] = source, run
         self._ready.append(task)
 
-    def _arguments(self, source: _Source, run: Run) -> tuple[bytes, bytes]:
+    def _arguments(self, source: _Source, run: RunItems) -> tuple[bytes, bytes]:
         values, are_encoded = self.tokens.column(source.name, run.begin, run.end)
         if not (are_encoded or can_share(values)):
             values, are_encoded = list(map(self.engine.codec.dumps, values)), True
@@ -163,10 +164,10 @@ class RangeTasks:
             apart = apart or len(outcome.values[0][0]) > LONG_BYTES
         else:
             computed, failed = self._take_in(source, run, done)
-        self._tell(source, Ended(run.number, computed, outcome.duration_s, apart), now)
+        self._tell(source, RangeEnded(run.number, computed, outcome.duration_s, apart), now)
         return failed
 
-    def _take_in(self, source: _Source, run: Run, done: TaskDone) -> tuple[int, list[TaskDone]]:
+    def _take_in(self, source: _Source, run: RunItems, done: TaskDone) -> tuple[int, list[TaskDone]]:
         """Put the results of a range onto the place behind; return how many items it has computed."""
         computed, failed, found = open_answer(done.outcome.values[0][0])
         self.extra[TaskState.FINISHED] += computed - failed - 1
@@ -202,7 +203,7 @@ class RangeTasks:
         is_range = run.end - run.begin > 1
         if is_range:
             self.extra[TaskState.FAILED] -= 1
-        self._tell(source, Lost(run.number), now)
+        self._tell(source, RangeLost(run.number), now)
         return is_range
 
     def cancelled(self, done: TaskDone, now: float) -> bool:
@@ -212,7 +213,7 @@ class RangeTasks:
         if count > 1:
             self.extra[TaskState.CANCELLED] += count - 1
             self.tokens.cancel(source.name, run.begin, run.end)
-        self._tell(source, Cancelled(run.number), now)
+        self._tell(source, RangeCancelled(run.number), now)
         return count > 1
 
     def count(self, counts: dict[TaskState, int]) -> None:
@@ -308,3 +309,38 @@ class RangedJobMachine(JobMachine):
         counts = dict(super().counts())
         self.ranges.count(counts)
         return counts
+
+
+def machine_for(
+    engine: Engine, code: Callable[[int], bytes]
+) -> tuple[Callable[..., JobMachine], Callable[[int], bytes]]:
+    """Return what makes the machine of a job, and its code table.
+
+    Its tokens are taken in ranges where that makes no difference; an engine that is wrapped has others that
+    look at each task.
+
+    Args:
+        engine: of the job, which has not begun.
+        code: returns an entry of the code table, encoded.
+    """
+    if type(engine) is not WorkflowEngine:
+        return JobMachine, code
+    encoded: dict[int, bytes] = {}
+    codes: dict[str, int] = {}
+
+    def find_code(name: str) -> bool:
+        """Give what calls the function of a transition with each of many values a number."""
+        number = len(engine.code_table) + len(encoded)
+        of_items = code_of_items(code(engine.plan.code_ids[name]))
+        if of_items is None:
+            return False
+        encoded[number], codes[name] = of_items, number
+        return True
+
+    ranges = TokenRanges(engine, find_code)
+    if not ranges.transitions:
+        return JobMachine, code
+    engine.ranges = ranges
+    return partial(
+        RangedJobMachine, ranges=RangeTasks(engine, ranges, codes)
+    ), lambda number: encoded.get(number) or code(number)

@@ -14,6 +14,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.core.machine import Tick
+
 RANGE_S = 0.002
 """About so much work is in a range."""
 
@@ -44,7 +46,7 @@ TURNAROUND = 4
 """Ranges that come back within so many times their own work found idle workers: there can be more of them."""
 
 
-class Added(Struct, frozen=True):
+class ItemsAdded(Struct, frozen=True):
     """Items from ``begin`` to before ``end`` wait, those behind all before; a range has ``together_max``."""
 
     begin: int
@@ -52,7 +54,7 @@ class Added(Struct, frozen=True):
     together_max: int
 
 
-class Ended(Struct, frozen=True):
+class RangeEnded(Struct, frozen=True):
     """The first ``done`` items of a task were computed in ``duration_s``; the others come back.
 
     With ``apart`` every item from now on is a task of its own: they do what is known of tasks alone.
@@ -64,20 +66,16 @@ class Ended(Struct, frozen=True):
     apart: bool = False
 
 
-class Lost(Struct, frozen=True):
+class RangeLost(Struct, frozen=True):
     """A task has ended without a result: an item has failed then, those of a range are tried again."""
 
     number: int
 
 
-class Cancelled(Struct, frozen=True):
+class RangeCancelled(Struct, frozen=True):
     """A task was cancelled, and with it its items."""
 
     number: int
-
-
-class Tick(Struct, frozen=True):
-    """Time has passed."""
 
 
 class Stop(Struct, frozen=True):
@@ -90,10 +88,10 @@ class CoresKnown(Struct, frozen=True):
     cores: int
 
 
-Event: TypeAlias = Added | Ended | Lost | Cancelled | Tick | Stop | CoresKnown
+Event: TypeAlias = ItemsAdded | RangeEnded | RangeLost | RangeCancelled | Tick | Stop | CoresKnown
 
 
-class Run(Struct, frozen=True):
+class RunItems(Struct, frozen=True):
     """Compute items from ``begin`` to before ``end`` as one task, known by ``number``."""
 
     number: int
@@ -101,14 +99,14 @@ class Run(Struct, frozen=True):
     end: int
 
 
-class Drop(Struct, frozen=True):
+class DropItems(Struct, frozen=True):
     """Items from ``begin`` to before ``end`` will not be computed."""
 
     begin: int
     end: int
 
 
-Action: TypeAlias = Run | Drop
+Action: TypeAlias = RunItems | DropItems
 
 
 class Under(Struct):
@@ -134,7 +132,7 @@ class Ranges:
         self._next = 0
         self._added = 0
         self._ended = 0
-        self._waiting: deque[Added] = deque()
+        self._waiting: deque[ItemsAdded] = deque()
         self._back: deque[int] = deque()  # each to be a task of its own
         self._under: dict[int, Under] = {}
         self._last = 0
@@ -176,13 +174,13 @@ class Ranges:
         """
         actions: list[Action] = []
         match event:
-            case Added():
+            case ItemsAdded():
                 self._add(event, now)
-            case Ended():
+            case RangeEnded():
                 self._end(event, now)
-            case Lost():
+            case RangeLost():
                 self._lose(event, now)
-            case Cancelled():
+            case RangeCancelled():
                 task = self._take(event)
                 self._ended += task.end - task.begin
             case Tick():
@@ -199,7 +197,7 @@ class Ranges:
         self._cut(now, actions)
         return actions
 
-    def _add(self, event: Added, now: float) -> None:
+    def _add(self, event: ItemsAdded, now: float) -> None:
         if event.begin < self._next or event.end <= event.begin or event.together_max < 1:
             raise ValueError(f"{event}: the next item is {self._next} or a later one")
         if not (self._waiting or self._under):
@@ -208,7 +206,7 @@ class Ranges:
         self._next = event.end
         self._added += event.end - event.begin
 
-    def _take(self, event: Ended | Lost | Cancelled) -> Under:
+    def _take(self, event: RangeEnded | RangeLost | RangeCancelled) -> Under:
         task = self._under.pop(event.number, None)
         if task is None:
             raise ValueError(f"{event}: there is no such task")
@@ -218,7 +216,7 @@ class Ranges:
             self._together -= 1
         return task
 
-    def _end(self, event: Ended, now: float) -> None:
+    def _end(self, event: RangeEnded, now: float) -> None:
         there = self._under.get(event.number)
         if there is not None and not 0 <= event.done <= there.end - there.begin:
             raise ValueError(f"{event}: it has the items from {there.begin} to before {there.end}")
@@ -226,11 +224,11 @@ class Ranges:
         self._heard, self._has_ended = now, True
         self._ended += event.done
         if rest := task.end - task.begin - event.done:
-            self._waiting.appendleft(Added(task.end - rest, task.end, max(1, rest // LESS)))
+            self._waiting.appendleft(ItemsAdded(task.end - rest, task.end, max(1, rest // LESS)))
         self._apart |= event.apart
         self._learn(event, task, now)
 
-    def _learn(self, event: Ended, task: Under, now: float) -> None:
+    def _learn(self, event: RangeEnded, task: Under, now: float) -> None:
         """Choose how many items travel together, and how many tasks are under way, from how one has run."""
         if not event.done:
             self._size = 1
@@ -250,7 +248,7 @@ class Ranges:
         else:
             self._ranges_max = max(RANGES_PER_CORE * self.cores, self._ranges_max - 1)
 
-    def _lose(self, event: Lost, now: float) -> None:
+    def _lose(self, event: RangeLost, now: float) -> None:
         task = self._take(event)
         self._heard = now
         if task.end - task.begin == 1:
@@ -260,8 +258,8 @@ class Ranges:
             self._back.extend(range(task.begin, task.end))
 
     def _drop_all(self, actions: list[Action]) -> None:
-        actions += [Drop(item, item + 1) for item in self._back]
-        actions += [Drop(span.begin, span.end) for span in self._waiting]
+        actions += [DropItems(item, item + 1) for item in self._back]
+        actions += [DropItems(span.begin, span.end) for span in self._waiting]
         self._ended += self.waiting
         self._back.clear()
         self._waiting.clear()
@@ -284,12 +282,12 @@ class Ranges:
             self._run(span.begin, end, now, actions)
             waiting -= end - span.begin
             if end < span.end:
-                self._waiting.appendleft(Added(end, span.end, span.together_max))
+                self._waiting.appendleft(ItemsAdded(end, span.end, span.together_max))
 
     def _run(self, begin: int, end: int, now: float, actions: list[Action]) -> int:
         self._last += 1
         self._under[self._last] = Under(begin, end, now)
-        actions.append(Run(self._last, begin, end))
+        actions.append(RunItems(self._last, begin, end))
         return self._last
 
     def check(self) -> None:

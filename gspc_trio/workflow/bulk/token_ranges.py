@@ -234,6 +234,14 @@ class TokenRanges:
             return sum(one.open for one in self.transitions.values())
         return sum(one.cancelled for one in self.transitions.values()) if state is TaskState.CANCELLED else 0
 
+    def numbers(self) -> dict[str, dict[TaskState, int]]:
+        """Return transition -> state -> number of items that are no tasks."""
+        both = {
+            name: {TaskState.SUBMITTED: ranged.open, TaskState.CANCELLED: ranged.cancelled}
+            for name, ranged in self.transitions.items()
+        }
+        return {name: {state: one for state, one in found.items() if one} for name, found in both.items()}
+
     def take(self, name: str, count: int) -> TaskId:
         """Take items from their place for a range; return an id for its task, which is none of the net."""
         engine, ranged = self._engine, self.transitions[name]

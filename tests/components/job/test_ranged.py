@@ -60,9 +60,9 @@ class Work:
 
     def __init__(self, net: Net, values: Iterable[object]) -> None:
         self.engine = WorkflowEngine(net, {"items": values}, dumps=dumps, loads=loads, join=join)
-        self.engine.ranges = TokenRanges(self.engine, lambda _: True)
-        names = self.engine.ranges.transitions
-        self.ranges = RangeTasks(self.engine, {name: 100 + self.engine.plan.code_ids[name] for name in names})
+        self.engine.ranges = tokens = TokenRanges(self.engine, lambda _: True)
+        codes = {name: 100 + self.engine.plan.code_ids[name] for name in tokens.transitions}
+        self.ranges = RangeTasks(self.engine, tokens, codes)
         self.tasks: list[Task] = []
         self.failed: dict[int, str] = {}
         self.look()

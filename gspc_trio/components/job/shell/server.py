@@ -243,10 +243,11 @@ class _JobServer:
         self.nested, self.told = nested, rts.has_outsiders
         settings = self.settings
         self.traced = is_traced(settings)
-        if not (self.journal or self.layer or self.traced or nested or isinstance(self.engine, TaskGraph)):
-            from gspc_trio.components.job.shell.ranging import machine_for  # only here: executors need it not
+        is_watched = self.journal or self.layer or self.traced or nested
+        if settings.may_have_ranges and not (is_watched or isinstance(self.engine, TaskGraph)):
+            from gspc_trio.components.job.ranged import machine_for  # only here: executors need it not
 
-            self.machine, self.code = machine_for(self.engine, self.code, settings)
+            self.machine, self.code = machine_for(self.engine, self.code)
         self.finished_before = finished_before if self.journal is None else self.journal.finished_before
         if settings.cache is None:
             return
