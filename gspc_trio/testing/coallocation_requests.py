@@ -391,8 +391,7 @@ def coallocation_broken(seed: int) -> str:
     """Simulate a tree of co-allocation services, and return what did not hold, or ""."""
     try:
         CoallocationWorld(seed).run()
-        RequestsWorld(seed).run()
-        RequestsWorld(seed, journal=True).run()
+        RequestsWorld(seed, journal=seed % 2 == 1).run()
     except Exception as error:
         return f"{type(error).__name__}: {error} (of co-allocation services)"
     return ""
