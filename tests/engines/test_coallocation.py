@@ -81,7 +81,7 @@ def test_a_pilot_that_is_lost_before_the_start_takes_the_other_along(world: Worl
     os.kill(rif["pid"], signal.SIGKILL)
     done = completed(waits)
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 2
+    assert len(done.stderr.splitlines()) == 1
     wait_until(lambda: not slurm.jobs(), "the batch job is over")
 
 

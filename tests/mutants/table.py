@@ -50,6 +50,7 @@ NEAREST = {
     "components/coallocation/": (
         "components/coallocation/test_running.py",
         "components/coallocation/test_flow.py",
+        "components/coallocation/test_host.py",
         "components/coallocation/test_journal.py",
     ),
     "components/job/locations/": ("components/job/locations/test_*.py",),
