@@ -12,6 +12,7 @@ import trio
 from gspc_trio.components.job.engine_wrapper import Engine, EngineWrapper
 from gspc_trio.components.job.journal import JournaledEngine
 from gspc_trio.components.job.machine import JobAction, JobEvent, JobMachine
+from gspc_trio.components.job.ranged import RangedJobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.components.monitor.reaction import Reaction
@@ -228,10 +229,11 @@ class Observer:
         machine.check()
 
     def _size(self, process: SimulatedProcess, machine: Checked) -> int:
-        if isinstance(machine, JobMachine):
-            return machine.scheduler.live
+        if isinstance(machine, JobMachine):  # the engine of one with ranges is not wrapped, and counts
+            known = machine.ranges.known if isinstance(machine, RangedJobMachine) else 0
+            return machine.scheduler.live + known
         if isinstance(machine, RifHost):
-            return len(machine.workers)
+            return len(machine.workers) + sum(worker.attempts for worker in machine.workers.values())
         if isinstance(machine, Coordinator | Store):
             return machine.size
         grants = self._grants.get(process)

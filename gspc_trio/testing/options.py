@@ -33,6 +33,7 @@ class Options(Struct, frozen=True):
         schedule: what happens, instead of what the seed says.
         task_s: mean time of a task, about, in seconds.
         chained: about how many tasks one more job has, whose tasks are chains; 0: there is none.
+        ranged: items of a farm of one more job, which travel in ranges; 0: there is none.
         full_checks: machines check themselves after each event; else large ones do it less often.
     """
 
@@ -46,6 +47,7 @@ class Options(Struct, frozen=True):
     task_s: float = TASK_S
     full_checks: bool = False
     chained: int = 0
+    ranged: int = 0
 
 
 def crowding(options: Options) -> int:

@@ -36,8 +36,8 @@ from gspc_trio.testing.options import Options, Report, crowding, steps_of
 from gspc_trio.testing.simulated.anomalies import draw_anomalies
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.simulated.batch import BlockSystem
-from gspc_trio.testing.simulated.chains import ChainLife
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
+from gspc_trio.testing.simulated.ranges import RANGED_EVERY, more_lives
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES
 from gspc_trio.testing.study.life import StudySimulation
@@ -209,12 +209,8 @@ class Simulation:
             assign = QUEUES if queues.random() < QUEUED else ""
             plan = plans.choice(PLANS) if plans.random() < PLANNED and not assign else ""
             said = {"assign": assign, "placement": placement, "plan": plan}
-            life = JobLife(self, name, workload, own, journaled=journaled, layers=layers, **said)
-            lives.append(life)
-        if self.options.chained:
-            own = Random(self._cluster_seed + 23)
-            lives.append(ChainLife(self, "chains1", own, self.options.chained))
-        return lives
+            lives.append(JobLife(self, name, workload, own, journaled=journaled, layers=layers, **said))
+        return lives + more_lives(self, self.options, Random(self._cluster_seed + 23))
 
     def close(self) -> None:
         """Give back what outlives trio."""
@@ -501,9 +497,6 @@ class Simulated(Protocol):
 def simulate(seed: int, options: Options | None = None) -> Report:
     """Run one seed and say how it went; it raises nothing that the simulated system does.
 
-    A study is simulated after the cluster, and apart from it; then a job on several run-time systems, and
-    several resource managers.
-
     Args:
         seed: of everything.
         options: what is simulated.
@@ -514,6 +507,8 @@ def simulate(seed: int, options: Options | None = None) -> Report:
         return report
     study = simulate_study(seed, options)
     chains = simulate_chains(seed, options)
+    if not chains.broken and seed % RANGED_EVERY == 0:
+        chains = simulate_ranges(seed, options)
     broken = study.broken or locations_broken(seed) or managers_broken(seed) or coallocation_broken(seed)
     return replace(
         study,
@@ -533,8 +528,17 @@ def simulate_study(seed: int, options: Options | None = None) -> Report:
 
 def simulate_chains(seed: int, options: Options | None = None) -> Report:
     """Run chains of tasks of one seed alone; see :func:`simulate`."""
+    return _simulate_one(seed, options, Options(hosts=2, jobs=1, tasks=6, chained=40))
+
+
+def simulate_ranges(seed: int, options: Options | None = None) -> Report:
+    """Run a farm of many items of one seed alone; see :func:`simulate`."""
+    return _simulate_one(seed, options, Options(hosts=2, jobs=1, tasks=6, ranged=700))
+
+
+def _simulate_one(seed: int, options: Options | None, what: Options) -> Report:
     faults = replace((options or Options()).faults, layers=False, wide=False, sites=False, drills=False)
-    return _simulate(seed, Options(hosts=2, jobs=1, tasks=6, faults=faults, chained=40), Simulation)
+    return _simulate(seed, replace(what, faults=faults), Simulation)
 
 
 def _simulate(seed: int, options: Options, what: Callable[[int, Options, MockClock], Simulated]) -> Report:

@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.worker.messages import Submission
-from gspc_trio.compute.code import ImportedFunction, decode_code
+from gspc_trio.compute.code import FunctionOfItems, ImportedFunction, decode_code
+from gspc_trio.compute.ranges import call_items
 from gspc_trio.core.code import Variant, Variants
 from gspc_trio.core.rules import split_outputs
 from gspc_trio.core.task import Requirement, TaskError
@@ -37,6 +38,9 @@ TASKS_S = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5), 3.0
 
 LINKS_S = (0.0, 0.0, 0.0, 0.0001, 0.0005, 0.001, 0.02), 0.5
 """The same of the links of chains."""
+
+ITEM_S = 1e-5
+"""The time of an item that travels with many others."""
 
 FAILURES_MAX = 2
 """How often a task of these workflows fails at most before it finishes."""
@@ -171,6 +175,23 @@ def link(value: int) -> int:
 def link_twice(one: int, factor: int, other: int) -> int:
     """Make one number of two."""
     return (one * factor + other) % 1009
+
+
+def is_welcome(value: int) -> bool:
+    """Whether :func:`crowd` takes a number."""
+    return value % 101 != 7
+
+
+def crowd(value: int) -> int:
+    """Change a number, or refuse it: one of many tasks that take no time."""
+    if not is_welcome(value):
+        raise ValueError(f"{value} is not welcome")
+    return 3 * value + 1
+
+
+def crowd_again(value: int) -> int:
+    """Change a number once more."""
+    return value + 5
 
 
 def is_even(token: Token) -> bool:
@@ -350,6 +371,8 @@ def in_order(tokens: Sequence[Token]) -> list[Token]:
 def behave(submission: Submission, code: bytes, *, scale: float = 1.0) -> Behaviour:
     """Say what an attempt of such a task does: its arguments say how long it takes and how often it fails."""
     entry = _decode(code)
+    if isinstance(entry, FunctionOfItems) or entry.qualname.startswith(crowd.__qualname__):
+        return _behave_as_crowd(submission, entry)
     draw = crc32(b"".join(submission.arguments)) ^ crc32(entry.qualname.encode())
     is_link = entry.qualname.startswith(link.__qualname__)
     times_s, longest_s = LINKS_S if is_link else TASKS_S
@@ -371,8 +394,28 @@ def behave(submission: Submission, code: bytes, *, scale: float = 1.0) -> Behavi
     return Behaviour(duration_s, values=tuple(tuple(map(dumps, group)) for group in tokens))
 
 
+def _behave_as_crowd(submission: Submission, entry: ImportedFunction | FunctionOfItems) -> Behaviour:
+    """Say what an attempt of an item does, or one of a range of items: that may end early, or its process."""
+    draw = crc32(b"".join(submission.arguments)) // 7
+    if draw % 41 == 0 and submission.attempt == 1:
+        return Behaviour(ITEM_S, dies="killed by signal 9")
+    if isinstance(entry, ImportedFunction):
+        try:
+            result = getattr(sys.modules[entry.module], entry.qualname)(*map(loads, submission.arguments))
+        except ValueError as error:
+            return Behaviour(ITEM_S, error=TaskError("ValueError", str(error)))
+        return Behaviour(ITEM_S, values=((dumps(result),),))
+    of_one = _decode(entry.code)
+    assert isinstance(of_one, ImportedFunction), "ranges are of single calls"
+    are_encoded, column = map(loads, submission.arguments)
+    count = len(column) if draw % 5 else draw // 5 % (len(column) + 1)
+    function = getattr(sys.modules[of_one.module], of_one.qualname)
+    answer = call_items(function, are_encoded, column[:count])
+    return Behaviour(ITEM_S * count, values=((dumps(answer),),))
+
+
 @cache
-def _decode(code: bytes) -> ImportedFunction:
+def _decode(code: bytes) -> ImportedFunction | FunctionOfItems:
     entry = decode_code(code)
-    assert isinstance(entry, ImportedFunction), "the tasks of a workload are functions of this module"
+    assert isinstance(entry, ImportedFunction | FunctionOfItems), "a workload has functions of this module"
     return entry

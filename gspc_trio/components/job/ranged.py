@@ -85,6 +85,11 @@ class RangeTasks:
         self._sources = [_Source(one, codes[name]) for name, one in self.tokens.transitions.items()]
         self._ready: list[Task] = []
 
+    @property
+    def known(self) -> int:
+        """Items that have come so far."""
+        return sum(one.ranged.known for one in self._sources)
+
     def deadline(self) -> float | None:
         """Return when it wants to be looked at."""
         return min(

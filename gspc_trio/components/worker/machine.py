@@ -89,6 +89,11 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         return self._phases.job
 
     @property
+    def attempts(self) -> int:
+        """Number of attempts that have not ended."""
+        return len(self._phases.present)
+
+    @property
     def busy(self) -> bool:
         """Whether it has an attempt, or a compute process of which it awaits an answer."""
         return bool(self._phases.present) or self._killing or self._retracting
