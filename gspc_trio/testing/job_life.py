@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
@@ -17,13 +18,21 @@ from gspc_trio.nursery.connections.rpc import PeerGone
 from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.durable import Durable
+from gspc_trio.testing.checkers.tasks import check_items
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.fault_injection import FaultInjector
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import Observer, WatchedEngine
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
-from gspc_trio.testing.workload import HASTY_TASK_SETTINGS, Workload, in_order
+from gspc_trio.testing.workload import (
+    HASTY_TASK_SETTINGS,
+    Workload,
+    crowd,
+    crowd_again,
+    in_order,
+    is_welcome,
+)
 from gspc_trio.workflow.net import Net
 
 AGAIN_S = 0.2
@@ -228,3 +237,57 @@ def is_expected(error: BaseException, *, disk_was_full: bool, is_server: bool) -
     if is_server:
         allowed = (*allowed, ImlError)
     return all(isinstance(leaf, allowed) for leaf in leaves(error))
+
+
+TWO_STAGES = 0.5
+"""So many of the farms of many items have another one behind them."""
+
+
+def farms(count: int, *, two: bool) -> Net:
+    """Return a net with a farm of so many items, or with two, one behind the other."""
+    net = Net("crowd")
+    items, results = net.input("items", range(count)), net.output("results")
+    between = net.place("between") if two else results
+    net.transition("first", crowd, [items], between, wait=True)
+    if two:
+        net.transition("second", crowd_again, [between], results, wait=True)
+    return net
+
+
+class RangesLife(JobLife):
+    """A job whose items travel in ranges.
+
+    Args:
+        simulation: of which it is part.
+        name: of the job.
+        random: to draw from.
+        items: how many it has.
+    """
+
+    def __init__(self, simulation: JobSurroundings, name: str, random: Random, items: int) -> None:
+        work = Workload.make(random, 1)
+        super().__init__(simulation, name, work, random, journaled=False, fate=False, keep_going=True)
+        self._items, self._two = items, random.random() < TWO_STAGES
+        self._net = farms(items, two=self._two)
+
+    def _watch(self, _process: SimulatedProcess, engine: Engine) -> Any:
+        """Return the engine as it is: a wrapped one has a task for each item."""
+        return engine
+
+    def _has_ended(self, result: JobResult) -> bool:
+        if result.state == "stopped" or result.detail not in ("", "some tasks failed"):
+            return False
+        values = [crowd(value) for value in range(self._items) if is_welcome(value)]
+        expected = Counter(map(crowd_again, values) if self._two else values)
+        refused = self._items - len(values)
+        kinds = Counter(failure.outcome.error.kind for failure in result.failures if failure.outcome.error)
+        lost = sum(number for kind, number in kinds.items() if kind != "ValueError")
+        excused = lost + result.tasks["cancelled"]
+        tasks = self._items + (len(values) if self._two else 0)
+        try:
+            check_items(self.name, Counter(result.outputs["results"]), expected, excused)
+            if not excused and (sum(result.tasks.values()), result.tasks["failed"]) != (tasks, refused):
+                raise Broken(f"{self.name}: {result.tasks}, and there were {tasks} tasks, {refused} to fail")
+        except Broken as error:  # it ends the simulation
+            self._simulation.fail(error)
+        return True

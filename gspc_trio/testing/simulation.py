@@ -36,8 +36,8 @@ from gspc_trio.testing.options import Options, Report, crowding, steps_of
 from gspc_trio.testing.simulated.anomalies import draw_anomalies
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.simulated.batch import BlockSystem
+from gspc_trio.testing.simulated.chains import RANGED_EVERY, more_lives
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
-from gspc_trio.testing.simulated.ranges import RANGED_EVERY, more_lives
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES
 from gspc_trio.testing.study.life import StudySimulation

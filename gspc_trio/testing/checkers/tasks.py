@@ -5,6 +5,7 @@ What was never sent has not begun: it never counts as lost or unknown, and never
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from attrs import define, field
@@ -358,3 +359,23 @@ class Tasks:
                 raise Broken(f"{self.job} {ended.state}, but {words} has not ended", words)
             if ended.state == "finished" and task.state is TaskState.FAILED and not self._has_cancelled:
                 raise Broken(f"{self.job} finished with a failed task", self._words(task_id))
+
+
+def check_items(name: str, found: Counter[int], expected: Counter[int], excused: int) -> None:
+    """See that all values are there as often as a plain loop makes them.
+
+    Args:
+        name: whose values they are.
+        found: the values.
+        expected: those of the loop.
+        excused: how many may be missing: their tasks were lost too often, or cancelled.
+
+    Raises:
+        Broken: one came twice, or is none that there can be, or too many are missing.
+    """
+    if more := found - expected:
+        value, count = more.most_common(1)[0]
+        raise Broken(f"{name}: {value!r} came {count} times more than once into the graph")
+    missing = expected - found
+    if missing.total() > excused:
+        raise Broken(f"{name}: {missing.total()} items never came, {next(iter(missing))!r} for one")

@@ -13,7 +13,8 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import CORE, TaskOptions, TaskState
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.job_life import JobLife, JobSurroundings
+from gspc_trio.testing.job_life import JobLife, JobSurroundings, RangesLife
+from gspc_trio.testing.options import Options
 from gspc_trio.testing.workload import FAILURES_MAX, Workload, link, link_twice
 from gspc_trio.workflow.graph import Ref, TaskGraph
 
@@ -22,6 +23,9 @@ CHAIN_MAX = 30
 
 FORKED = 0.1
 """So many of the links are taken by another task, too."""
+
+RANGED_EVERY = 3
+"""Each so manieth seed has a farm whose items travel in ranges."""
 
 JOINED = 0.1
 """So many take the result of an earlier task of another chain as well."""
@@ -119,3 +123,13 @@ class ChainLife(JobLife):
             self._simulation.fail(Broken(f"{self.name}: {differs}"))
         self._graph.check()
         return True
+
+
+def more_lives(simulation: JobSurroundings, options: Options, random: Random) -> list[JobLife]:
+    """Return the jobs that a run has besides: chains, or farms whose items travel in ranges."""
+    lives: list[JobLife] = []
+    if options.chained:
+        lives.append(ChainLife(simulation, "chains1", random, options.chained))
+    if options.ranged:
+        lives.append(RangesLife(simulation, "ranges1", random, options.ranged))
+    return lives
