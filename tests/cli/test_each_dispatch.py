@@ -11,6 +11,7 @@ from gspc_trio.cli.each.dispatch import (
     AHEAD_S,
     STUCK_S,
     TRIES,
+    Action,
     Added,
     Dispatch,
     Ended,
@@ -122,6 +123,7 @@ class Host:
 
     def __init__(self, processes: int, ahead: bool) -> None:
         self.dispatch = Dispatch(processes, ahead=ahead)
+        self.events = deque[Event]()
         self.opening: list[int] = []
         self.held: dict[int, deque[int]] = {}
         self.ended: list[int] = []
@@ -130,7 +132,15 @@ class Host:
         self.now = 0.0
 
     def tell(self, event: Event) -> None:
-        for action in self.dispatch.handle(event, self.now):
+        self.events.append(event)
+        if len(self.events) == 1:
+            while self.events:
+                self.perform(self.dispatch.handle(self.events[0], self.now))
+                self.dispatch.check()
+                self.events.popleft()
+
+    def perform(self, actions: list[Action]) -> None:
+        for action in actions:
             match action:
                 case Open(process):
                     self.opening.append(process)
@@ -143,7 +153,6 @@ class Host:
                     self.tell(TakenBack(process, behind))
                 case GiveUp(number, _):
                     self.given_up.append(number)
-        self.dispatch.check()
 
     def step(self, choice: int, seconds: float, loses: bool) -> None:
         """Have something happen that can."""

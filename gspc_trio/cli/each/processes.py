@@ -7,6 +7,7 @@ longer than many lists do. The compute processes are those of a run-time system,
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import cast
@@ -136,6 +137,7 @@ class CommandProcesses:
         self._job = OpenJob("each", cwd=os.getcwd())
         self._calls: dict[int, tuple[PoolCall, bytes]] = {}  # with the item, encoded
         self._number = 0
+        self._events = deque[Event]()  # the first one is being handled
 
     def capacity(self) -> int:
         """Return how many can run at a time."""
@@ -179,8 +181,14 @@ class CommandProcesses:
             call.fail(RuntimeError(f"{outcome.error.kind}: {outcome.error.message}"))
 
     def _handle(self, event: Event) -> None:
-        for action in self._dispatch.handle(event, trio.current_time()):
-            self._perform(action)
+        """Tell the machine what has happened; what comes of its actions it hears when all are performed."""
+        self._events.append(event)
+        if len(self._events) > 1:
+            return
+        while self._events:
+            for action in self._dispatch.handle(self._events[0], trio.current_time()):
+                self._perform(action)
+            self._events.popleft()
 
     def _perform(self, action: Action) -> None:
         match action:
