@@ -269,7 +269,7 @@ class RangedJobMachine(JobMachine):
         if self._stop is None and is_unknown and activity is not None and activity.state is TaskState.FAILED:
             engine.restore(task_id)
             task = engine.extract(task_id)
-            self.failures = [failure for failure in self.failures if failure.task_id != task_id]
+            self.failures[:] = [failure for failure in self.failures if failure.task_id != task_id]
             self.ranges.extra[TaskState.FAILED] -= 1
             self.actions.extend(self.scheduler.handle(TasksReady((task,)), self.now))
             return

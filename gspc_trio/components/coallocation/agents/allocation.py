@@ -322,7 +322,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             if state is DoorState.WAITING:
                 self.doors[door] = DoorState.ASKED
                 self._awaited = {part.path for part in self._parts[door]} & self._lend
-                self.actions += map(WantCredential, sorted(self._awaited))
+                self.actions.extend(map(WantCredential, sorted(self._awaited)))
                 if not self._awaited:
                     self._ask(door)
                 return
