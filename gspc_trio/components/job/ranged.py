@@ -301,8 +301,9 @@ class RangedJobMachine(JobMachine):
 
     def deadline(self) -> float | None:
         """Return when it wants to be told of the time."""
-        found = [due for due in (super().deadline(), self.ranges.deadline()) if due is not None]
-        return min(found, default=None)
+        is_taking = self._begun and self._stop is None
+        found = super().deadline(), self.ranges.deadline() if is_taking else None
+        return min((due for due in found if due is not None), default=None)
 
     def check(self) -> None:
         """Assert what a job does, and that each item of a range is in one place."""
