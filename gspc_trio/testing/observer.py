@@ -139,6 +139,7 @@ class Observer:
         self.hash.add(process.name, name, event, now, actions)
         self._history.append((now, process, name, event, actions))
         self.bounds.event()
+        self.bounds.told(process, machine, event, now, bool(actions))
         self._is_at_work(process, machine, now)
         if type(machine) is Session:
             machine.check()

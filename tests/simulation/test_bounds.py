@@ -13,7 +13,7 @@ from gspc_trio.iml.events import Answered, Asked, ClientUp, ServerUp
 from gspc_trio.iml.messages import Alloc, JoinLayer, ServerHello
 from gspc_trio.nursery.scopes.observe import Fill
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.checkers.bounds import QUEUE_EVENTS, TABLE_EVENTS, Bounds, count_objects
+from gspc_trio.testing.checkers.bounds import QUEUE_EVENTS, TABLE_EVENTS, TICKS_MAX, Bounds, count_objects
 from gspc_trio.testing.cluster import open_cluster
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.simulated.process import SimulatedProcess
@@ -68,6 +68,21 @@ async def test_a_queue_with_more_than_may_wait_is_found_within_a_few_events(
         queues[2].fill = queues[2].fill._replace(items=items, size_bytes=size_bytes)
         with pytest.raises(Broken, match=f"{items} items with {size_bytes} bytes wait in the box"):
             look_at_all(bounds)
+
+
+def test_a_deadline_that_stays_is_found():
+    bounds, process = Bounds(lambda: 1), SimulatedProcess("p", "rif", "h", Eyes(), lambda _process: None)
+    machine = Coordinator()
+    for _ in range(2):
+        for _ in range(TICKS_MAX):
+            bounds.told(process, machine, Tick(), 1.0, acts=False)
+        bounds.told(process, machine, Tick(), 1.0, acts=True)
+    for second in range(TICKS_MAX + 1):
+        bounds.told(process, machine, Tick(), float(second), acts=False)
+    for _ in range(TICKS_MAX + 1):
+        bounds.told(process, machine, Tick(), 2000.0, acts=False)
+    with pytest.raises(Broken, match="p: the deadline of its Coordinator has come, and stays"):
+        bounds.told(process, machine, Tick(), 2000.0, acts=False)
 
 
 async def test_links_show_what_waits_until_they_are_over(autojump_clock: MockClock):

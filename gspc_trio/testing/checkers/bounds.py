@@ -1,4 +1,4 @@
-"""Checker of bounds: queues, tasks and tables do not grow (invariant 9)."""
+"""Checker of bounds: queues, tasks and tables do not grow, and no deadline stays (invariant 9)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import trio
 
+from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.process import SimulatedProcess
@@ -27,6 +28,9 @@ TASKS_MAX, TASKS_EACH = 100, 12
 
 OBJECTS_MAX, OBJECTS_EACH = 500, 30
 """Objects that a machine may consist of, and besides for each of its tasks, resources or data."""
+
+TICKS_MAX = 1000
+"""So often in a row a machine may be told of the same time and do nothing."""
 
 _NO_STATE = (
     type,
@@ -56,6 +60,7 @@ class Bounds:
         self._things = things
         self._queues: deque[tuple[SimulatedProcess, Queue]] = deque()
         self._seen: dict[tuple[SimulatedProcess, type], int] = {}
+        self._ticks: dict[tuple[SimulatedProcess, type], tuple[float, int]] = {}
         self._events = 0
 
     def holds(self, process: SimulatedProcess, queue: Queue) -> None:
@@ -103,6 +108,19 @@ class Bounds:
         if objects > most:
             what = f"{process.name}: its {key[1].__name__} of {size} tasks, resources or data"
             raise Broken(f"{what} consists of {objects} objects after {seen} events; {most} may be")
+
+    def told(self, process: SimulatedProcess, machine: object, event: object, now: float, acts: bool) -> None:
+        """A machine has taken an event: it may not be told of one time again and again, and do nothing.
+
+        Raises:
+            Broken: its deadline has come, and stays.
+        """
+        key = (process, type(machine))
+        last_s, ticks = self._ticks.get(key, (now, 0))
+        ticks = ticks + 1 if type(event) is Tick and not acts and now == last_s else 0
+        self._ticks[key] = now, ticks
+        if ticks > TICKS_MAX:
+            raise Broken(f"{process.name}: the deadline of its {key[1].__name__} has come, and stays")
 
 
 def count_objects(machine: object) -> int:

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.components.job.ranged import RangeTasks
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.machine import Begin
+from gspc_trio.components.job.ranged import RangeTasks, machine_for
+from gspc_trio.components.job.ranges import FIRST_PATIENCE_S
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop, TaskDone
+from gspc_trio.compute.code import function_code
 from gspc_trio.compute.ranges import call_items
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.bulk.token_ranges import FEW, TokenRanges
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -255,3 +260,17 @@ def test_few_items_have_a_task_each() -> None:
     assert not TokenRanges(begin({"items": range(FEW)}), lambda _: True).transitions
     assert TokenRanges(begin({"items": range(FEW + 1)}), lambda _: True).transitions
     assert not TokenRanges(begin({"items": range(IN_FLIGHT)}), lambda _: False).transitions
+
+
+def test_a_job_that_is_stopped_waits_for_nothing_of_its_ranges() -> None:
+    inputs = {"items": range(100 * FEW)}
+    engine = WorkflowEngine(stages("more"), inputs, dumps=dumps, loads=loads, join=join)
+    make, _ = machine_for(engine, lambda _: function_code(more))
+    machine = make("j1", "job", engine, USUAL.scheduler("j1"))
+    assert machine.deadline() is None
+    machine.handle(Begin(), 0.0)
+    machine.handle(ResourcesUp((Resource("r1.core0", "core"),)), 0.0)
+    assert machine.deadline() == FIRST_PATIENCE_S
+    machine.handle(Stop("it is enough"), 0.0)
+    assert machine.deadline() is None
+    machine.check()
