@@ -76,6 +76,7 @@ class Submitted:
         jobs, order: of it.
         reports: number of a job -> how it has ended.
         request_id: by which its service knows it.
+        is_cancelled: its client has cancelled it.
     """
 
     client: str
@@ -83,6 +84,7 @@ class Submitted:
     order: JobOrder
     reports: dict[int, JobReport] = field(factory=dict)
     request_id: str = ""
+    is_cancelled: bool = False
 
 
 class RequestsWorld(CoallocationWorld):
@@ -165,6 +167,9 @@ class RequestsWorld(CoallocationWorld):
         for request, submitted in self.submitted.items():
             if submitted.client == name and request not in self.answers and submitted.request_id:
                 self._send(name, "top", AttachRequest(request, submitted.request_id))
+                if submitted.is_cancelled:  # the top may not have heard it
+                    self._told_s[request] = self.now
+                    self._send(name, "top", CancelRequest(request))
 
     def _kill_client(self, name: str) -> None:
         client = self.clients[name]
@@ -211,6 +216,7 @@ class RequestsWorld(CoallocationWorld):
 
     def _cancel_request(self, client: str, name: str) -> None:
         if self.clients[client].alive:
+            self.submitted[name].is_cancelled = True
             self._told_s.setdefault(name, self.now)
             self._send(client, "top", CancelRequest(name))
 
