@@ -33,6 +33,7 @@ from gspc_trio.components.coallocation.agents.words import (
 from gspc_trio.components.coallocation.flow import CoJobState
 from gspc_trio.components.coallocation.host import (
     NOBODY,
+    PARENT_BACK_S,
     CoallocationHost,
     NoteRecords,
     RequestRead,
@@ -124,8 +125,8 @@ class RequestsWorld(CoallocationWorld):
             read = self._read(NOBODY + noted.request_id, noted.told)
             begun, reports = frozenset(noted.begun), tuple(noted.reports.values())
             stages = tuple(noted.stages.values())
-            closed = noted.request_id in self.noted.closed
-            self._feed(name, RequestRestored(noted.request_id, read, begun, reports, stages, closed))
+            was = noted.request_id in self.noted.closed, noted.is_cancelled
+            self._feed(name, RequestRestored(noted.request_id, read, begun, reports, stages, *was))
 
     def _write(self, name: str, action: NoteRecords) -> None:
         assert self.noted is not None
@@ -285,7 +286,7 @@ class RequestsWorld(CoallocationWorld):
         if report.state == CoJobState.FINISHED and not is_whole:
             raise Broken(f"job {report.number} of {request} is said to have finished, and has not")
         # What a service that is gone had begun before it was told of, nobody knows.
-        lost = ("is gone", "its service has ended")
+        lost = ("is gone", "its service has ended", "does not have it any more")
         known = not any(words in one.reason for one in submitted.reports.values() for words in lost)
         if report.state == CoJobState.NOT_RUN and known and self.starts[request, report.number]:
             raise Broken(f"job {report.number} of {request} is said to be not run, and was started")
@@ -374,8 +375,12 @@ class RequestsWorld(CoallocationWorld):
         request, number = self._key(parts[0]).split(" ")
         if f"{request} {number}" not in self._go:
             raise Broken(f"parts of {request} start, and nobody has said so")
-        # A service that is cut off may have been told to start; it stops that itself within its lease.
-        if self.now > self._told_s.get(request, END_S) + LEASE_S + LATE_S:
+        # A service that is cut off may have been told to start; it stops that itself in its lease. A stage
+        # goes on for longer without the service above, if that has a journal; what was suspended begins then.
+        name = held.request.request
+        is_of_stage = self.noted is not None and not name.startswith("top.") and ".^/" not in name
+        more_s = PARENT_BACK_S + 3 * LEASE_S if is_of_stage else 0.0
+        if self.now > self._told_s.get(request, END_S) + LEASE_S + LATE_S + more_s:
             raise Broken(f"parts of {request} start after its end was told, or asked for")
         order = self.submitted[request].order
         for other in order.waits(int(number)):

@@ -51,6 +51,7 @@ from gspc_trio.components.coallocation.journal import (
     JobNoted,
     RequestClosed,
     RequestNoted,
+    RequestNotWanted,
     StageEnded,
     StageGiven,
 )
@@ -118,6 +119,7 @@ class RequestRestored(Struct, frozen=True):
         reports: how jobs have ended.
         stages: that services below have.
         is_closed: it was over: who has not heard of its end may ask for that.
+        is_cancelled: it was cancelled.
     """
 
     request_id: str
@@ -126,6 +128,7 @@ class RequestRestored(Struct, frozen=True):
     reports: tuple[JobReport, ...]
     stages: tuple[GivenStage, ...] = ()
     is_closed: bool = False
+    is_cancelled: bool = False
 
 
 class NoteRecords(Struct, frozen=True):
@@ -355,7 +358,7 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         self._feed(event.request_id, BeginRequest((*event.reports, *reports), is_back=True), notes=False)
         if event.is_closed:
             self._records = [one for one in self._records if one != RequestClosed(event.request_id)]
-        if any(report.state == CoJobState.CANCELLED for report in event.reports):
+        if event.is_cancelled:
             self._feed(event.request_id, RequestCancelled())
 
     def _attach(self, who: str, asked: AttachRequest) -> None:
@@ -457,6 +460,8 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         is_noted = self.keeps and kept.who != PARENT
         if is_noted and isinstance(event, PlacedSaid) and isinstance(event.said, PartsGo):
             self._records.append(JobBegun(request_id, int(event.said.request.split(".")[0])))
+        elif is_noted and isinstance(event, RequestCancelled) and not kept.running.is_cancelled:
+            self._records.append(RequestNotWanted(request_id))
         for action in kept.running.handle(event, self.now):
             if isinstance(action, PlaceJob):
                 self._serve(PeerSaid(here, action.wanted))

@@ -60,6 +60,12 @@ class JobNoted(Struct, frozen=True, tag=True):
     report: JobReport
 
 
+class RequestNotWanted(Struct, frozen=True, tag=True):
+    """A request was cancelled, or nobody is there any more who wants it."""
+
+    request_id: str
+
+
 class RequestClosed(Struct, frozen=True, tag=True):
     """Nothing of a request runs any more."""
 
@@ -73,7 +79,14 @@ class RequestsNumbered(Struct, frozen=True, tag=True):
 
 
 CoallocationRecord: TypeAlias = (
-    RequestNoted | StageGiven | StageEnded | JobBegun | JobNoted | RequestClosed | RequestsNumbered
+    RequestNoted
+    | StageGiven
+    | StageEnded
+    | JobBegun
+    | JobNoted
+    | RequestNotWanted
+    | RequestClosed
+    | RequestsNumbered
 )
 
 
@@ -86,6 +99,7 @@ class NotedRequest(Struct):
         begun: numbers of the jobs that were started.
         reports: number of a job that has ended -> how.
         stages: name -> stage that a service below has.
+        is_cancelled: it was cancelled.
     """
 
     request_id: str
@@ -93,6 +107,7 @@ class NotedRequest(Struct):
     begun: set[int] = field(default_factory=set)
     reports: dict[int, JobReport] = field(default_factory=dict)
     stages: dict[str, GivenStage] = field(default_factory=dict)
+    is_cancelled: bool = False
 
 
 class NotedRequests:
@@ -129,6 +144,8 @@ class NotedRequests:
             noted.stages.pop(record.name, None)
         elif isinstance(record, JobNoted):
             noted.reports[record.report.number] = record.report
+        elif isinstance(record, RequestNotWanted):
+            noted.is_cancelled = True
         else:
             self.closed[record.request_id] = self.requests.pop(record.request_id)
             characters = sum(len(one.told.text) for one in self.closed.values())
@@ -145,6 +162,8 @@ class NotedRequests:
             yield from (StageGiven(noted.request_id, stage) for stage in noted.stages.values())
             yield from (JobBegun(noted.request_id, number) for number in sorted(noted.begun))
             yield from (JobNoted(noted.request_id, report) for report in noted.reports.values())
+            if noted.is_cancelled:
+                yield RequestNotWanted(noted.request_id)
             if noted.request_id in self.closed:
                 yield RequestClosed(noted.request_id)
 

@@ -233,6 +233,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         flow: its order.
         reports: number of a job that has ended -> how.
         here: number of a job -> how it runs here.
+        is_cancelled: whether it was cancelled.
         ended: reports that its service has not noted yet.
         ended_stages: names of stages that are over below, of which it has not noted that.
     """
@@ -258,7 +259,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._untold_characters = 0
         self._tell_s: float | None = None
         self._pause_s = TELL_S
-        self._cancelled = False
+        self.is_cancelled: bool = False
         self._is_over = False
         self._before: dict[int, JobReport] = {}
         self._away: dict[str, tuple[float, str]] = {}
@@ -326,7 +327,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
             return
         del self.here[number]
         done = event.said
-        again = done.error and done.ran and not self._cancelled
+        again = done.error and done.ran and not self.is_cancelled
         if again and attempt < self.jobs[number - 1].attempts:
             self._place(number)
             return
@@ -362,14 +363,14 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         for name in [one for one in self._away if self._stages[one].child == event.child]:
             del self._away[name]
             self.actions.append(TellBelow(event.child, AttachRequest(name)))
-            if self._cancelled:
+            if self.is_cancelled:
                 self.actions.append(TellBelow(event.child, CancelRequest(name)))
 
     @handles(RequestCancelled)
     def _cancel(self, _: RequestCancelled) -> None:
-        if self._cancelled:
+        if self.is_cancelled:
             return
-        self._cancelled = True
+        self.is_cancelled = True
         for stage in self._stages.values():
             self.actions.append(TellBelow(stage.child, CancelRequest(stage.told.request)))
         self._flow(CancelFlow())
@@ -418,11 +419,15 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
             elif isinstance(action, NotRun):
                 cause = self.jobs[action.cause - 1]
                 reason = f"it waits for job {cause.number} ({cause.name}), which has failed"
-                self._report(JobReport(action.number, CoJobState.NOT_RUN, reason))
+                self._report_first(JobReport(action.number, CoJobState.NOT_RUN, reason))
         if isinstance(event, CancelFlow):
             for number, state in enumerate(self.flow.states, 1):
                 if state is CoJobState.CANCELLED and number not in self.reports:
-                    self._report(JobReport(number, CoJobState.CANCELLED, "cancelled"))
+                    self._report_first(JobReport(number, CoJobState.CANCELLED, "cancelled"))
+
+    def _report_first(self, report: JobReport) -> None:
+        """Report a job that was never started, as it was before its service was started again, if it was."""
+        self._report(self._before.pop(report.number, report))
 
     def _place(self, number: int) -> None:
         job = self.jobs[number - 1]
@@ -442,7 +447,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
     def _job_ended(self, number: int, failure: str, output: str) -> None:
         state = CoJobState.FINISHED
         if failure:
-            state = CoJobState.CANCELLED if self._cancelled else CoJobState.FAILED
+            state = CoJobState.CANCELLED if self.is_cancelled else CoJobState.FAILED
         self._report(JobReport(number, state, failure, output))
         self._flow(CoJobEnded(number, failure))
 

@@ -38,6 +38,7 @@ from gspc_trio.components.coallocation.host import (
     HostEvent,
     NoteRecords,
     RequestRestored,
+    RequestStopped,
 )
 from gspc_trio.components.coallocation.journal import (
     MAGIC,
@@ -47,6 +48,7 @@ from gspc_trio.components.coallocation.journal import (
     NotedRequests,
     RequestClosed,
     RequestNoted,
+    RequestNotWanted,
     StageEnded,
     StageGiven,
     frames_of,
@@ -88,7 +90,8 @@ class Service:
         for one in list(noted.requests.values()):
             read = read_request(NOBODY + one.request_id, one.told)
             begun, stages = frozenset(one.begun), tuple(one.stages.values())
-            self.take(RequestRestored(one.request_id, read, begun, tuple(one.reports.values()), stages))
+            reports = tuple(one.reports.values())
+            self.take(RequestRestored(one.request_id, read, begun, reports, stages, False, one.is_cancelled))
 
     def take(self, event: HostEvent) -> None:
         events = deque([event])
@@ -284,3 +287,25 @@ def test_a_client_hears_of_the_end_that_it_had_not_heard_before_the_crash():
     assert isinstance(ends, JobsEnded)
     assert {end.number: end.state for end in ends.ends} == {1: "finished", 2: "failed", 3: "not run"}
     assert done == RequestDone("request")
+
+
+def test_what_was_cancelled_does_not_go_on_after_a_crash():
+    noted = fold(RECORDS[:1])
+    service = Service(noted)
+    service.take(RequestStopped("top-1"))
+    service.take(RequestStopped("top-1"))
+    records = list(noted.records())
+    assert records.count(RequestNotWanted("top-1")) == 1
+    again = fold(records)
+    assert Service(again).starts == 0
+    (closed,) = again.closed.values()
+    assert [closed.reports[number].state for number in (1, 2, 3)] == ["failed", "cancelled", "cancelled"]
+
+
+def test_jobs_have_the_ends_that_were_told_before_the_crash():
+    ends = [JobReport(number, "cancelled", "cancelled") for number in (2, 1)]
+    noted = fold([RECORDS[0], *(JobNoted("top-1", end) for end in ends), RequestNotWanted("top-1")])
+    service = Service(noted)
+    service.take(PeerSaid("client 1", AttachRequest("request", "top-1")))
+    told = next(message for _, message in service.said if isinstance(message, JobsEnded))
+    assert {end.number: end.state for end in told.ends} == {1: "cancelled", 2: "cancelled", 3: "not run"}
