@@ -227,6 +227,7 @@ class RangeTasks:
             counts[state] = counts.get(state, 0) + number
         unknown = {task.task_id for task in self._ready}  # those of a job that is stopped
         more = sum(run.end - run.begin - 1 for one, (_, run) in self.under.items() if one not in unknown)
+        more += sum(one.cutting.waiting + one.ranged.known - one.told for one in self._sources)
         counts[TaskState.READY] = counts.get(TaskState.READY, 0) + more
 
     def check(self) -> None:
