@@ -136,10 +136,7 @@ class Observer:
             AssertionError: the machine's own check failed.
         """
         name = type(machine).__name__
-        self.hash.add(process.name, name, event, now, actions)
-        self._history.append((now, process, name, event, actions))
-        self.bounds.event()
-        self.bounds.told(process, machine, event, now, bool(actions))
+        self._keep(process, machine, event, now, actions)
         self._is_at_work(process, machine, now)
         if type(machine) is Session:
             machine.check()
@@ -192,6 +189,16 @@ class Observer:
             for action in actions:
                 if type(action) is AcceptJob and action.adopted and process in self._grants:
                     self._grants[process].adopted(action.adopted, action.job)
+
+    def _keep(
+        self, process: SimulatedProcess, machine: object, event: object, now: float, actions: Sequence[object]
+    ) -> None:
+        """Keep what has happened for the story, and look at what may not grow."""
+        name = type(machine).__name__
+        self.hash.add(process.name, name, event, now, actions)
+        self._history.append((now, process, name, event, actions))
+        self.bounds.event()
+        self.bounds.told(process, machine, event, now, bool(actions))
 
     def _is_at_work(self, process: SimulatedProcess, machine: object, now: float) -> None:
         if process.role == "rts" and process in self._rts and type(machine) is not BatchSite:
