@@ -25,20 +25,21 @@ def start_and_see_a_task_finish(world: World) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("signals", "status"),
+    ("signals", "statuses"),
     [
-        ((signal.SIGINT,), 130),
-        ((signal.SIGTERM,), 143),
-        ((signal.SIGHUP,), 129),
-        ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), 130),
+        ((signal.SIGINT,), {130}),
+        ((signal.SIGTERM,), {143}),
+        ((signal.SIGHUP,), {129}),
+        # Each may be taken by another thread, so which of them comes first is the kernel's affair.
+        ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), {130, 143}),
     ],
 )
-def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int, ...], status: int) -> None:
+def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int, ...], statuses: set[int]) -> None:
     process = start_and_see_a_task_finish(world)
     for number in signals:
         process.send_signal(number)
     _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == status
+    assert process.returncode in statuses
     assert "Traceback" not in err
     world.wait_nothing_left()
 
