@@ -60,15 +60,19 @@ def collector_paused() -> Iterator[None]:
     """Keep the garbage collector from running, for a block that imports much.
 
     What is imported is no garbage. The collector would find that out a hundred times in a start, and once
-    more afterwards. So all that is there by then counts as what has lived long already.
+    more afterwards. So all that is there by then counts as what has lived long already, if something was
+    imported: where the block often runs without, garbage would never be looked for again.
     """
     was_on = gc.isenabled()
+    known = len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # else somebody wants it to stay frozen
+            if (
+                len(sys.modules) > known and not gc.get_freeze_count()
+            ):  # else somebody wants it to stay frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

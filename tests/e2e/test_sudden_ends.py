@@ -34,7 +34,9 @@ def start_and_see_a_task_finish(world: World) -> subprocess.Popen[str]:
         ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), {130, 143}),
     ],
 )
-def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int, ...], statuses: set[int]) -> None:
+def test_a_signal_in_the_middle_ends_everything(
+    world: World, signals: tuple[int, ...], statuses: set[int]
+) -> None:
     process = start_and_see_a_task_finish(world)
     for number in signals:
         process.send_signal(number)
