@@ -79,6 +79,7 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
                 break
             if place.is_silent is not None and not place.is_silent():
                 break  # the others are to print under names of their own
+            now = perf_counter()  # what the look took is no time of the next item: else that was looked at, too
         before = now
     answer = pickled(pickle.dumps((results, encoded, errors), 5))  # for tuples much faster than msgpack
     return ANSWER_HEAD.pack(len(results), len(errors)) + answer
