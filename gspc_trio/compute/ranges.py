@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
+from itertools import groupby
+from time import perf_counter, sleep
 from typing import Any
 
 from gspc_trio.compute.code import ANSWER_HEAD
@@ -19,13 +21,110 @@ LIMIT_S = 0.02
 SILENT_S = 1.5e-6
 """Who takes no longer has not printed, which is a system call: neither that nor the limits are looked at."""
 
+TOGETHER_MAX = 128
+TOGETHER_S = 2e-5
+"""So many items are called one after the other without a look at the time, if that takes no longer."""
+
+IDLE_LOOKS = 25
+"""Nobody looks after ranges any more after so many times at which none ran."""
+
 RESULT_BYTES_MAX = 1 << 20
 """So does one whose results are longer than this together."""
 
 _SHORT = frozenset({type(None), bool, int, float})
 
 
-def call_items(function: Callable[..., object], are_encoded: bool, *columns: Iterable[Any]) -> bytes:
+class _Watch:
+    """Another thread that ends a range which takes long while several items are called in a row."""
+
+    def __init__(self) -> None:
+        self._present: tuple[float, list[Any], list[Any]] | None = None
+        self._runs = False
+
+    def begin(self, due_s: float, behind: list[Any], results: list[Any]) -> None:
+        """A range begins.
+
+        Args:
+            due_s: when it has taken long (``perf_counter``).
+            behind: emptied then.
+            results: while there are none, it goes on.
+        """
+        self._present = due_s, behind, results
+        if not self._runs:
+            self._runs = True
+            _thread.start_new_thread(self._look, ())
+
+    def end(self) -> None:
+        """The range has ended."""
+        self._present = None
+
+    def _look(self) -> None:
+        idle = 0
+        while idle < IDLE_LOOKS:
+            sleep(LIMIT_S)
+            present = self._present
+            idle = 0 if present is not None else idle + 1
+            if present is not None and present[2] and perf_counter() > present[0]:
+                present[1].clear()
+            if idle == IDLE_LOOKS:
+                self._runs = False
+                if self._present is not None:  # it has begun just before, and started no other thread
+                    self._runs, idle = True, 0
+
+
+_watch = _Watch()
+
+
+class _Found:
+    """What has become of the items so far.
+
+    Attributes:
+        results: of all that have ended, None for those of the next two.
+        encoded: number -> result, encoded.
+        errors: number -> fields of the error.
+        size_bytes: about how long all that is.
+        behind: first arguments of the items that are called next; none is called once this is empty.
+    """
+
+    def __init__(self) -> None:
+        self.results: list[object] = []
+        self.encoded: dict[int, bytes] = {}
+        self.errors: dict[int, ErrorFields] = {}
+        self.size_bytes: int = 0
+        self.behind: list[Any] = []
+
+    def take(self, values: Iterable[object]) -> None:
+        """Take what items return: numbers as they come, all else before the next item can change it."""
+        for kind, group in groupby(values, type):
+            if kind in _SHORT:
+                self.results.extend(group)  # as far as they come before one raises something
+            else:
+                for value in group:
+                    self._add(value)
+
+    def _add(self, value: Any) -> None:
+        if changes.in_fork:
+            changes.leave_fork()
+        if type(value) is tuple and _SHORT.issuperset(map(type, value)):
+            size = len(value)
+        else:
+            size = _size_if_shared(value)
+        if size < 0:
+            self.encoded[len(self.results)] = data = dumps(value)
+            size, value = len(data), None
+        self.size_bytes += size
+        self.results.append(value)
+        if self.size_bytes > RESULT_BYTES_MAX:
+            self.behind.clear()
+
+    def fail(self, problem: BaseException) -> None:
+        """An item has raised something."""
+        self.errors[len(self.results)] = fields = describe(problem)
+        self.size_bytes += len(fields[2]) + len(fields[3])
+        self.results.append(None)
+
+
+def call_items(function: Callable[..., object], are_encoded: bool, *columns: Sequence[Any]) -> bytes:
     """Call a function with each row of some columns.
 
     What an item raises is its own error. What it has changed in the process is undone before the next one.
@@ -41,58 +140,62 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Ite
         error.
     """
     place = current_place() or ComputePlace("", "")
-    results: list[object] = []
-    encoded: dict[int, bytes] = {}
-    errors: dict[int, ErrorFields] = {}
-    size_bytes = 0
-    rows, call = _calls(function, are_encoded, columns)
+    found = _Found()
+    results = found.results
+    place.behind = changes.behind = found.behind
+    due_s = perf_counter() + LIMIT_S
+    if len(columns[0]) > TOGETHER_MAX:
+        _watch.begin(due_s, found.behind, results)
+    try:
+        _call_all(function, are_encoded, columns, found, place, due_s)
+    finally:
+        _watch.end()
+        found.behind.clear()
+    # pickle is for tuples much faster than msgpack
+    answer = pickled(pickle.dumps((results, found.encoded, found.errors), 5))
+    return ANSWER_HEAD.pack(len(results), len(found.errors)) + answer
+
+
+def _call_all(
+    function: Callable[..., object],
+    are_encoded: bool,
+    columns: Sequence[Sequence[Any]],
+    found: _Found,
+    place: ComputePlace,
+    due_s: float,
+) -> None:
+    """Call the function with one row after the other, several in a row while they are quick."""
+    results, behind, count = found.results, found.behind, len(columns[0])
+    together = 1
     before = perf_counter()
-    end = before + LIMIT_S
-    for row in rows:
+    while (done := len(results)) < count:
+        behind[:] = columns[0][done : done + together]
+        called = len(behind)
+        rows: list[Iterable[Any]] = [behind, *(column[done : done + together] for column in columns[1:])]
         try:
-            value = call(row)
-            if type(value) not in _SHORT:
-                if changes.in_fork:
-                    changes.leave_fork()
-                if type(value) is tuple and _SHORT.issuperset(map(type, value)):
-                    size = len(value)
-                else:
-                    size = _size_if_shared(value)
-                if size < 0:
-                    encoded[len(results)] = data = dumps(value)
-                    size, value = len(data), None
-                size_bytes += size
+            found.take(map(function, *(map(loads, row) for row in rows) if are_encoded else rows))
+            if len(results) - done < called == len(behind):  # for ``map`` that is an end
+                raise StopIteration
         except BaseException as problem:
             if changes.in_fork:
                 changes.leave_fork()
             if isinstance(problem, TaskFailure) or place.cut_off:
-                break  # through no doing of its own, or with more to tell: it is run again, alone
-            errors[len(results)] = fields = describe(problem)
-            size_bytes += len(fields[2]) + len(fields[3])
-            value = None
-        results.append(value)
+                return  # through no doing of its own, or with more to tell: it is run again, alone
+            found.fail(problem)
         if changes.made or place.on_end is not None:
             _tidy(place)
         now = perf_counter()
-        if now - before > SILENT_S:
-            if now > end or size_bytes > RESULT_BYTES_MAX:
-                break
+        taken_s = now - before
+        if taken_s > SILENT_S:
+            if now > due_s or found.size_bytes > RESULT_BYTES_MAX:
+                return
             if place.is_silent is not None and not place.is_silent():
-                break  # the others are to print under names of their own
-            now = perf_counter()  # what the look took is no time of the next item: else that was looked at, too
+                return  # the others are to print under names of their own
+            now = (
+                perf_counter()
+            )  # what the look took is no time of the next item: else that was looked at, too
+        together = min(TOGETHER_MAX, 2 * together) if taken_s < TOGETHER_S else max(1, together // 4)
         before = now
-    answer = pickled(pickle.dumps((results, encoded, errors), 5))  # for tuples much faster than msgpack
-    return ANSWER_HEAD.pack(len(results), len(errors)) + answer
-
-
-def _calls(
-    function: Callable[..., Any], are_encoded: bool, columns: Sequence[Iterable[Any]]
-) -> tuple[Iterable[Any], Callable[[Any], Any]]:
-    """Return rows, and what calls the function with one of them: itself, if it takes one argument."""
-    if len(columns) == 1:
-        return columns[0], (lambda data: function(loads(data))) if are_encoded else function
-    rows = zip(*columns, strict=True)
-    return rows, (lambda row: function(*map(loads, row))) if are_encoded else lambda row: function(*row)
 
 
 def _size_if_shared(value: Any) -> int:

@@ -207,6 +207,7 @@ class TaskSession:
         self._reader = threading.Thread(target=self._read, name="gspc-nested", daemon=True)
         self._reader.start()
         place.on_end = self.close
+        place.behind.clear()
         if not self._welcome.wait(ANSWER_S):
             self.close()
             raise RuntimeError(f"current_executor(): the job server did not answer within {ANSWER_S:g} s")

@@ -34,6 +34,7 @@ class Changes:
         watched: whether changes are noticed.
         variables: how often the environment was changed so far.
         only_programs: whether no code of users has run in this process, only programs that it starts.
+        behind: what is called next without a look at what was changed; emptied when something is.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class Changes:
         self.watched: bool = False
         self.variables: int = 0
         self.only_programs: bool = False
+        self.behind: list[Any] = []
         self._folder: int | None = None
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}
@@ -124,7 +126,12 @@ class Changes:
         os._exit(status & 0xFF)
 
     def _forked(self) -> None:
-        self.in_fork = self.made = True
+        self.in_fork = True
+        self._note()
+
+    def _note(self) -> None:
+        self.made = True
+        self.behind.clear()
 
     def _take(self) -> tuple[int | None, int | None, dict[bytes, bytes | None], dict[int, Any]]:
         taken = self._folder, self._mask, self._variables, self._handlers
@@ -154,7 +161,7 @@ class Changes:
             def watched(*args: Any, **kwargs: Any) -> Any:
                 if module_being_imported() is None:
                     keep(*args[:1])
-                    self.made = True
+                    self._note()
                 return function(*args, **kwargs)
 
             return watched
@@ -170,7 +177,7 @@ class Changes:
                 result = function(*args, **kwargs)
                 if module_being_imported() is None:
                     keep(*args[:1], result)
-                    self.made = True
+                    self._note()
                 return result
 
             return watched

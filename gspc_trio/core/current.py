@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.trace_context import TraceContext, parse_traceparent
@@ -33,7 +33,8 @@ class ComputePlace:
     Attributes:
         task_id, attempt: of the task that runs now; 0 before the first one.
         trace: trace context of the job, None if it has none.
-        on_end: called when it has ended, if anybody wants to know that.
+        on_end: called when it has ended, if anybody wants to know that; then ``behind`` is emptied, too.
+        behind: what is called next without a look at this one's end.
         cut_off: why its job server could not be heard any more, and it has failed through that; or "".
         results: of the tasks before, None if they cannot wait; taken by a task that sends them when they are
             due, for it only waits itself.
@@ -47,6 +48,7 @@ class ComputePlace:
     __slots__ = (
         "address",
         "attempt",
+        "behind",
         "cut_off",
         "is_silent",
         "job",
@@ -66,6 +68,7 @@ class ComputePlace:
         self.task_id: TaskId = 0
         self.attempt: Attempt = 0
         self.on_end: Callable[[], None] | None = None
+        self.behind: list[Any] = []
         self.cut_off: str = ""
         self.results: Gathered | None = None
         self.sends_results: bool = False
