@@ -197,3 +197,15 @@ def test_at_the_end_of_an_executor_maps_end_too() -> None:
         with pytest.raises(CancelledError):
             list(results)
     assert list(results) == []
+
+
+def seen_variable(item: int) -> bool:
+    """Return whether another item's variable is there; some set it."""
+    is_there = "ITEM_OF_A_ROW" in os.environ
+    if item % 97 == 0:
+        os.environ["ITEM_OF_A_ROW"] = str(item)
+    return is_there
+
+
+def test_what_a_quick_item_changes_is_undone_before_the_next_one(executor: Executor) -> None:
+    assert not any(executor.map(seen_variable, range(50_000)))

@@ -1,0 +1,130 @@
+"""Items of a range that are called in a row: each ends as if it had been called alone."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from gspc_trio.components.job.item_values import Results, open_answer, open_results
+from gspc_trio.compute.ranges import TOGETHER_MAX, call_items
+from gspc_trio.core.current import ComputePlace, offer_place
+from gspc_trio.protocol.values import dumps, loads
+
+MANY = 10 * TOGETHER_MAX
+
+
+def opened(answer: bytes) -> tuple[int, int, Results]:
+    """Return how many items were computed, how many have failed, and what became of them."""
+    done, failed, found = open_answer(dumps(answer))
+    return done, failed, open_results(found)
+
+
+def computed(function: Callable[..., object], are_encoded: bool, *columns: Sequence[Any]) -> Results:
+    """Return what becomes of all items, in as many ranges as a busy machine makes of them."""
+    results: Results = [], {}, {}
+    while (begin := len(results[0])) < len(columns[0]):
+        done, failed, found = opened(
+            call_items(function, are_encoded, *(column[begin:] for column in columns))
+        )
+        assert (done, failed) == (len(found[0]), len(found[2]))
+        assert done, "no item was computed"
+        results[0].extend(found[0])
+        results[1].update((begin + number, data) for number, data in found[1].items())
+        results[2].update((begin + number, error) for number, error in found[2].items())
+    return results
+
+
+@pytest.fixture
+def place() -> Iterator[ComputePlace]:
+    """Where the items run."""
+    here = ComputePlace("", "")
+    offer_place(lambda: here)
+    yield here
+    offer_place(lambda: None)
+
+
+def test_results_that_others_may_change_are_kept_as_they_were() -> None:
+    shared: list[int] = []
+
+    def count(item: int) -> object:
+        shared.append(item)
+        return shared if item % 7 == 0 else item
+
+    results, encoded, errors = computed(count, False, range(MANY))
+    assert not errors
+    assert results == [None if item % 7 == 0 else item for item in range(MANY)]
+    assert {number: len(loads(data)) for number, data in encoded.items()} == {
+        item: item + 1 for item in range(0, MANY, 7)
+    }
+
+
+def test_what_some_items_raise_is_their_own_error_and_no_item_runs_twice() -> None:
+    ran: list[int] = []
+
+    def fail(item: int, more: int) -> int:
+        ran.append(item)
+        if item % 50 == 3:
+            raise ValueError(f"item {item}")
+        if item % 50 == 4:
+            raise StopIteration(item)
+        return item + more
+
+    results, _, errors = computed(fail, False, range(MANY), [1] * MANY)
+    assert ran == list(range(MANY))
+    bad = [item for item in range(MANY) if item % 50 in {3, 4}]
+    assert sorted(errors) == bad
+    assert results == [None if item in errors else item + 1 for item in range(MANY)]
+    assert "item 3" in str(errors[3])
+    assert "StopIteration" in str(errors[4])
+
+
+def test_a_look_that_takes_long_is_not_taken_for_an_item_that_does(place: ComputePlace) -> None:
+    looks = 0
+
+    def is_silent() -> bool:
+        nonlocal looks
+        looks += 1
+        time.sleep(20e-6)
+        return True
+
+    def first_is_slow(item: int) -> int:
+        if not item:
+            time.sleep(20e-6)
+        return item
+
+    place.is_silent = is_silent
+    results, _, _ = computed(first_is_slow, False, range(MANY))
+    assert results == list(range(MANY))
+    assert looks < MANY / 10
+
+
+def test_items_behind_one_that_ends_its_task_are_called_after_that(place: ComputePlace) -> None:
+    opened_by: list[int] = []
+
+    def open_something(item: int) -> int:
+        if item % 100 == 40:
+            opened_by.append(item)
+            place.on_end = opened_by.clear
+            place.behind.clear()
+        return len(opened_by)
+
+    results, _, _ = computed(open_something, False, range(MANY))
+    assert results == [int(item % 100 == 40) for item in range(MANY)]
+
+
+def test_a_range_whose_items_suddenly_take_long_ends_soon() -> None:
+    def wait(item: int) -> int:
+        if item >= TOGETHER_MAX:
+            time.sleep(0.03)
+        return item
+
+    done, _, (results, _, _) = opened(call_items(wait, False, range(MANY)))
+    assert TOGETHER_MAX <= done < TOGETHER_MAX + 10
+    assert results == list(range(done))
+
+
+def test_encoded_arguments_are_opened_for_each_item() -> None:
+    arguments: list[Any] = [dumps([item]) for item in range(MANY)]
+    _, encoded, _ = computed(lambda value: value, True, arguments)
+    assert [loads(encoded[item]) for item in range(MANY)] == [[item] for item in range(MANY)]
