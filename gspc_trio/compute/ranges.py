@@ -38,10 +38,10 @@ class _Watch:
     """Another thread that ends a range which takes long while several items are called in a row."""
 
     def __init__(self) -> None:
-        self._present: tuple[float, list[Any], list[Any]] | None = None
+        self._present: tuple[float, list[object], list[object]] | None = None
         self._runs = False
 
-    def begin(self, due_s: float, behind: list[Any], results: list[Any]) -> None:
+    def begin(self, due_s: float, behind: list[object], results: list[object]) -> None:
         """A range begins.
 
         Args:
@@ -91,7 +91,7 @@ class _Found:
         self.encoded: dict[int, bytes] = {}
         self.errors: dict[int, ErrorFields] = {}
         self.size_bytes: int = 0
-        self.behind: list[Any] = []
+        self.behind: list[object] = []
 
     def take(self, values: Iterable[object]) -> None:
         """Take what items return: numbers as they come, all else before the next item can change it."""
@@ -102,7 +102,7 @@ class _Found:
                 for value in group:
                     self._add(value)
 
-    def _add(self, value: Any) -> None:
+    def _add(self, value: object) -> None:
         if changes.in_fork:
             changes.leave_fork()
         if type(value) is tuple and _SHORT.issuperset(map(type, value)):
@@ -124,7 +124,7 @@ class _Found:
         self.results.append(None)
 
 
-def call_items(function: Callable[..., object], are_encoded: bool, *columns: Sequence[Any]) -> bytes:
+def call_items(function: Callable[..., object], are_encoded: bool, *columns: Sequence[object]) -> bytes:
     """Call a function with each row of some columns.
 
     What an item raises is its own error. What it has changed in the process is undone before the next one.
@@ -159,7 +159,7 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Seq
 def _call_all(
     function: Callable[..., object],
     are_encoded: bool,
-    columns: Sequence[Sequence[Any]],
+    columns: Sequence[Sequence[object]],
     found: _Found,
     place: ComputePlace,
     due_s: float,

@@ -43,7 +43,7 @@ class Changes:
         self.watched: bool = False
         self.variables: int = 0
         self.only_programs: bool = False
-        self.behind: list[Any] = []
+        self.behind: list[object] = []
         self._folder: int | None = None
         self._mask: int | None = None
         self._variables: dict[bytes, bytes | None] = {}

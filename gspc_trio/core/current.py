@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.trace_context import TraceContext, parse_traceparent
@@ -68,7 +68,7 @@ class ComputePlace:
         self.task_id: TaskId = 0
         self.attempt: Attempt = 0
         self.on_end: Callable[[], None] | None = None
-        self.behind: list[Any] = []
+        self.behind: list[object] = []
         self.cut_off: str = ""
         self.results: Gathered | None = None
         self.sends_results: bool = False
