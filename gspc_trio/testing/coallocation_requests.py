@@ -2,8 +2,9 @@
 
 Clients submit whole requests over connections of their own; services give stages to those below. Clients,
 too, are killed, suspended and cut off. The world checks what its programs do, whatever services believe: no
-program starts before all that its job waits for has finished, nor twice, nor after its client was told of the
-end. With a journal the top is killed, too, and comes back with what it had noted; so do its clients.
+program starts before all that its job waits for has finished, nor more often than its job has attempts, nor
+after its client was told of the end. With a journal the top is killed, too, at a time, or when it writes a
+record: just before that is durable, or just after. It comes back with what it had noted; so do its clients.
 """
 
 from __future__ import annotations
@@ -94,15 +95,22 @@ class RequestsWorld(CoallocationWorld):
     Args:
         seed, faults, cut_at: as there.
         journal: the top has a journal.
-        kill_at: number of the record of it at which the top is killed, just after it was written; -1: never.
+        kill_at: number of the record of it at which the top is killed; -1: never.
+        kills_before: it is killed just before the record is durable, not just after.
     """
 
     def __init__(
-        self, seed: int, faults: bool = True, cut_at: int = -1, journal: bool = False, kill_at: int = -1
+        self,
+        seed: int,
+        faults: bool = True,
+        cut_at: int = -1,
+        journal: bool = False,
+        kill_at: int = -1,
+        kills_before: bool = False,
     ) -> None:
         self.noted: NotedRequests | None = NotedRequests() if journal else None
         self.records: int = 0
-        self._kill_at = kill_at
+        self._kill_at, self._kills_before = kill_at, kills_before
         self._of_killed: set[Connection] = set()
         self.clients: dict[str, Client] = {name: Client() for name in CLIENTS}
         self.submitted: dict[str, Submitted] = {}
@@ -123,7 +131,7 @@ class RequestsWorld(CoallocationWorld):
             return
         for noted in (*self.noted.closed.values(), *self.noted.requests.values()):
             read = self._read(NOBODY + noted.request_id, noted.told)
-            begun, reports = frozenset(noted.begun), tuple(noted.reports.values())
+            begun, reports = dict(noted.begun), tuple(noted.reports.values())
             stages = tuple(noted.stages.values())
             was = noted.request_id in self.noted.closed, noted.is_cancelled
             self._feed(name, RequestRestored(noted.request_id, read, begun, reports, stages, *was))
@@ -131,17 +139,24 @@ class RequestsWorld(CoallocationWorld):
     def _write(self, name: str, action: NoteRecords) -> None:
         assert self.noted is not None
         for record in action.records:
-            self.noted.take(record)
             self.records += 1
             if self.records == self._kill_at:
+                self._note(f"{name} was killed at {type(record).__name__}")
+                if not self._kills_before:
+                    self.noted.take(record)
                 self._kill(name)
+                return
+            self.noted.take(record)
 
     def _plan(self) -> None:
         at_s = self._random.uniform(2.0, FAULTS_UNTIL_S - 15.0)
         client = self._random.choice(CLIENTS)
         kind = self._random.choice(("kill", "pause", "other", "other", "other", "other"))
         if self.noted is not None and kind != "other":
-            self._at(at_s, partial(self._kill, "top"))
+            if self._kill_at < 0 and self._random.random() < 0.5:
+                self._kill_at, self._kills_before = self._random.randint(2, 150), self._random.random() < 0.5
+            else:
+                self._at(at_s, partial(self._kill, "top"))
         elif kind == "kill":
             self._at(at_s, partial(self._kill_client, client))
         elif kind == "pause":
@@ -237,6 +252,7 @@ class RequestsWorld(CoallocationWorld):
                 count = random.choice(("1", "2 1", str(max(1, most // 2))))
                 parts.append(f"&(executable=x)(arguments={request} {number})(count={count}){contact}")
             more = random.choice(("", "", "(on_error=3)")) + random.choice(("", "(barrier_timeout=2)"))
+            more += random.choice(("", "", "(attempts=2)"))
             if stated and number > 1:
                 awaited = random.sample(range(1, number), min(number - 1, random.randint(0, 2)))
                 more += f"(wait={','.join(map(str, awaited))})" if awaited else ""
@@ -387,8 +403,9 @@ class RequestsWorld(CoallocationWorld):
             if not self._has_finished(request, other):
                 raise Broken(f"job {number} of {request} starts, and job {other} has not finished")
         self.starts[request, int(number)] += len(parts)
-        if self.starts[request, int(number)] > len(self.submitted[request].jobs[int(number) - 1].parts):
-            raise Broken(f"job {number} of {request} starts twice")
+        job = self.submitted[request].jobs[int(number) - 1]
+        if self.starts[request, int(number)] > len(job.parts) * job.attempts:
+            raise Broken(f"job {number} of {request} starts {job.attempts + 1} times")
 
     def _end(self, site: SimulatedSite, held: Held, error: str, ran: bool) -> None:
         runs = site.held.get(held.request.request) is held and held.state == "running"

@@ -7,6 +7,7 @@ left is run from here.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from itertools import islice
 from typing import TypeAlias
 
@@ -115,7 +116,7 @@ class RequestRestored(Struct, frozen=True):
     Attributes:
         request_id: of it.
         read: what was submitted, read; by nobody who is there.
-        begun: numbers of its jobs that were started.
+        begun: number of a job that was started -> how often.
         reports: how jobs have ended.
         stages: that services below have.
         is_closed: it was over: who has not heard of its end may ask for that.
@@ -124,7 +125,7 @@ class RequestRestored(Struct, frozen=True):
 
     request_id: str
     read: RequestRead
-    begun: frozenset[int]
+    begun: Mapping[int, int]
     reports: tuple[JobReport, ...]
     stages: tuple[GivenStage, ...] = ()
     is_closed: bool = False
@@ -155,7 +156,7 @@ HostAction: TypeAlias = NoteRecords | ToPeer | DropPeer | RequestOver
 NOBODY = "nobody: "
 """Begins the name of who has asked for a request that came back, until its client comes back too."""
 
-_UNKNOWN = "its service has ended while it ran: how it ended is not known"
+_UNKNOWN = "its service has ended while it ran: how it ended is not known, and it has no attempts left"
 
 
 class _Kept(Struct):
@@ -290,7 +291,7 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         for action in told:
             if isinstance(action, DropPeer):
                 self.actions.append(action)
-                self._lose(action.who, action.reason)
+                self._lose(action.who, action.reason, is_silent=True)
             elif isinstance(action.message, PartsGo | PartsDone):
                 self._feed(action.who.removeprefix(_HERE), PlacedSaid(action.message))
 
@@ -351,11 +352,13 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         self._look_at_time()
         if event.request_id in self.requests:
             raise IllegalEvent(f"there is a request {event.request_id} already")
-        lost = event.begun - {report.number for report in event.reports}
-        reports = [JobReport(number, CoJobState.FAILED, _UNKNOWN) for number in sorted(lost)]
+        ended = {report.number for report in event.reports}
+        begun = {number: times for number, times in sorted(event.begun.items()) if number not in ended}
+        lost = [number for number, times in begun.items() if times >= event.read.jobs[number - 1].attempts]
+        reports = [JobReport(number, CoJobState.FAILED, _UNKNOWN) for number in lost]
         self._records += [JobNoted(event.request_id, report) for report in reports]
         self._add(event.request_id, event.read, event.stages)
-        self._feed(event.request_id, BeginRequest((*event.reports, *reports), is_back=True), notes=False)
+        self._feed(event.request_id, BeginRequest((*event.reports, *reports), True, begun), notes=False)
         if event.is_closed:
             self._records = [one for one in self._records if one != RequestClosed(event.request_id)]
         if event.is_cancelled:
@@ -437,9 +440,9 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         self._serve(event)
         self._lose(event.who, event.reason)
 
-    def _lose(self, who: str, reason: str) -> None:
+    def _lose(self, who: str, reason: str, is_silent: bool = False) -> None:
         for request_id in list(self.requests):
-            self._feed(request_id, StageLost(who, reason))
+            self._feed(request_id, StageLost(who, reason, is_silent))
         for request_id in [one for key, one in self._by_asker.items() if key[0] == who]:
             kept = self.requests[request_id]
             if kept.outlives:

@@ -1,7 +1,8 @@
 """Journal of a co-allocation service: requests, which of their jobs were started, and how they have ended.
 
 That a job is started is durable before any of its programs is. So a service that comes back after a crash
-starts none again: a job that was started, and whose end was not noted, has failed. That a stage is given to a
+knows which were: one whose end was not noted has used one of its attempts, and has failed if that was the
+last one. That a stage is given to a
 service below is durable before that hears of it, and so is that it is over there: meanwhile nobody else
 starts its jobs.
 """
@@ -47,7 +48,7 @@ class StageEnded(Struct, frozen=True, tag=True):
 
 
 class JobBegun(Struct, frozen=True, tag=True):
-    """The programs of a job are about to be started."""
+    """The programs of a job are about to be started, by one more of its attempts."""
 
     request_id: str
     number: int
@@ -96,7 +97,7 @@ class NotedRequest(Struct):
     Attributes:
         request_id: of it.
         told: what was submitted.
-        begun: numbers of the jobs that were started.
+        begun: number of a job that was started -> how often.
         reports: number of a job that has ended -> how.
         stages: name -> stage that a service below has.
         is_cancelled: it was cancelled.
@@ -104,7 +105,7 @@ class NotedRequest(Struct):
 
     request_id: str
     told: SubmitRequest
-    begun: set[int] = field(default_factory=set)
+    begun: dict[int, int] = field(default_factory=dict)
     reports: dict[int, JobReport] = field(default_factory=dict)
     stages: dict[str, GivenStage] = field(default_factory=dict)
     is_cancelled: bool = False
@@ -137,7 +138,7 @@ class NotedRequests:
         if noted is None:
             raise BadJournal(f"there is no request {record.request_id} in it")
         if isinstance(record, JobBegun):
-            noted.begun.add(record.number)
+            noted.begun[record.number] = noted.begun.get(record.number, 0) + 1
         elif isinstance(record, StageGiven):
             noted.stages[record.stage.told.request] = record.stage
         elif isinstance(record, StageEnded):
@@ -160,7 +161,8 @@ class NotedRequests:
         for noted in (*self.closed.values(), *self.requests.values()):
             yield RequestNoted(noted.request_id, noted.told)
             yield from (StageGiven(noted.request_id, stage) for stage in noted.stages.values())
-            yield from (JobBegun(noted.request_id, number) for number in sorted(noted.begun))
+            for number, times in sorted(noted.begun.items()):
+                yield from (JobBegun(noted.request_id, number),) * times
             yield from (JobNoted(noted.request_id, report) for report in noted.reports.values())
             if noted.is_cancelled:
                 yield RequestNotWanted(noted.request_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from gspc_trio.components.coallocation.agents.words import (
+    LEASE_S,
     AttachRequest,
     CancelRequest,
     JobReport,
@@ -54,7 +55,7 @@ FIELDS = {"count": "count", "class": "resource_class", "memory": "memory_bytes",
 
 
 STAGE_BACK_S = 45.0
-"""A service below that has a stage may be away for so long, if the stage outlives that."""
+"""A service below that has a stage may be silent for so long, if the stage outlives that."""
 
 _AFTER_CRASH = "it has not registered since this service was started again"
 
@@ -138,10 +139,12 @@ class BeginRequest(Struct, frozen=True):
     Attributes:
         reports: how jobs have ended before.
         is_back: it goes on: services below know of their stages.
+        begun: number of a job that was started before -> how often; none that has no attempts left.
     """
 
     reports: tuple[JobReport, ...] = ()
     is_back: bool = False
+    begun: Mapping[int, int] = {}
 
 
 class PlacedSaid(Struct, frozen=True):
@@ -157,10 +160,18 @@ class StageTold(Struct, frozen=True):
 
 
 class StageLost(Struct, frozen=True):
-    """A service below is gone."""
+    """A service below is gone.
+
+    Attributes:
+        child: its name.
+        reason: why.
+        is_silent: it may be there, and be cut off. Else its connection was closed: whoever is there connects
+            again soon.
+    """
 
     child: str
     reason: str
+    is_silent: bool = False
 
 
 class StageBack(Struct, frozen=True):
@@ -300,6 +311,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
     @handles(BeginRequest)
     def _begin(self, event: BeginRequest) -> None:
         self._before = {report.number: report for report in event.reports}
+        self._attempts = dict(event.begun)
         for name, stage in self._stages.items():
             if event.is_back:
                 self._away[name] = self.now + STAGE_BACK_S, _AFTER_CRASH
@@ -356,7 +368,8 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
             if not stage.told.outlives:
                 self._stage_over(stage, f"{event.child} is gone: {event.reason}")
             elif name not in self._away:
-                self._away[name] = self.now + STAGE_BACK_S, event.reason
+                wait_s = STAGE_BACK_S if event.is_silent else LEASE_S
+                self._away[name] = self.now + wait_s, event.reason
 
     @handles(StageBack)
     def _stage_back(self, event: StageBack) -> None:

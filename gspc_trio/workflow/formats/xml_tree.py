@@ -143,6 +143,8 @@ def parse_xml(source: Source) -> Element:
         raise
     except (ValueError, LookupError) as error:  # the encoding that it states
         raise FormatError([source.problem(f"its encoding cannot be read: {error}", 1, 1)]) from None
+    finally:
+        del builder.parser  # which knows the builder: a circle with the whole tree in it
     assert builder.root is not None
     return builder.root
 

@@ -16,6 +16,7 @@ from gspc_trio.components.coallocation.agents.service import (
     ToPeer,
 )
 from gspc_trio.components.coallocation.agents.words import (
+    LEASE_S,
     AttachRequest,
     JobReport,
     JobsEnded,
@@ -89,7 +90,7 @@ class Service:
         self.take(SiteOffered(SiteOffer(("s",), {"core": 9}, {"core": 9})))
         for one in list(noted.requests.values()):
             read = read_request(NOBODY + one.request_id, one.told)
-            begun, stages = frozenset(one.begun), tuple(one.stages.values())
+            begun, stages = dict(one.begun), tuple(one.stages.values())
             reports = tuple(one.reports.values())
             self.take(RequestRestored(one.request_id, read, begun, reports, stages, False, one.is_cancelled))
 
@@ -134,6 +135,17 @@ def fold(records: list[CoallocationRecord]) -> NotedRequests:
     return noted
 
 
+def told_states(service: Service) -> str:
+    """Return how the jobs of a request have ended, as a client hears that asks for it."""
+    service.take(PeerSaid("client 7", AttachRequest("request", "top-1")))
+    taken, ends, done = (message for who, message in service.said if who == "client 7")
+    assert taken == RequestTaken("request", "top-1", True)
+    assert done == RequestDone("request")
+    assert isinstance(ends, JobsEnded)
+    letters = {"finished": "f", "failed": "x", "not run": "n"}
+    return "".join(letters[one.state] for one in sorted(ends.ends, key=lambda one: one.number))
+
+
 @pytest.mark.parametrize(
     ("crash", "states", "starts"), [(1, "fff", 3), (2, "xnn", 0), (3, "fff", 2), (4, "fxn", 0)]
 )
@@ -143,13 +155,19 @@ def test_what_was_started_is_not_started_again_and_the_rest_goes_on(crash: int, 
         service.end_all()
     assert not service.noted.requests
     assert service.starts == starts
-    service.take(PeerSaid("client 7", AttachRequest("request", "top-1")))
-    taken, ends, done = (message for who, message in service.said if who == "client 7")
-    assert taken == RequestTaken("request", "top-1", True)
-    assert done == RequestDone("request")
-    assert isinstance(ends, JobsEnded)
-    letters = {"finished": "f", "failed": "x", "not run": "n"}
-    assert "".join(letters[one.state] for one in sorted(ends.ends, key=lambda one: one.number)) == states
+    assert told_states(service) == states
+
+
+@pytest.mark.parametrize(("crashes", "states", "starts"), [(1, "fff", 2), (2, "fxn", 0)])
+def test_a_job_that_ran_at_the_crash_has_used_an_attempt(crashes: int, states: str, starts: int):
+    told = SubmitRequest("request", "*(*(*(a))(b(attempts=2)))(c)", JOBS)
+    noted = fold([RequestNoted("top-1", told), *RECORDS[1:3], *[JobBegun("top-1", 2)] * crashes])
+    service = Service(fold(list(noted.records())))
+    assert service.noted.requests.keys() == ({"top-1"} if starts else set())
+    service.end_all()
+    service.end_all()
+    assert service.starts == starts
+    assert told_states(service) == states
 
 
 def test_a_client_that_comes_back_hears_the_rest_and_others_do_not():
@@ -174,7 +192,13 @@ def test_a_new_request_is_noted_and_its_number_is_its_own():
 
 
 def test_a_journal_that_is_cut_anywhere_comes_to_what_was_true():
-    records = [RECORDS[0], StageGiven("top-1", STAGE), *RECORDS[1:], StageEnded("top-1", "top-1.1")]
+    records = [
+        RECORDS[0],
+        StageGiven("top-1", STAGE),
+        *RECORDS[1:],
+        RECORDS[3],
+        StageEnded("top-1", "top-1.1"),
+    ]
     data = MAGIC + frames_of(Framer(MAGIC), records)
     whole = [list(fold(records[:count]).records()) for count in range(len(records) + 1)]
     for end in range(len(data) + 1):
@@ -223,6 +247,21 @@ def test_a_stage_given_below_goes_on_after_a_crash_and_is_started_by_nobody_else
     assert again.starts == 0
     service.end_all()
     assert [one.state for one in service.noted.closed["top-1"].reports.values()] == ["finished"] * 3
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_service_below_whose_connection_was_closed_is_waited_for_shortly(is_silent: bool):
+    service = Service(NotedRequests())
+    for event in (LOW, read_request("client 1", STAGES)):
+        service.take(event)
+    service.now = LEASE_S if is_silent else 1.0
+    service.take(Tick() if is_silent else PeerGone("low", "the connection was cut"))
+    service.now += LEASE_S - 0.1
+    service.take(Tick())
+    assert service.noted.requests
+    service.now += 0.1
+    service.take(Tick())
+    assert bool(service.noted.requests) is is_silent, "who is silent may be cut off, and run the stage"
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
@@ -281,7 +320,7 @@ def test_a_client_hears_of_the_end_that_it_had_not_heard_before_the_crash():
     service = Service(noted)
     (one,) = noted.closed.values()
     read = read_request(NOBODY + "top-1", one.told)
-    service.take(RequestRestored("top-1", read, frozenset({1, 2}), tuple(one.reports.values()), (), True))
+    service.take(RequestRestored("top-1", read, {1: 1, 2: 1}, tuple(one.reports.values()), (), True))
     service.take(PeerSaid("client 1", AttachRequest("request", "top-1")))
     _, ends, done = (message for who, message in service.said if who == "client 1")
     assert isinstance(ends, JobsEnded)

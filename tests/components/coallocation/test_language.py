@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 from random import Random
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -223,6 +225,26 @@ def test_limits() -> None:
         parse(b"a\n\xff")
     with pytest.raises(TypeError, match="text or bytes"):
         parse(12)
+
+
+@pytest.mark.parametrize("text", ["(a", "<coallocate><job ref='a'/></coallocate>"])
+def test_garbage_is_collected_while_requests_are_read(text: str) -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    gc.collect()
+    circles = []
+    for _ in range(4 * gc.get_threshold()[0]):
+        circles.append(ref(Circle()))
+        look_at_text(text, Random(0))
+    assert sum(circle() is None for circle in circles) > len(circles) / 4
+
+
+def test_a_file_of_xml_leaves_no_garbage() -> None:
+    gc.collect()
+    parse("<coallocate><job ref='a'/></coallocate>")
+    assert gc.collect() == 0
 
 
 def test_stages_imply_an_order() -> None:

@@ -208,7 +208,7 @@ class CoallocationShell(Performer[HostAction]):
         closed = len(journal.closed)
         for number, noted in enumerate((*journal.closed.values(), *journal.requests.values())):
             read = await trio.to_thread.run_sync(read_request, NOBODY + noted.request_id, noted.told)
-            begun, reports = frozenset(noted.begun), tuple(noted.reports.values())
+            begun, reports = dict(noted.begun), tuple(noted.reports.values())
             stages, was = tuple(noted.stages.values()), (number < closed, noted.is_cancelled)
             self._inbox.put(RequestRestored(noted.request_id, read, begun, reports, stages, *was))
 
