@@ -17,12 +17,14 @@ WORKERS := -n logical --maxschedchunk 8
 # Clusters with each kind of fault, and seeds that found something once: make simulate runs them.
 SEEDS := tests/simulation/seeds
 
-# What starts whole systems by commands, or several of them, for each test: make e2e runs them. Two files of them stay with make test.
-SYSTEMS := $(filter-out $(addprefix tests/e2e/test_,command_line.py sudden_ends.py),$(wildcard tests/e2e/test_*.py)) \
-	$(wildcard tests/components/test_*.py) tests/examples $(addprefix tests/docs/test_,snippets.py troubleshooting.py)
+# What starts whole systems by commands, or several of them, for each test: make e2e runs them.
+SYSTEMS := $(wildcard tests/components/test_*.py) $(addprefix tests/,e2e examples docs/test_snippets.py docs/test_troubleshooting.py)
+
+# What looks at the files of the repository: make style runs it.
+STYLE := tests/test_style.py
 
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix --ignore ,$(SEEDS) $(SYSTEMS))
+	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix --ignore ,$(SEEDS) $(SYSTEMS) $(STYLE))
 
 e2e: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q $(WORKERS) $(SYSTEMS)
@@ -81,6 +83,7 @@ browser: $(VENV)/.test-installed
 style: $(VENV)/.style-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q $(STYLE)
 	$(BIN)/mypy
 
 # Whether everything public has a type that all type checkers read the same. Pyright runs on node, which is in a package, too; where

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -71,9 +72,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Tests that wait for processes and tests that compute take turns: while one worker waits, another computes.
     """
-    items.sort(key=_how_short)
-    waiting = [item for item in items if _waits(item)]
-    computing = [item for item in items if not _waits(item)]
+    waits = {item: _waits(item) for item in items}
+    items.sort(key=lambda item: _how_short(item, waits[item]))
+    waiting = [item for item in items if waits[item]]
+    computing = [item for item in items if not waits[item]]
     turns = {item: turn / len(computing) for turn, item in enumerate(computing)}
     turns |= {item: turn / len(waiting) * (1 - AT_THE_END) for turn, item in enumerate(waiting)}
     items.sort(key=turns.__getitem__)
@@ -83,21 +85,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} would run in real time: {CLOCK} must be its own argument")
 
 
-def _parts(item: pytest.Item) -> tuple[str, ...]:
-    return item.path.relative_to(Path(__file__).parent).parts
+@cache
+def _parts(path: Path) -> tuple[str, ...]:
+    return path.relative_to(Path(__file__).parent).parts
 
 
 def _waits(item: pytest.Item) -> bool:
     """Whether it starts processes and waits for them, more than it computes itself."""
-    parts = _parts(item)
+    parts = _parts(item.path)
     return parts[0] in WAITING or "shell" in parts or item.get_closest_marker("process") is not None
 
 
-def _how_short(item: pytest.Item) -> int:
-    folder = _parts(item)[0]
+def _how_short(item: pytest.Item, waits: bool) -> int:
+    folder = _parts(item.path)[0]
     is_machine = item.name == "runTest"  # a state machine of Hypothesis
     if folder in LONG or is_machine:
         return 0
-    if _waits(item):
+    if waits:
         return 1
     return 3 if folder in SHORT else 2

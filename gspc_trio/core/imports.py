@@ -70,9 +70,8 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if (
-                len(sys.modules) > known and not gc.get_freeze_count()
-            ):  # else somebody wants it to stay frozen
+            stays_frozen = gc.get_freeze_count() > 0  # somebody wants that
+            if len(sys.modules) > known and not stays_frozen:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
