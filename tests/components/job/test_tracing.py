@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+
 import pytest
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
-from gspc_trio.components.job.tracing import KEPT_FOR_FAILURES, QUEUE_SPANS_MAX, TEXT_MAX, JobTracer, Span
+from gspc_trio.components.job.shell.span_export import SpanSender, endpoint_address
+from gspc_trio.components.job.tracing import (
+    KEPT_FOR_FAILURES,
+    QUEUE_SPANS_MAX,
+    TEXT_MAX,
+    JobTracer,
+    Span,
+    SpanQueue,
+)
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.core.trace_context import TraceContext
 
@@ -151,3 +162,41 @@ def test_spans_are_sent_if_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gspc_trio.components.job.shell.settings.find_spec", lambda _: object())
     assert is_traced(JobSettings(), endpoint)
     assert is_traced(JobSettings(otel=True), {})
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({}, ("localhost", 4318)),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}, ("a", 1)),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ""}, ("a", 1)),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "a", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b/v"}, ("b", 80)),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:secret@[::1]/x"}, ("::1", 443)),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:none"}, None),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "here"}, None),
+        ({"HTTP_PROXY": "http://proxy"}, None),
+        ({"https_proxy": "http://proxy"}, ("localhost", 4318)),
+        ({"all_proxy": "http://proxy", "NO_PROXY": "*"}, ("localhost", 4318)),
+    ],
+)  # fmt: skip
+def test_what_is_asked_whether_somebody_listens(
+    given: dict[str, str], address: tuple[str, int] | None
+) -> None:
+    assert endpoint_address(given) == address
+
+
+def test_nothing_is_loaded_and_nobody_waits_for_an_endpoint_that_is_down(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://me:secret@127.0.0.1:{port}")
+    queue = SpanQueue()
+    sender = SpanSender(queue, "1" * 32)
+    queue.put([Span("a", 1, 0, 1.0, 2.0, {})])
+    sender.start()
+    with caplog.at_level(logging.WARNING):
+        sender.end(1_000.0)
+    assert caplog.messages == [
+        f"OpenTelemetry: 1 spans were dropped: 1 could not be sent: 127.0.0.1:{port}: Connection refused"
+    ]

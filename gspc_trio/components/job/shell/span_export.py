@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from gspc_trio.components.job.messages import JobStatus
-from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.components.job.shell.settings import ENDPOINT_VARIABLES, JobSettings
 from gspc_trio.components.job.tracing import JobTracer, Span, SpanQueue
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.trace_context import TRACEPARENT, TraceContext, parse_traceparent
@@ -41,6 +42,10 @@ CPU_SHARE = 0.01
 END_S = 1.0
 """The end of a job waits at most so long until the last spans are sent."""
 
+CONNECT_S = 0.5
+"""An endpoint that takes longer to accept a connection does not answer."""
+
+_ENDPOINTS = (*reversed(ENDPOINT_VARIABLES),)
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 
@@ -78,8 +83,35 @@ async def open_tracer(
             await trio.to_thread.run_sync(sender.end, END_S)
 
 
+def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return host and port to which spans go.
+
+    Args:
+        environment: variables that the exporter reads.
+
+    Returns:
+        None: a proxy may stand between, or it is no address: only the exporter can tell.
+    """
+    from urllib.parse import urlsplit
+
+    text = next(filter(None, map(environment.get, _ENDPOINTS)), "http://localhost:4318")
+    try:
+        parts = urlsplit(text)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return None
+    proxies = {f"{parts.scheme}_proxy", "all_proxy"}
+    proxied = any(value for name, value in environment.items() if name.lower() in proxies)
+    if proxied and environment.get("NO_PROXY", environment.get("no_proxy")) != "*":
+        return None
+    return (parts.hostname, port) if parts.hostname else None
+
+
 class SpanSender:
     """A thread that sends what waits in a queue.
+
+    It loads OpenTelemetry, which takes a good part of a second of a core, when something listens at the
+    endpoint: one that is down costs a connection that is refused, now and then.
 
     Args:
         queue: of spans.
@@ -129,12 +161,29 @@ class SpanSender:
 
         hearing.addFilter(hear)
         try:
-            self._send_all()
+            if self._await_endpoint():
+                self._why = ""  # it may have been down at first
+                self._over.clear()
+                self._send_all()
         except Exception as error:  # an endpoint that is no address, a certificate that is not there
             self._why = f": {error}"
         finally:
             hearing.removeFilter(hear)
             self._over.set()
+
+    def _await_endpoint(self) -> bool:
+        """Return when something listens at the endpoint, or when nothing does at the end: whether it does."""
+        address = endpoint_address(os.environ)
+        while address is not None:
+            try:
+                socket.create_connection(address, CONNECT_S).close()
+                break
+            except OSError as error:
+                self._why = f": {address[0]}:{address[1]}: {error.strerror or error}"
+                self._over.set()
+            if self._ending.wait(LOOK_INTERVAL_S):
+                return False
+        return True
 
     def _send_all(self) -> None:
         from opentelemetry import context
@@ -157,6 +206,8 @@ class SpanSender:
                     self._over.clear()
                 else:
                     self._refused += len(spans)
+                    if not is_last and not self._await_endpoint():
+                        return
                     break
                 if not self._ending.is_set():
                     break
