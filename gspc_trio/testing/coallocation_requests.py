@@ -130,6 +130,8 @@ class RequestsWorld(CoallocationWorld):
         if name != "top" or self.noted is None:
             return
         for noted in (*self.noted.closed.values(), *self.noted.requests.values()):
+            if name not in self.hosts:
+                return  # it was killed again while it read its journal
             read = self._read(NOBODY + noted.request_id, noted.told)
             begun, reports = dict(noted.begun), tuple(noted.reports.values())
             stages = tuple(noted.stages.values())
