@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
@@ -50,6 +51,11 @@ class CommandLine(NamedTuple):
     words: list[str] | None
     timeout_s: float | None
     attempts: int
+
+
+def working_directory() -> str:
+    """Return where this process is: asked by a task, it runs no code of users."""
+    return os.getcwd()
 
 
 def run_command_plainly(fields: Fields) -> Fields:

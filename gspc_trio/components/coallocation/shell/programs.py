@@ -6,7 +6,6 @@ ready. If they are not in time, it is told no, and has a moment to end by itself
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.rts.shell.direct import CallFailed, DirectWorker
+from gspc_trio.compute.commands import working_directory
 from gspc_trio.core.code import Program
 from gspc_trio.core.current import current_address
 from gspc_trio.core.nested import BARRIER_VARIABLE, NO, YES
@@ -127,7 +127,7 @@ async def made_ready(worker: DirectWorker) -> str:
     to end."""
     while True:
         try:
-            return str(await worker.run(os.getcwd))
+            return str(await worker.run(working_directory))
         except CallFailed as error:
             if error.kind != "refused":
                 raise
