@@ -173,6 +173,8 @@ def run_and_exit(name: str, command: Callable[[], object]) -> None:
             status = trio.run(_with_signals, lambda: result)
             if isinstance(status, DecidedStatus):
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
+        elif isinstance(result, DecidedStatus):
+            status = result
         sys.stdout.flush()
     except BaseException as group:
         status = _tell(name, group)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gspc_trio.core.nested import BARRIER_VARIABLE, BarrierPlace
 from tests.commands import run_command
 
 JOBS = '[a]\nexecutable = "true"\n'
@@ -38,3 +39,10 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, words: tuple[str, ...], statu
     assert (done.returncode, done.stdout) == (status, "")
     assert len(done.stderr.strip().splitlines()) == 1
     assert said in done.stderr
+
+
+def test_the_status_tells_a_program_that_not_all_are_ready() -> None:
+    nowhere = BarrierPlace("gspc-nobody-listens-here", "j", 1).to_text()
+    environment = {BARRIER_VARIABLE: nowhere, "PATH": "/usr/bin:/bin"}
+    done = run_command("coallocation.commands", "barrier", env=environment, timeout_s=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")

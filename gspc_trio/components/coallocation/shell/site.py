@@ -166,7 +166,7 @@ class RtsSite:
         Raises:
             ConnectionFileError, ConnectionProblem: there was no such run-time system at the start.
         """
-        started = False
+        started, said = False, ""
         while True:
             try:
                 async with AsyncExitStack() as stack:
@@ -176,6 +176,7 @@ class RtsSite:
                     resources = await stack.enter_async_context(open_resources(system, "co-allocation"))
                     self._system, self._resources = system, resources
                     await self._look()
+                    said = ""
                     if not started:
                         started = True
                         task_status.started()
@@ -183,7 +184,9 @@ class RtsSite:
             except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError) as error:
                 if not started:
                     raise
-                log.warning("site %s: %s", self.name, error)
+                if str(error) != said:  # once while it stays the same
+                    said = str(error)
+                    log.warning("site %s: %s", self.name, said)
             if not isinstance(self._rts, Path):
                 return
             await trio.sleep(AGAIN_S)
