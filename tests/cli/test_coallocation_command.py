@@ -41,8 +41,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, words: tuple[str, ...], statu
     assert said in done.stderr
 
 
-def test_the_status_tells_a_program_that_not_all_are_ready() -> None:
+def test_the_status_tells_a_program_that_not_all_are_ready(tmp_path: Path) -> None:
     nowhere = BarrierPlace("gspc-nobody-listens-here", "j", 1).to_text()
     environment = {BARRIER_VARIABLE: nowhere, "PATH": "/usr/bin:/bin"}
-    done = run_command("coallocation.commands", "barrier", env=environment, timeout_s=60)
+    done = run_command("coallocation.commands", "barrier", cwd=tmp_path, env=environment, timeout_s=60)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
