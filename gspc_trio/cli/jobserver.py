@@ -316,6 +316,7 @@ async def resume(
         With --changed: only list them, and change nothing.
     settings
         With --changed: name=value for a parameter of workflow(); the others stay as they were given first.
+        Those with credentials are given again in any case: the journal does not have them.
     keep_going
         After a failure, run everything that does not depend on the failed task, as with run --keep-going,
         though the run was not started so.
@@ -334,10 +335,10 @@ async def resume(
     set_up_logging(verbose, log_json)
     if dry_run and not changed:
         raise UsageError("--dry-run goes with --changed: it lists which results would stay")
-    if settings and not changed:
-        raise UsageError("--set goes with --changed: with other settings the workflow is another one")
-    given = (settings or []) if changed else None
-    with json_alone(json) as out, old_journal(journal, given) as (durable, loaded):
+    with (
+        json_alone(json) as out,
+        old_journal(journal, settings or [], changed=changed) as (durable, loaded),
+    ):
         to = out if json else None
         if changed:
             await list_reuse(durable, loaded.workflow, dry_run, to)

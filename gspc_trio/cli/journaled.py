@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from gspc_trio.cli.common import CommandError, RtsFiles, UsageError, interruptible, print_json
+from gspc_trio.components.job.credentials import open_settings
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.reuse import Reuse
 from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
@@ -77,41 +78,43 @@ def new_journal(
 
 @contextmanager
 def old_journal(
-    directory: Path, changed: list[str] | None = None
+    directory: Path, given: list[str], *, changed: bool = False
 ) -> Iterator[tuple[Journal, LoadedWorkflow]]:
     """The journal of a run that was interrupted, and its workflow, for the time of a block.
 
     Args:
         directory: that was given to --journal.
-        changed: settings that are others than then; None: the workflow file is to be the same as then.
+        given: settings once more that have credentials, which the journal does not have.
+        changed: whether the workflow file may be another one than then, and settings that are given others.
 
     Raises:
         JournalError: there is none, or it is in use.
         CommandError: the workflow file or this program is another one than then.
-        UsageError: the settings do not suit the workflow file as it is now.
+        UsageError: the settings do not suit the workflow file as it is now, or are not those of then.
     """
-    with open_journal(directory, changed=changed is not None) as journal:
+    with open_journal(directory, changed=changed, given=given) as journal:
         about = journal.about
         if about.version != VERSION:
             raise CommandError(
                 f"the journal {directory} was written by version {about.version}, this is {VERSION}: "
                 "resume it with that version, or run the workflow anew"
             )
-        settings = changed_settings(about.settings, changed or ())
+        settings = _settings_of(about, given, changed=changed)
         try:
             with interruptible():
                 reading = from_plain(about.options, RunOptions).reading
                 loaded = load_workflow_file(Path(about.file), settings, reading)
         except SettingError as error:
-            if changed is None:
+            if not changed:
                 raise
             kept = " ".join(f"--set {setting}" for setting in about.settings) or "no settings"
             raise UsageError(
                 f"{error}; the run was started with {kept}: workflow() must still take these, used or not, "
                 "and --set changes or adds some"
             ) from error
-        if changed is not None:
-            journal.about = replace(about, fingerprint=loaded.fingerprint, settings=tuple(settings))
+        if changed:
+            journal.about = replace(about, fingerprint=loaded.fingerprint)
+            journal.settings_are(settings)
         elif loaded.fingerprint != about.fingerprint:
             raise CommandError(
                 f"{about.file}, or a module that it imports from there, has changed since the journal "
@@ -119,6 +122,26 @@ def old_journal(
                 f"gspc-jobserver resume --changed {directory}"
             )
         yield journal, loaded
+
+
+def _settings_of(about: About, given: list[str], *, changed: bool) -> list[str]:
+    """Return the settings of a run that is resumed.
+
+    Raises:
+        UsageError: some are missing since the journal does not have them, or are others than then.
+    """
+    settings, _, missing = open_settings(about.sealed, given)
+    if changed:
+        names = {setting.partition("=")[0] for setting in given}
+        missing = [setting for setting in missing if setting.partition("=")[0] not in names]
+    if missing:
+        asked = " ".join(f"--set {setting}" for setting in missing)
+        raise UsageError(f"the journal has no credentials: give these settings again, as they were: {asked}")
+    if changed:
+        return changed_settings(settings, given)
+    if not set(given).issubset(settings):
+        raise UsageError("--set goes with --changed: with other settings the workflow is another one")
+    return settings
 
 
 def changed_settings(before: Iterable[str], now: Iterable[str]) -> list[str]:

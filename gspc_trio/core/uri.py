@@ -60,7 +60,8 @@ _USER = rf"(?:{_NAME}\S*@|://[^\s/?#:@]*@(?:[^\s/?#]*@)?)"
 _END = r"(?:[^\s'\"]*[^\s'\":;,.)])?"
 _QUERY = r"(://[^\s?#'\"]*)([?#])(?!\*\*\*)[^\s'\"]*[^\s'\":;,.)]"
 _LONG = r"://\S{2000,}"  # nobody reads it, and looking for the parts of it takes the square of its length
-_MASKED = "***"
+MASKED = "***"
+"""What stands in a text for what is not shown."""
 
 
 class BadUri(ValueError):
@@ -202,13 +203,13 @@ def _mask_part(part: str) -> str:
     unsure, user = (  # nothing else is there, so spaces are the password's
         pattern.replace(r"\S", ".").replace(r"\s", "") for pattern in (_UNSURE, _USER)
     )
-    shown = re.sub(f"{unsure}.*", rf"://\1{_MASKED}", part, count=1, flags=re.DOTALL)
+    shown = re.sub(f"{unsure}.*", rf"://\1{MASKED}", part, count=1, flags=re.DOTALL)
     shown = re.sub(user, _mask_user, shown, count=1, flags=re.DOTALL)
-    return re.sub(r"([?#]).+", rf"\1{_MASKED}", shown, count=1, flags=re.DOTALL) if "://" in shown else shown
+    return re.sub(r"([?#]).+", rf"\1{MASKED}", shown, count=1, flags=re.DOTALL) if "://" in shown else shown
 
 
 def _mask_user(found: re.Match[str]) -> str:
-    return f"://{found[1] or ''}{_MASKED}@"
+    return f"://{found[1] or ''}{MASKED}@"
 
 
 def mask_text(text: str, *known: str) -> str:
@@ -222,7 +223,7 @@ def mask_text(text: str, *known: str) -> str:
         return text
     for uri in known:
         text = text.replace(uri, mask_uri(uri))
-    text = re.sub(_LONG, f"://{_MASKED}", text)
-    text = re.sub(_UNSURE + _END, rf"://\1{_MASKED}", text)
+    text = re.sub(_LONG, f"://{MASKED}", text)
+    text = re.sub(_UNSURE + _END, rf"://\1{MASKED}", text)
     text = re.sub(_USER, _mask_user, text)
-    return re.sub(_QUERY, rf"\1\2{_MASKED}", text)
+    return re.sub(_QUERY, rf"\1\2{MASKED}", text)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union, cast
 from attrs import evolve, field, frozen
 
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.core.uri import mask_text
 from gspc_trio.workflow.arcs import WorkflowError, forward
 from gspc_trio.workflow.net import Net, input_values
 from gspc_trio.workflow.tokens import Outputs, Plain
@@ -265,7 +266,8 @@ def _convert(parameter: inspect.Parameter, text: str) -> object:
             raise
         except ValueError:
             continue
-    raise SettingError(f"the setting {parameter.name!r} must be {_describe(kind)}, not {text!r}")
+    shown = mask_text(text, text)
+    raise SettingError(f"the setting {parameter.name!r} must be {_describe(kind)}, not {shown!r}")
 
 
 def _alternatives(kind: object) -> list[object]:

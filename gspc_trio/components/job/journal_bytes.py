@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import msgpack
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gspc_trio.components.job.credentials import Pairs, SealedSettings, seal_settings
 from gspc_trio.components.job.journal import JournalRecord, Outcomes, Reusable, Snapshot, Step, Values
 from gspc_trio.components.job.task_key import Key
 from gspc_trio.core.ids import TaskId
@@ -26,10 +28,11 @@ class About(Struct, frozen=True):
         version: of the package that wrote it.
         file: path of the workflow file.
         fingerprint: of the workflow file and of the sources that it imports from its directory.
-        settings: texts ``name=value`` for ``workflow()``.
+        settings: texts ``name=value`` for ``workflow()``, without their credentials.
         options: of the run: plain data.
         identities: of the code of its transitions; empty if nobody has noted it.
         version_number: how often the workflow has changed.
+        stand_ins, salt: of credentials, see :class:`~gspc_trio.components.job.credentials.SealedSettings`.
     """
 
     version: str
@@ -39,6 +42,19 @@ class About(Struct, frozen=True):
     options: dict[str, Plain]
     identities: dict[str, bytes] = {}
     version_number: int = 0
+    stand_ins: tuple[tuple[bytes, ...], ...] = ()
+    salt: bytes = b""
+
+    @property
+    def sealed(self) -> SealedSettings:
+        """Its settings, and what stands for their credentials."""
+        return SealedSettings(self.settings, self.stand_ins, self.salt)
+
+    def with_settings(self, settings: Sequence[str], salt: bytes) -> tuple[About, Pairs]:
+        """Return the same with these settings, without their credentials, and what stands for these."""
+        sealed, pairs = seal_settings(settings, salt)
+        told = {"settings": sealed.shown, "stand_ins": sealed.stand_ins, "salt": sealed.salt}
+        return replace(self, **told), pairs
 
 
 def encode_outcomes(rows: Sequence[tuple[TaskId, Values]], keys: Sequence[Key]) -> bytes:
@@ -65,7 +81,7 @@ def encode_record(record: JournalRecord | About) -> bytes:
         return bytes(msgpack.packb(reusable, unicode_errors="surrogatepass"))
     fields = (
         *(record.version, record.file, record.fingerprint, record.settings, record.options),
-        *(record.identities, record.version_number),
+        *(record.identities, record.version_number, record.stand_ins, record.salt),
     )
     return bytes(msgpack.packb((_ABOUT, *fields), unicode_errors="surrogatepass"))
 

@@ -14,11 +14,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from secrets import token_bytes
 
 import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.job.credentials import open_settings, seal
 from gspc_trio.components.job.journal import (
     JournaledEngine,
     JournalRecord,
@@ -59,6 +61,8 @@ from gspc_trio.workflow.activities import engine_of, loaded_engine
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.tokens import Plain
+
+SALT_BYTES = 16
 
 GATHER_S = 0.002
 """Pause between two writes to the disk, in which results gather."""
@@ -140,6 +144,14 @@ class Journal:
     def name(self) -> str:
         """Where it lies, for people and for ``gspc-jobserver resume``."""
         return self._disk.name
+
+    def settings_are(self, settings: Sequence[str]) -> None:
+        """Note other settings from now on, ``name=value``; their credentials are not written."""
+        self._disk.given = settings
+        self.about, self._disk.pairs = self.about.with_settings(settings, token_bytes(SALT_BYTES))
+
+    def _frame(self, payload: bytes) -> bytes:
+        return self._framer.frame(seal(payload, self._disk.pairs))
 
     def files_are_below(self, directory: str, files_max: int) -> None:
         """Say where the files of the job's tasks are, "" for the working directory, and how many in a set."""
@@ -355,9 +367,9 @@ class Journal:
         self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]], keys: list[Key]
     ) -> None:
         rows = await self._stored(rows)
-        frames = [self._framer.frame(encode_record(step)) for step in engine.take_steps()]
+        frames = [self._frame(encode_record(step)) for step in engine.take_steps()]
         if rows:
-            frames.append(self._framer.frame(encode_outcomes(rows, keys)))
+            frames.append(self._frame(encode_outcomes(rows, keys)))
             self._has_results = True
         data = b"".join(frames)
         self._written.extend(zip(rows, keys, strict=True))
@@ -400,7 +412,7 @@ class Journal:
         if self._written:
             rows, keys = zip(*self._written, strict=True)
             records.append(encode_outcomes(rows, keys))
-        data = MAGIC + b"".join(map(self._framer.frame, records))
+        data = MAGIC + b"".join(map(self._frame, records))
         await self._durably(self._disk.replace(data, keep=self._has_results and taken is None))
         with self._refused():
             self.stored.sweep()
@@ -438,15 +450,21 @@ def create_journal(directory: Path, about: About, file_bytes_max: int = FILE_BYT
                 f"{directory}, or name another directory"
             )
         disk = JournalDirectory(directory)
+        journal = Journal(disk, about, [], file_bytes_max)
+        journal.settings_are(about.settings)
         try:
-            yield Journal(disk, about, [], file_bytes_max)
+            yield journal
         finally:
             disk.close()
 
 
 @contextmanager
 def open_journal(
-    directory: Path, file_bytes_max: int = FILE_BYTES_MAX, *, changed: bool = False
+    directory: Path,
+    file_bytes_max: int = FILE_BYTES_MAX,
+    *,
+    changed: bool = False,
+    given: Sequence[str] = (),
 ) -> Iterator[Journal]:
     """The journal of an earlier run for the time of a block.
 
@@ -454,6 +472,7 @@ def open_journal(
         directory: that was given to ``create_journal``.
         file_bytes_max: when to begin a new file.
         changed: whether the workflow is another one than then: results of tasks that are the same are kept.
+        given: settings with the credentials that the journal does not have.
 
     Raises:
         JournalError: there is none, it cannot be read, or another job server uses it.
@@ -461,7 +480,9 @@ def open_journal(
     _expect_journal(directory)  # before anything is written there
     with locked(directory):
         disk = JournalDirectory(directory)
+        disk.given = given
         about, records = read_journal(disk)
+        _, disk.pairs, _ = open_settings(about.sealed, given)
         try:
             yield Journal(disk, about, records, file_bytes_max, changed)
         finally:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from gspc_trio.components.job.credentials import Pairs, open_settings, seal, unseal
 from gspc_trio.components.job.journal import JournalRecord, Outcomes, Reusable
 from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
 from gspc_trio.records.journal_frames import BadJournal, Frames
@@ -25,7 +26,14 @@ class JournalDirectory(JournalFiles):
     """Where the journal of a job lies; its name is for ``gspc-jobserver resume``, too.
 
     Files of before stay as long as they have results that are nowhere else: a changed workflow may want them.
+
+    Attributes:
+        given: settings that have credentials, for what is read.
+        pairs: credentials that are not to be written, and what stands for them.
     """
+
+    given: Sequence[str] = ()
+    pairs: Pairs = ()
 
     def note(self, text: str) -> None:
         """Keep a small text beside the journal, in place of the one before; durable on return.
@@ -45,11 +53,13 @@ class JournalDirectory(JournalFiles):
 
     def put_value(self, name: str, data: bytes | memoryview) -> None:
         """Keep a large value under a name; durable on return. Raises OSError if the disk does not take it."""
+        if self.pairs:
+            data = seal(bytes(data), self.pairs)
         self._files.close(put_in_place(self._files, self._directory / name, data))
 
     def read_value(self, name: str) -> bytes:
         """Return it. Raises OSError if it is not there."""
-        return self._files.read(self._directory / name)
+        return unseal(self._files.read(self._directory / name), self.pairs)
 
     def remove_value(self, name: str) -> None:
         """Remove it, if it is there. Raises OSError if that cannot be."""
@@ -79,7 +89,7 @@ def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:
     problem = "it has no file"
     for name, read in disk.read():
         try:
-            about, records = _parse(read())
+            about, records = _parse(read(), disk.given)
             if records:
                 return about, records
             problem = f"{name} has no beginning"
@@ -94,22 +104,26 @@ def read_earlier(disk: JournalDirectory, version_number: int) -> Iterator[list[J
     """Return what the files of before say that are of this version of the workflow, the oldest first."""
     for _, read in disk.read_earlier():
         with suppress(ValueError, OSError):  # tasks whose results cannot be read are run again
-            about, records = _parse(read())
+            about, records = _parse(read(), disk.given)
             if about.version_number == version_number:
                 yield records
 
 
-def _parse(data: bytes) -> tuple[About, list[JournalRecord]]:
-    """Return what a file says.
+def _parse(data: bytes, given: Sequence[str]) -> tuple[About, list[JournalRecord]]:
+    """Return what a file says, with the credentials of settings that are given.
 
     Raises:
         BadJournal: it is none, or has no beginning.
     """
     about: About | None = None
     records: list[JournalRecord] = []
-    for record in map(decode_record, Frames(data, MAGIC)):
+    pairs: Pairs = ()
+    for payload in Frames(data, MAGIC):
+        record = decode_record(unseal(payload, pairs) if pairs else payload)
         if isinstance(record, About):
             about = record
+            if about.salt:
+                _, pairs, _ = open_settings(about.sealed, given)
         else:
             records.append(record)
     if about is None:

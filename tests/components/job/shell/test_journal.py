@@ -336,3 +336,22 @@ async def test_a_job_that_was_ended_by_a_token_ends_again_when_it_is_resumed(tmp
         with trio.fail_after(HANG_S), open_journal(tmp_path / "j") as journal:
             async with open_job(net, rts=rts, journal=journal) as job:
                 assert await job.wait_outputs() == {"said": ["yes"]}
+
+
+async def test_a_credential_of_a_setting_is_not_in_the_journal_nor_where_values_have_it(
+    tmp_path: Path,
+) -> None:
+    folder, setting = tmp_path / "j", "uri=s3://me:topsecret@h/x"
+    about = replace(ABOUT, settings=(setting,))
+    with create_journal(folder, about) as journal:
+        engine = await journal.recover(farm(double), {"items": [setting, "topsecret"]})
+        await write(journal, folder, engine, extract(engine)[:1])
+        journal.read_again()
+        engine = await journal.recover(farm(double), {"items": []})
+        before = engine.snapshot()
+    assert repr(before).count("topsecret") == 1  # the other task has its result
+    assert not any(b"topsecret" in file.read_bytes() for file in folder.iterdir())
+    with open_journal(folder, given=(setting,)) as journal:
+        assert journal.about.settings == ("uri=s3://me:***@h/x",)
+        again = await journal.recover(farm(double), {"items": []})
+        assert (again.snapshot(), again.engine.outputs()) == (before, {"results": [1]})
