@@ -315,8 +315,7 @@ async def resume(
     dry_run
         With --changed: only list them, and change nothing.
     settings
-        With --changed: name=value for a parameter of workflow(); the others stay as they were given first.
-        Those with credentials are given again in any case: the journal does not have them.
+        name=value of workflow(): with --changed others than then; always those that have credentials.
     keep_going
         After a failure, run everything that does not depend on the failed task, as with run --keep-going,
         though the run was not started so.
