@@ -17,6 +17,7 @@ from gspc_trio.cli import completion
 from gspc_trio.cli.arguments import FILE_NAMES, Flag, OneTask, Task
 from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
 from gspc_trio.cli.pictures import RECORDS_SUFFIX, write_report
+from gspc_trio.components.job.locations.lines import describe_location
 from gspc_trio.components.job.messages import (
     GetJobStatus,
     GetOutput,
@@ -104,8 +105,12 @@ def describe_job(job: JobStatus | EndedJob) -> str:
     """Return the state of a job as lines for people."""
     since = "for" if job.state == "running" else "after"
     tasks = "not known" if isinstance(job, EndedJob) and not job.tasks else _counts(job.tasks)
-    line = f"{job.job} ({job.name}): {job.state} {since} {job.elapsed_s:.1f} s; tasks: {tasks}"
-    return f"{line}\n{job.detail}" if job.detail else line
+    lines = [f"{job.job} ({job.name}): {job.state} {since} {job.elapsed_s:.1f} s; tasks: {tasks}"]
+    if job.detail:
+        lines.append(job.detail)
+    if isinstance(job, JobStatus):
+        lines += (f"  {describe_location(at)}" for at in job.locations)
+    return "\n".join(lines)
 
 
 def _counts(tasks: Mapping[TaskState, int]) -> str:

@@ -16,7 +16,7 @@ from gspc_trio.components.coallocation.agents.words import (
     RequestsShown,
     ShowRequests,
 )
-from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
+from gspc_trio.components.job.messages import GetJobStatus, GetMemory, GetNet, GetTask, MemoryStatus
 from gspc_trio.components.monitor.reports import GetIo, IoEvent, IoReport, IoSum
 from gspc_trio.components.rm.messages import Blocking, ClassNeed, ClassStatus, GrantHolder
 from gspc_trio.components.rts.messages import RegisteredJob, RequestExplanation, RtsStatus
@@ -243,6 +243,7 @@ class FakeSource:
         self.answers: dict[type, Any] = {
             GetNet: NetStatus(),
             GetTask: CannotAsk("it is not there any more"),
+            GetJobStatus: CannotAsk("it is not there any more"),
             GetLayerStatus: LayerStatus(""),
             GetMemory: MemoryStatus(),
             ListSites: SITES,

@@ -6,7 +6,7 @@ from typing import cast
 
 from textual.pilot import Pilot
 
-from gspc_trio.components.job.messages import GetMemory, MemoryStatus
+from gspc_trio.components.job.messages import GetJobStatus, GetMemory, JobStatus, LocationStatus, MemoryStatus
 from gspc_trio.components.monitor.reports import GetIo
 from gspc_trio.iml.messages import (
     DataState,
@@ -116,6 +116,33 @@ def test_enter_shows_all_of_the_site_of_a_block_and_a_filter_finds_it() -> None:
     assert "hpc/b2: one waits" in page
     assert "Priority" in found
     assert "lab" not in found
+
+
+LOCATIONS = (
+    LocationStatus("here", "j1", "up", "", {"core": 2, "node": 1}, {"core": 2}, 22, 2.5, 0.25, 3.0),
+    LocationStatus("there", "j4", "gone", "its process has ended"),
+)
+
+
+def test_the_run_time_systems_of_a_job_on_several_are_shown_and_enter_shows_all_of_one() -> None:
+    async def steps(pilot: Pilot[None], app: TopApp) -> None:
+        assert isinstance(app.source, FakeSource)
+        status = JobStatus("j1", "flow", 7, "running", "", {}, 1.0, LOCATIONS)
+        app.source.answers[GetJobStatus] = status
+        app.model.connected.add("j1")
+        await press(pilot, "h")
+        await app.workers.wait_for_complete()
+        app.draw()
+        await pilot.pause()
+        lines = {line.split()[0]: line.split() for line in screen_text(app).splitlines() if line.strip()}
+        assert lines["here"][:9] == ["here", "✓", "up", "j1", "2", "core,", "1", "node", "2/2"]
+        assert "22 as" in screen_text(app)
+        assert lines["there"][:4] == ["there", "·", "gone", "j1"]
+        assert "2 run-time systems of 1 job" in screen_text(app)
+        await press(pilot, "enter")
+        assert "granted: 2 core" in screen_text(app)
+
+    drive(steps)
 
 
 def test_requests_are_trees_with_what_each_job_waits_for() -> None:

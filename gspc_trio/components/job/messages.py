@@ -12,6 +12,34 @@ from gspc_trio.iml.messages import LayerStatus
 from gspc_trio.records.facts import TaskChanged
 
 
+class LocationStatus(Struct, frozen=True):
+    """One of the run-time systems of a job that has several (SCH-6).
+
+    Attributes:
+        name: what the job calls it.
+        job: what the job is called there.
+        state: ``up``, ``away`` as long as it may come back, or ``gone``.
+        detail: why it has gone, or what it cannot run.
+        there: resource class -> number of its resources that are up.
+        held: resource class -> number of grants that the job holds there.
+        asked: further grants that it was asked for.
+        waited_s: for how long none of these has come.
+        transfer_s: seconds that data of a task takes there and back; ``run_s``: that it runs. Of the kind
+            of which most tasks have run there, 0 if none has.
+    """
+
+    name: str
+    job: JobId
+    state: str
+    detail: str = ""
+    there: dict[str, Count] = field(default_factory=dict)
+    held: dict[str, Count] = field(default_factory=dict)
+    asked: Count = 0
+    waited_s: float = 0.0
+    transfer_s: float = 0.0
+    run_s: float = 0.0
+
+
 class JobStatus(Struct, frozen=True):
     """How far a job is.
 
@@ -23,6 +51,7 @@ class JobStatus(Struct, frozen=True):
         detail: why, when it did not finish.
         tasks: state -> number of tasks.
         elapsed_s: seconds since it began, or that it took.
+        locations: its run-time systems, if it has several.
     """
 
     job: JobId
@@ -32,6 +61,7 @@ class JobStatus(Struct, frozen=True):
     detail: str
     tasks: dict[TaskState, Count]
     elapsed_s: float
+    locations: tuple[LocationStatus, ...] = ()
 
 
 class GetJobStatus(Question[JobStatus], frozen=True):

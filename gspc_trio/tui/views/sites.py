@@ -1,15 +1,18 @@
-"""The sites and their blocks: what batch systems were asked for, and what has come of it."""
+"""The sites: batch systems with their blocks, and the run-time systems of jobs that have several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, starmap
 from typing import ClassVar
 
 from textual.app import ComposeResult
 
+from gspc_trio.components.job.locations.lines import describe_location
+from gspc_trio.components.job.messages import GetJobStatus, LocationStatus
 from gspc_trio.components.rts.site_lines import describe_site
 from gspc_trio.components.rts.site_messages import BlockStatus, ListSites, SiteStatus
+from gspc_trio.core.ids import JobId
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.palette import state_cell
@@ -17,28 +20,34 @@ from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import duration, plural
 from gspc_trio.tui.views.base import View
 
+ASKED_MAX = 8
+"""So many jobs are asked for their run-time systems."""
+
 ASK_INTERVAL_S = 2.0
 """Seconds between two questions for scores, throttles and use, of which records do not tell."""
 
 Row = tuple[tuple[str, ...], list[Cell], str]
-"""The words of a row that a filter looks at, its cells, and the site that Enter shows."""
+"""The words of a row that a filter looks at, its cells, and what Enter shows: a site, or a text."""
 
 
 class Sites(View):
-    """Each site, and below it its blocks."""
+    """The run-time systems of jobs that have several; each batch system, and below it its blocks."""
 
     NAME: ClassVar[str] = "sites"
     KEY: ClassVar[str] = "h"
     HELP: ClassVar[str] = (
-        "Each batch system that is asked for hosts (a site): how it is, how many of its slots are used, its "
-        "score, whether it is banned, its throttles. Below it its batch jobs (blocks): the number that the "
-        "batch system gave, nodes and cores, the time left, tasks and cores that are busy, and why it waits. "
-        "Enter shows all that is known of a site."
+        "The run-time systems of each job that has several: how they are, what is there, how much of it the "
+        "job holds and asks for, and how long a task and its data take there. Below them each batch system "
+        "that is asked for hosts (a site): how it is, how many of its slots are used, its score, whether it "
+        "is banned, its throttles. Below it its batch jobs (blocks): the number that the batch system gave, "
+        "nodes and cores, the time left, tasks and cores that are busy, and why it waits. Enter shows all "
+        "that is known of a site."
     )
 
     def __init__(self) -> None:
         super().__init__()
         self._told: dict[str, SiteStatus] = {}
+        self._locations: dict[JobId, tuple[LocationStatus, ...]] = {}
         self._asked_s = 0.0
         self._rows: list[Row] = []
 
@@ -53,7 +62,8 @@ class Sites(View):
             Column("left", 7, right=True),
             Column("use/score", 9, right=True),
             Column("why"),
-            empty="no batch system is asked for hosts (gspc-rts site add)",
+            empty="no job uses several run-time systems (gspc-jobserver run --rts NAME=FILE --rts ...), "
+            "and no batch system is asked for hosts (gspc-rts site add)",
         )
 
     def entered(self) -> None:
@@ -63,30 +73,45 @@ class Sites(View):
     def draw(self) -> None:
         """Show how things are now."""
         now_s, sites = self.model.now_s, self.model.rts.sites
-        if abs(now_s - self._asked_s) >= ASK_INTERVAL_S and sites and not self.top.source.why_not:
+        if abs(now_s - self._asked_s) >= ASK_INTERVAL_S and not self.top.source.why_not:
             self._asked_s = now_s
             self.run_worker(self._ask(), exclusive=True)
-        rows = chain.from_iterable((self._site(name), *self._blocks(name)) for name in sites)
+        rows = chain(
+            chain.from_iterable(starmap(_of_job, self._locations.items())),
+            chain.from_iterable((self._site(name), *self._blocks(name)) for name in sites),
+        )
         self._rows = shown = [row for row in rows if self.fits(row[0])]
         self.table.show([" ".join(words[:1]) for words, _, _ in shown], lambda at: shown[at][1])
         blocks = self.model.rts.blocks.values()
         running = sum(block.up > 0 for block in blocks)
-        self.query_one("#sites-title", Lines).show(
-            f" {plural(len(sites), 'site')}   {plural(len(blocks), 'block')}, {running} with hosts"
-        )
+        title = f" {plural(len(sites), 'site')}   {plural(len(blocks), 'block')}, {running} with hosts"
+        if self._locations:
+            number = sum(map(len, self._locations.values()))
+            title += f"   {plural(number, 'run-time system')} of {plural(len(self._locations), 'job')}"
+        self.query_one("#sites-title", Lines).show(title)
 
     def on_window_table_chosen(self) -> None:
-        """Show all that is known of the site on whose row, or on a row of whose blocks, the cursor is."""
+        """Show all that is known of what the row is about, or of the site of a block."""
         at = self.table.cursor
-        told = self._told.get(self._rows[at][2]) if at < len(self._rows) else None
-        if told is not None:
+        chosen = self._rows[at][2] if at < len(self._rows) else ""
+        told = self._told.get(chosen)
+        if told is None and chosen not in self.model.rts.sites and chosen:
+            self.top.show_text("run-time system", chosen.replace("; ", "\n"))
+        elif told is not None:
             whys = [f"{block.block_id}: {block.why}" for block in told.blocks]
             self.top.show_text(f"site {told.site}", "\n".join([*describe_site(told), *whys]))
 
     async def _ask(self) -> None:
         """Ask for what records do not tell."""
-        listed, _ = await self.top.ask_quietly(None, ListSites())
-        self._told = {} if listed is None else {site.site: site for site in listed.sites}
+        if self.model.rts.sites:
+            listed, _ = await self.top.ask_quietly(None, ListSites())
+            self._told = {} if listed is None else {site.site: site for site in listed.sites}
+        locations: dict[JobId, tuple[LocationStatus, ...]] = {}
+        for job in sorted(self.model.connected)[:ASKED_MAX]:
+            status, _ = await self.top.ask_quietly(job, GetJobStatus())
+            if status is not None and status.locations:
+                locations[job] = status.locations
+        self._locations = locations
         self.top.draw()
 
     def _site(self, name: str) -> Row:
@@ -123,6 +148,28 @@ class Sites(View):
                 block.detail,
             ]
             yield (block.block_id, block.state, block.batch_id, name), cells, name
+
+
+def _of_job(job: JobId, locations: Iterable[LocationStatus]) -> Iterator[Row]:
+    """Yield a row for each of the run-time systems of a job."""
+    for at in locations:
+        cores, busy = at.there.get("core", 0), at.held.get("core", 0)
+        nodes = at.there.get("node", 0)
+        whys = [at.detail, f"{at.asked} asked for" if at.asked else ""]
+        if at.waited_s:
+            whys.append(f"waited {at.waited_s:.1f} s")
+        if at.run_s:
+            whys.append(f"a task takes {duration(at.run_s)}, its data {at.transfer_s:.3g} s")
+        cells: list[Cell] = [
+            (at.name, "bold"),
+            state_cell(at.state),
+            job,
+            f"{cores} core" + (f", {nodes} node" if nodes else ""),
+            "",
+            f"{busy}/{cores}",
+            "; ".join(filter(None, whys)),
+        ]
+        yield (at.name, at.state, job), cells, describe_location(at)
 
 
 def _standing(told: SiteStatus | None) -> Iterator[str]:

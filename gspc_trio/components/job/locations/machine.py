@@ -26,6 +26,7 @@ from gspc_trio.components.job.locations.state import (
     Wanted,
     first_class,
 )
+from gspc_trio.components.job.messages import LocationStatus
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
@@ -104,6 +105,10 @@ class Locations(MachineBase[LocationsEvent, LocationsAction]):
                     text += f", {load.transfer_s:.3g} s transfer, {load.run_s:.3g} s run"
                 told.append(text + (", away" if place.away else ""))
         return "; ".join(told)
+
+    def statuses(self, now: float) -> tuple[LocationStatus, ...]:
+        """Return how each location is, and what the job has there."""
+        return tuple(place.status(now) for place in self._by_number)
 
     # What the scheduler says
 

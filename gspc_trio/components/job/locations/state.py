@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.locations.names import Location
+from gspc_trio.components.job.messages import LocationStatus
 from gspc_trio.components.job.scheduler.interface import Claims, GivenUp, OutsideEvent
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Interrupt, Release
@@ -199,6 +200,23 @@ class LocationState(Struct, eq=False):
         known = asked.measured
         run_s = known.run_s if known.samples else None
         return LocationLoad(slots, held, asked.wait_s(now), known.transfer_s, run_s)
+
+    def status(self, now: float) -> LocationStatus:
+        """Return how it is, and what the job has there."""
+        kinds = self.asked.values()
+        most = max((asked.measured for asked in kinds), key=lambda it: it.samples, default=Measured())
+        return LocationStatus(
+            self.at.name,
+            self.at.job_there,
+            "gone" if self.gone else "away" if self.away else "up",
+            self.gone or "; ".join(dict.fromkeys(asked.refused for asked in kinds if asked.refused)),
+            {name: number for name, number in self.sizes.items() if number},
+            {name: number for name, number in self.held_of.items() if number},
+            sum(asked.credit for asked in kinds),
+            max((asked.wait_s(now) for asked in kinds if asked.credit), default=0.0),
+            most.transfer_s,
+            most.run_s,
+        )
 
 
 class Wanted(Struct, eq=False):

@@ -27,6 +27,7 @@ from gspc_trio.components.job.messages import (
     GetOutput,
     GetTask,
     GetTaskOutput,
+    LocationStatus,
     OfferedFunction,
     OfferedFunctions,
     PutToken,
@@ -101,14 +102,20 @@ class JobClients:
         job: of which they ask.
         follower: tells what tasks print.
         explain: says how the run-time systems are for tasks of a shape, in a job on several; or None.
+        locations: returns how each of them is, in such a job; or None.
     """
 
     def __init__(
-        self, job: Job, follower: OutputFollower, explain: Callable[[Shape], str] | None = None
+        self,
+        job: Job,
+        follower: OutputFollower,
+        explain: Callable[[Shape], str] | None = None,
+        locations: Callable[[], tuple[LocationStatus, ...]] | None = None,
     ) -> None:
         self.job = job
         self._follower = follower
         self._explain = explain
+        self._locations = locations
         self._clients: dict[_Client, None] = {}
 
     async def serve(self, peer: Peer) -> None:
@@ -180,7 +187,8 @@ class JobClients:
     async def _reply(self, call: IncomingCall) -> None:
         body, job = call.body, self.job
         if isinstance(body, GetJobStatus):
-            call.reply(job.status())
+            told_of = () if self._locations is None else self._locations()
+            call.reply(replace(job.status(), locations=told_of))
         elif isinstance(body, StopJob):
             job.stop("a client asked it to stop", drain=body.drain)
             call.reply(Done())

@@ -29,6 +29,7 @@ from gspc_trio.components.job.locations.state import (
     Tell,
     To,
 )
+from gspc_trio.components.job.messages import LocationStatus
 from gspc_trio.components.job.scheduler.interface import Claims
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.nested import NestedHub
@@ -129,6 +130,10 @@ class LocationRoutes:
     def explain(self, shape: Shape) -> str:
         """Return what is known of each location for tasks of a shape."""
         return self._machine.explain(shape)
+
+    def statuses(self) -> tuple[LocationStatus, ...]:
+        """Return how each location is, and what the job has there."""
+        return self._machine.statuses(trio.current_time())
 
     def send(self, action: object) -> bool:
         """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""

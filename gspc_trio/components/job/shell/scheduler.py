@@ -200,7 +200,10 @@ class SchedulerRoutes:
     """
 
     explain: None = None
-    """Its run-time system alone says why a task waits."""
+    """Its run-time system alone says why a task waits, ..."""
+
+    statuses: None = None
+    """... and how it is."""
 
     def __init__(
         self,

@@ -359,7 +359,7 @@ class _JobServer:
         routes = self.routes = self._routes(joined, rts, job, adopts, takeover, nursery)
         routes.nested = self.nested or NestedHub(job, nursery, self._beside(rts), routes.post)
         follower = OutputFollower(job, routes.ask)
-        self.clients = JobClients(job, follower, routes.explain)
+        self.clients = JobClients(job, follower, routes.explain, routes.statuses)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes, nursery)

@@ -15,6 +15,7 @@ from gspc_trio.components.job.locations.state import (
     Tell,
     To,
 )
+from gspc_trio.components.job.messages import LocationStatus
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
@@ -248,6 +249,21 @@ def test_what_takes_long_to_reach_is_given_back_when_the_rest_ends_sooner_withou
     driver.handle(Demand("j1", CORE, 2, HERE_GRANT))
     assert Tell(Recall("j1", (THERE_GRANT,))) in driver.handle(Tick(), 5.0)
     assert "39.9 s transfer" in driver.machine.explain(CORE)
+
+
+def test_each_says_what_is_there_what_of_it_the_job_has_and_how_long_tasks_take() -> None:
+    driver = Driver()
+    driver.granted()
+    driver.said("there", Finished("j4", "r1.core0", (Outcome(5, 1, Reason.FINISHED, duration_s=3.0),)))
+    driver.handle(Demand("j1", CORE, 2, HERE_GRANT), 1.0)
+    here, there = driver.machine.statuses(3.0)
+    assert here == LocationStatus("here", "j1", "up", "", {"core": 2}, {"core": 1}, here.asked, here.waited_s)
+    assert (there.run_s, there.transfer_s) == (3.0, 0.0)
+    assert here.asked + there.asked == 2
+    driver.handle(Gone("there", "its process has ended"), 4.0)
+    assert driver.machine.statuses(4.0)[1] == LocationStatus(
+        "there", "j4", "gone", "its process has ended", run_s=3.0
+    )
 
 
 def test_needs_of_waiting_tasks_go_to_those_that_ask_batch_systems() -> None:
