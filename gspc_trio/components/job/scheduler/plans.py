@@ -427,6 +427,10 @@ class Plans:
         wish = self.wishes.waiting.get(task_id)
         return () if wish is None else self.there.hosts.get(wish.host, {})
 
+    def waiting_for(self, state: View, resource_id: ResourceId) -> list[TaskId]:
+        """Return the tasks that wait for the host of a resource, as they are taken to begin."""
+        return self.wishes.waiting_at(state, host_name(resource_id))
+
     def for_host(self, state: View, resource_id: ResourceId) -> list[TaskId]:
         """Return the tasks that wait for the host of a resource; else the one that waits for another host
         and ends sooner here.

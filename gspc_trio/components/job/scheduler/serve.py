@@ -40,6 +40,9 @@ TRIES = 8
 VICTIMS_MAX = 64
 """Workers from which tasks are taken back in one event."""
 
+PLANNED_AHEAD = 2
+"""So many tasks that wait for a host are sent behind the one that runs there."""
+
 UNMEASURED = CodeTime()
 """Of a code of which nothing is known."""
 
@@ -124,30 +127,70 @@ def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
     """
     plans = state.plans
     assert plans is not None
+    busy = dict.fromkeys(held for held in state.touched if held.sent)
     for task_id in plans.take_fresh():
         entry = state.tasks.get(task_id)
         for resource_id in () if entry is None else plans.resources_wished(task_id):
             held = state.by_resource.get(resource_id)
-            if held is not None and _give_planned(state, held, entry):
+            if held is None:
+                continue
+            if _give_planned(state, held, entry):
                 break
+            busy[held] = None
     for held in idle:
         if held.sent or not held.usable:
             continue
         for task_id in plans.for_host(state, held.resource_id):
             if _give_planned(state, held, state.tasks[task_id]):
+                busy[held] = None
                 break
+    for held in sorted(busy, key=lambda it: it.since_s) if len(busy) > 1 else busy:
+        _send_ahead(state, held)
+
+
+def _send_ahead(state: SchedulerState, held: Held) -> None:
+    """Send what waits for a host behind a task that runs there: so its data comes meanwhile.
+
+    Each task is sent ahead at most once: when it has come back it may be better off elsewhere.
+    """
+    assert state.plans is not None
+    head = held.head()
+    if head is None or head.alone or len(held.sent) > PLANNED_AHEAD:
+        return
+    if not held.usable or (held.slow and not head.staged):
+        return
+    for task_id in state.plans.waiting_for(state, held.resource_id):
+        entry, count = state.tasks[task_id], len(held.sent)
+        if count > PLANNED_AHEAD:
+            return
+        if entry.attempt == 0 and not entry.alone and count < _least_ahead(state, held, entry):
+            _send_planned(state, held, entry, count + 1)
+
+
+def _least_ahead(state: SchedulerState, held: Held, entry: TaskEntry) -> int:
+    """Return how many tasks a grant has in any case, with one that waits for it."""
+    time = state.times.get((held.queue.resource_class, entry.task.code_id), UNMEASURED)
+    samples, average_s = time.samples, time.average_s
+    if entry.task.options.estimate_s is not None:
+        samples, average_s = max(1, samples), entry.task.options.estimate_s
+    return state.work_ahead.depth(samples, average_s, entry.staged)[0]
 
 
 def _give_planned(state: SchedulerState, held: Held, entry: TaskEntry | None) -> bool:
     """Send a task that waits to a grant on which nothing runs, if it may run there; return whether it was."""
+    return entry is not None and not held.sent and _send_planned(state, held, entry, 1)
+
+
+def _send_planned(state: SchedulerState, held: Held, entry: TaskEntry, share: int) -> bool:
+    """Send a task that waits to a grant, which then has ``share`` tasks; return whether it was sent."""
     assert state.plans is not None
-    if state.ends or entry is None or entry.place is not TaskPlace.WAITING or held.sent or not held.usable:
+    if state.ends or entry.place is not TaskPlace.WAITING or not held.usable:
         return False
     if held.resource_id in entry.avoid or not state.plans.may_use(entry.task, held.queue.shape):
         return False
     if entry.queue is not held.queue:
         move(state, entry, held.queue.shape)
-    return _fill(state, held, 1, entry)
+    return _fill(state, held, share, entry)
 
 
 def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | None = None) -> bool:
@@ -180,7 +223,8 @@ def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | Non
             time = state.times.get((queue.resource_class, code_id), UNMEASURED)
             cost_s = time.average_s  # of what was never measured nothing is sent ahead: it may take hours
             at_least, at_most = state.work_ahead.depth(time.samples, cost_s, entry.staged)
-        if count >= min(at_most, ahead_max) or (count >= at_least and work_s >= enough_s):
+        is_enough = count >= min(at_most, ahead_max) or (count >= at_least and work_s >= enough_s)
+        if is_enough and wanted is None:
             break
         if count and entry.alone:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import PlanData, PlanHost
@@ -209,3 +211,43 @@ def test_a_plan_by_time_takes_hosts_that_state_to_be_faster() -> None:
     actions = scheduler.handle(TasksReady((task,)), 0.0)
     assert scheduler.explain(1).endswith("planned on r2 (it ends there first, 2 s later; 0 bytes are moved)")
     assert actions == [Demand("j1", replace(wish("r2", 4.0), estimate_s=8.0), 1, (0, 0))]
+
+
+def test_what_waits_for_a_host_is_sent_behind_what_stages_data_there_once() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {task_id: [PlanData(1000 * MIB, ("r2",), "big")] for task_id in range(1, 5)}
+    scheduler = planned(knowledge)
+    options = TaskOptions(stage_in=True, estimate_s=0.2)
+    scheduler.handle(TasksReady(tuple(Task(it, "a", 1, options=options) for it in range(1, 5))), 0.0)
+    told = scheduler.handle(Grant("j1", stated_wish("r2", scheduler), (1, 1), ("r2.core0",)), 0.0)
+    scheduler.check()
+    assert submitted(told) == [1, 2, 3], "while one runs the data of two others comes"
+    back = Outcome(3, 1, Reason.RETURNED)
+    assert submitted(scheduler.handle(Finished("j1", "r2.core0", (back,)), 0.1)) == [4]
+    scheduler.check()
+    for task_id, sent in ((1, []), (2, []), (4, [3])):
+        done = Outcome(task_id, 1, Reason.FINISHED, ((b"",),), duration_s=0.5)
+        assert submitted(scheduler.handle(Finished("j1", "r2.core0", (done,)), 0.5 * task_id)) == sent
+        scheduler.check()
+
+
+def test_what_takes_long_and_stages_nothing_is_not_sent_ahead() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {task_id: [PlanData(1000 * MIB, ("r2",), "big")] for task_id in range(1, 4)}
+    for estimate_s, sent in ((0.2, [1]), (0.01, [1, 2])):
+        scheduler = planned(knowledge)
+        options = TaskOptions(estimate_s=estimate_s)
+        scheduler.handle(TasksReady(tuple(Task(it, "a", 1, options=options) for it in range(1, 4))), 0.0)
+        told = scheduler.handle(Grant("j1", stated_wish("r2", scheduler), (1, 1), ("r2.core0",)), 0.0)
+        scheduler.check()
+        assert submitted(told) == sent
+
+
+def stated_wish(host: str, scheduler: Scheduler) -> Shape:
+    """Return the shape of the first task that waits for a host."""
+    shapes = (entry.task.shape for entry in scheduler._state.tasks.values())
+    return next(it for it in shapes if it.requirements[0].preferences == (f"{host}.node",))
+
+
+def submitted(actions: Sequence[object]) -> list[int]:
+    return [one.task_id for it in actions if isinstance(it, Submit) for one in it.submissions]
