@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice, zip_longest
+from typing import TypeAlias
 
 from gspc_trio.components.job.plan import (
     HOLDERS_RATED,
@@ -53,6 +54,10 @@ LITTLE_SHARE = 0.01
 """What is brought in a smaller share of the time of a task does not matter."""
 
 
+Kind: TypeAlias = tuple[str, float] | float
+"""Rack and speed of hosts, or their speed, wherever they are."""
+
+
 class Board:
     """Hosts, what each core has to do, and what was brought where.
 
@@ -83,6 +88,12 @@ class Board:
             self._by_speed.setdefault(hosts[name].speed, []).append(entry)
         for heap in (*self._by_kind.values(), *self._by_speed.values()):
             heapify(heap)
+        self._kinds: dict[str, list[tuple[str, float]]] = {}
+        """Rack -> the kinds of hosts that it has."""
+        for kind in self._by_kind:
+            self._kinds.setdefault(kind[0], []).append(kind)
+        self._tops: dict[Kind, list[str]] = {}
+        """Kind of hosts -> those that are free first, until a task goes to one of them."""
 
     def copy(self) -> Board:
         """Return the same hosts, to which other tasks may go from now on."""
@@ -92,6 +103,7 @@ class Board:
         other._first = None
         other._by_kind = {kind: heap[:] for kind, heap in self._by_kind.items()}
         other._by_speed = {speed: heap[:] for speed, heap in self._by_speed.items()}
+        other._tops = dict(self._tops)
         return other
 
     def rate(self, ready: ReadyTask) -> list[ReadyPlace]:
@@ -150,30 +162,33 @@ class Board:
     def _worth_rating(self, ready: ReadyTask) -> list[str]:
         if len(self._names) <= RATED_ALL:
             return self._names
-        names = dict.fromkeys(self._free_first(self._by_speed.values()))
-        racks = set()
+        names: dict[str, None] = {}
+        for speed, heap in self._by_speed.items():
+            names.update(dict.fromkeys(self._free_first(speed, heap)))
         for data in ready.task.inputs:
             coming = self._brought.get(data.data_id, ()), self._new.get(data.data_id, ())
             for holders in (data.hosts, *coming):
                 names.update(dict.fromkeys(it for it in islice(holders, HOLDERS_RATED) if it in self._cores))
         racks = {self.hosts[name].rack for name in names}
-        near = [heap for (rack, _), heap in self._by_kind.items() if rack in racks]
-        names.update(dict.fromkeys(self._free_first(near)))
+        for kind in (kind for rack in racks for kind in self._kinds[rack]):
+            names.update(dict.fromkeys(self._free_first(kind, self._by_kind[kind])))
         return sorted(names, key=self._position.__getitem__)
 
-    def _free_first(self, heaps: Iterable[list[tuple[float, int]]]) -> list[str]:
-        """Return the hosts of each heap that are free first, and forget what it has of earlier times."""
-        found = []
-        for heap in heaps:
-            taken: list[tuple[float, int]] = []
-            while heap and len(taken) < FREE_RATED:
-                entry = heappop(heap)
-                name = self._names[entry[1]]
-                if entry[0] == self._cores[name][0] and entry not in taken[-1:]:
-                    taken.append(entry)
-                    found.append(name)
-            for entry in taken:
-                heappush(heap, entry)
+    def _free_first(self, kind: Kind, heap: list[tuple[float, int]]) -> list[str]:
+        """Return the hosts of a heap that are free first, and forget what it has of earlier times."""
+        found = self._tops.get(kind)
+        if found is not None:
+            return found
+        found = self._tops[kind] = []
+        taken: list[tuple[float, int]] = []
+        while heap and len(taken) < FREE_RATED:
+            entry = heappop(heap)
+            name = self._names[entry[1]]
+            if entry[0] == self._cores[name][0] and entry not in taken[-1:]:
+                taken.append(entry)
+                found.append(name)
+        for entry in taken:
+            heappush(heap, entry)
         return found
 
     def cores(self) -> list[tuple[float, float]]:
@@ -188,8 +203,11 @@ class Board:
         cores = self._cores[name]
         heapreplace(cores, place.end_s)
         entry = cores[0], self._position[name]
-        heappush(self._by_kind[host.rack, host.speed], entry)
+        kind = host.rack, host.speed
+        heappush(self._by_kind[kind], entry)
         heappush(self._by_speed[host.speed], entry)
+        self._tops.pop(kind, None)
+        self._tops.pop(host.speed, None)
         for data in ready.task.inputs:
             if name not in data.hosts:
                 there_s = place.begin_s + place.transfer_s
@@ -230,9 +248,11 @@ def place_by_bytes(
         until_s = [max((it.end_s for it in pair if it is not None), default=0.0) for pair in ends]
     else:
         until_s = [last_s - it.after_s for it in tasks]
+    found, may_wait = by_end, ahead is None or last_s >= ahead.work_s
+    if not any(it is None or it.transfer_s for it in by_end):  # nothing is brought: none is better
+        return _with_until(by_end, until_s) if may_wait else by_end
     by_bytes = _least_moved(tasks, board(), until_s)
-    found = by_end
-    if _last_end(tasks, by_bytes) <= last_s * (1 + LATE_SHARE) and (ahead is None or last_s >= ahead.work_s):
+    if _last_end(tasks, by_bytes) <= last_s * (1 + LATE_SHARE) and may_wait:
         found = by_bytes
     if ahead is not None and len(ahead.run_s) <= THOUGHT_THROUGH_MAX:
         usual_s = (1 + LATER_SHARE) * _all_end(tasks, usual, without_plan, ahead)
@@ -243,11 +263,15 @@ def place_by_bytes(
         is_worth_it = spared_bytes > 0 and spared_s > LITTLE_SHARE * usual_s
         if is_worth_it and _all_end(tasks, near, with_near, ahead) <= usual_s:
             found, until_s = near, near_until_s
-    if found is not by_end:
-        for number, place in enumerate(found):
-            if place is not None:
-                place.until_s = until_s[number]
-    return found
+    return found if found is by_end else _with_until(found, until_s)
+
+
+def _with_until(places: list[ReadyPlace | None], until_s: Sequence[float]) -> list[ReadyPlace | None]:
+    """Return places at which tasks stay as long as they have ended by then."""
+    for place, end_s in zip(places, until_s, strict=True):
+        if place is not None:
+            place.until_s = end_s
+    return places
 
 
 def _least_moved(
