@@ -60,6 +60,8 @@ _IMMUTABLE = frozenset(
         ("logging", "Logger"),  # it travels as its name
         ("pathlib", "PosixPath"),
         ("pathlib", "PurePosixPath"),
+        ("pathlib._local", "PosixPath"),  # in Python 3.13
+        ("pathlib._local", "PurePosixPath"),
         ("re", "Pattern"),
         ("types", "GenericAlias"),
         ("uuid", "UUID"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -76,7 +77,6 @@ def test_too_much_standard_output_is_refused_and_the_program_ended() -> None:
             "working directory /no/such not found, asked for by: echo 'two words'",
         ),
         (call("/etc/passwd"), "PermissionError", "cannot start /etc/passwd: Permission denied"),
-        (call("a\0b"), "ValueError", "cannot start 'a\\x00b': embedded null byte"),
         (call("sh", "-c", "exit 4"), "exit status", "sh -c 'exit 4' ended with exit status 4"),
         (
             call("sh", "-c", "echo so sorry >&2; kill -SEGV $$"),
@@ -88,6 +88,12 @@ def test_too_much_standard_output_is_refused_and_the_program_ended() -> None:
 def test_failures_say_what_was_asked_and_what_happened(program: ProgramCall, kind: str, message: str) -> None:
     failure = failure_of(program)
     assert (failure.kind, str(failure)) == (kind, message)
+
+
+def test_a_name_that_cannot_be_one_is_told_as_python_says_it() -> None:
+    failure = failure_of(call("a\0b"))
+    assert failure.kind == "ValueError"
+    assert re.fullmatch(r"cannot start 'a\\x00b': .*embedded null.*", str(failure))
 
 
 def test_an_unchecked_status_is_a_value() -> None:
