@@ -8,7 +8,7 @@ back: after ``barrier_timeout_s`` since something was held, or as soon as a site
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import TypeAlias
@@ -16,10 +16,11 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gspc_trio.components.coallocation.agents.delegation import Credential, CredentialLimit, restrict
-from gspc_trio.components.coallocation.agents.selection import at_steps, choose, lower
+from gspc_trio.components.coallocation.agents.selection import Places, at_steps, choose, lower
 from gspc_trio.components.coallocation.agents.words import (
     CancelParts,
     DownMessage,
+    PartNeed,
     PartOutputs,
     PartResources,
     PartsAccepted,
@@ -265,7 +266,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         while True:
             needs = at_steps(needs_of.needs, self._ladders, self.steps)
             offers = self._offers()
-            places = choose(needs, offers)
+            places = self._choose(needs, offers, needs_of.credentials)
             if not isinstance(places, str):
                 break
             steps = lower(self._ladders, self.steps)
@@ -296,6 +297,17 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
             self._pause()
         else:
             self._end()
+
+    def _choose(
+        self, needs: Sequence[PartNeed], offers: Sequence[SiteOffer], brought: Collection[str]
+    ) -> Places | str:
+        """Return the site of each part: one that refuses who brings no credential only if no other can be."""
+        asking = [offer for offer in offers if offer.lends or offer.name in brought]
+        if asking:
+            places = choose(needs, asking)
+            if len(asking) == len(offers) or not isinstance(places, str):
+                return places
+        return choose(needs, offers)
 
     def _ask_all(self, parts: Sequence[PlacedPart]) -> None:
         doors: dict[str, list[PlacedPart]] = {}

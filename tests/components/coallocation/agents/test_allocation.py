@@ -11,6 +11,7 @@ from gspc_trio.components.coallocation.agents.allocation import (
     RequestPhase,
     TellDoor,
 )
+from gspc_trio.components.coallocation.agents.delegation import ID_BYTES, CredentialLimit, mint
 from gspc_trio.components.coallocation.agents.words import (
     CancelParts,
     OptionLadder,
@@ -141,3 +142,14 @@ def test_what_is_cancelled_while_it_runs_is_answered_when_nothing_runs():
     assert one.handle(DoorSaid("b", PartsDone("s.1/1", "cancelled", True)), 1.2) == [
         AnswerAsker(PartsDone("r", "cancelled", True))
     ]
+
+
+def test_a_site_that_asks_for_credentials_is_for_who_brings_one_or_has_no_other():
+    offers = [SiteOffer((name,), {"core": 4}, {"core": 4}, lends=name == "z") for name in ("a", "z")]
+    credential = mint(b"secret", b"i" * ID_BYTES, CredentialLimit("a", expires_s=60.0), 0.0)
+    for brought, contact, expected in (({}, "", "z"), ({"a": credential}, "", "a"), ({}, "a", "a")):
+        wanted = SubmitParts("r", (PartNeed(contact=contact),), credentials=brought)
+        one = PartsAllocation("s.1", wanted, lambda: offers)
+        (action,) = one.handle(RequestBegun(), 0.0)
+        assert isinstance(action, TellDoor)
+        assert action.door == expected
