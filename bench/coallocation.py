@@ -53,6 +53,7 @@ from gspc_trio.components.coallocation.host import CoallocationHost, HostEvent, 
 from gspc_trio.components.coallocation.jobs import jobs_with_options
 from gspc_trio.components.coallocation.language import order_of
 from gspc_trio.core.machine import Tick
+from gspc_trio.nursery.scopes.collector import tuned_collector
 
 JOBS = 40_000
 PLACED_JOBS = 10_000
@@ -176,14 +177,15 @@ class Tree:
 async def run_jobs_per_s(jobs: int) -> float:
     """Return how many jobs run in a second, from request to report."""
     best = 0.0
-    async with open_rts(cores=CORES) as rts:
-        for count in (math.ceil(jobs / 10), jobs):
-            begin_s = time.perf_counter()
-            text = "*" + ("(*" + "(a)" * math.ceil(count / FAN_OUT) + ")") * FAN_OUT
-            async with open_coallocation(text, jobs={"a": {"executable": "true"}}, rts=[rts]) as request:
-                ends = await request.wait()
-            assert all(end.state == "finished" for end in ends), ends
-            best = max(best, len(ends) / (time.perf_counter() - begin_s))
+    with tuned_collector():  # as the commands do
+        async with open_rts(cores=CORES) as rts:
+            for count in (math.ceil(jobs / 10), jobs):
+                begin_s = time.perf_counter()
+                text = "*" + ("(*" + "(a)" * math.ceil(count / FAN_OUT) + ")") * FAN_OUT
+                async with open_coallocation(text, jobs={"a": {"executable": "true"}}, rts=[rts]) as request:
+                    ends = await request.wait()
+                assert all(end.state == "finished" for end in ends), ends
+                best = max(best, len(ends) / (time.perf_counter() - begin_s))
     return best
 
 

@@ -27,6 +27,7 @@ from gspc_trio.components.coallocation.tree import (
     jobs_of,
     services_of,
 )
+from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.version import VERSION
 
 app: App = App(
@@ -154,6 +155,7 @@ async def run(
 
     try:
         async with AsyncExitStack() as stack:
+            stack.enter_context(tuned_collector())
             if service is None:
                 service = await stack.enter_async_context(own_service(HERE, sites))
                 sites = sites if service is None else {}

@@ -53,6 +53,7 @@ from gspc_trio.nursery.connections.connection_file import (
 )
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.records.journal_frames import BadJournal
 from gspc_trio.version import VERSION
@@ -161,7 +162,7 @@ async def serve(
         Give resources only to requests that bring a credential of the run-time system.
     journal
         Directory in which is noted what clients ask for and which jobs were started; a service that is
-        started again with it goes on, and starts no job twice.
+        started again with it goes on, and starts no job more often than it has attempts.
     """
     set_up_logging(verbose, log_json)
     _expect_name(name)
@@ -172,6 +173,7 @@ async def serve(
     issue = _issuer(path.parent) if tls else lambda _: ""
     network = Network(wire_codec, secrets.token_bytes(32), credentials=issue("coallocation"))
     async with AsyncExitStack() as stack:
+        stack.enter_context(tuned_collector())
         kept = None if journal is None else stack.enter_context(_open_journal(journal))
         opening = partial(open_coallocation_service, name, sites, network=network, listen=str(where))
         service = await stack.enter_async_context(
