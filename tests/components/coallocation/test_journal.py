@@ -119,11 +119,11 @@ class Service:
             self.starts += 1
         return []
 
-    def end_all(self) -> None:
+    def end_all(self, error: str = "") -> None:
         self.now += 1.0
         running, self.running = self.running, []
         for request in running:
-            self.take(PeerSaid("s", PartsDone(request, "", True)))
+            self.take(PeerSaid("s", PartsDone(request, error, True)))
         self.now += 2.0
         self.take(Tick())
 
@@ -158,13 +158,15 @@ def test_what_was_started_is_not_started_again_and_the_rest_goes_on(crash: int, 
     assert told_states(service) == states
 
 
-@pytest.mark.parametrize(("crashes", "states", "starts"), [(1, "fff", 2), (2, "fxn", 0)])
-def test_a_job_that_ran_at_the_crash_has_used_an_attempt(crashes: int, states: str, starts: int):
+@pytest.mark.parametrize(
+    ("crashes", "error", "states", "starts"), [(1, "", "fff", 2), (1, "x", "fxn", 1), (2, "", "fxn", 0)]
+)
+def test_a_job_that_ran_at_the_crash_has_used_an_attempt(crashes: int, error: str, states: str, starts: int):
     told = SubmitRequest("request", "*(*(*(a))(b(attempts=2)))(c)", JOBS)
     noted = fold([RequestNoted("top-1", told), *RECORDS[1:3], *[JobBegun("top-1", 2)] * crashes])
     service = Service(fold(list(noted.records())))
     assert service.noted.requests.keys() == ({"top-1"} if starts else set())
-    service.end_all()
+    service.end_all(error)
     service.end_all()
     assert service.starts == starts
     assert told_states(service) == states
