@@ -88,11 +88,19 @@ class Connection:
         ends: (who, what the other one is called there), of both.
         open: whether anything arrives any more.
         cut_after: number of messages after which it ends.
+        killed: who was killed, and so ended it: what that has said before is on its way to the other one.
+        noticed: the other one knows.
     """
 
     ends: tuple[tuple[str, str], tuple[str, str]]
     open: bool = True
     cut_after: int = -1
+    killed: str = ""
+    noticed: bool = False
+
+    def reaches(self, who: str) -> bool:
+        """Whether what was said over it arrives at someone now."""
+        return self.open or (self.killed not in ("", who) and not self.noticed)
 
 
 @define(eq=False)
@@ -264,6 +272,8 @@ class CoallocationWorld:
             return
         self._note(f"{name} was killed")
         for connection in list(host.peers.values()):
+            if connection.open:
+                connection.killed = name
             self._cut(connection)
         self._at(self.now + 1.0, partial(self._start, name))
 
@@ -291,6 +301,7 @@ class CoallocationWorld:
             self._at(self.now + self._random.uniform(0.0, 0.2), partial(self._lost, connection, who, other))
 
     def _lost(self, connection: Connection, who: str, other: str) -> None:
+        connection.noticed = connection.noticed or who != connection.killed
         if who in self.sites:
             site = self.sites[who]
             for request in list(site.held):
@@ -367,7 +378,7 @@ class CoallocationWorld:
         self._at(arrives_s, partial(self._arrive, connection, *connection.ends[number], message))
 
     def _arrive(self, connection: Connection, who: str, other: str, message: ServiceMessage) -> None:
-        if connection.open:
+        if connection.reaches(who):
             if who in self.sites:
                 assert isinstance(message, PartsRequest | PartsGo | CancelParts | CredentialWanted)
                 self._site(self.sites[who], message)
@@ -453,6 +464,8 @@ class CoallocationWorld:
             lives_s = self._random.choice((5.0, 3600.0)) if self._faults else 3600.0
             lent = self._mint(site.name, lives_s, message.request)
             self._from_site(site, CredentialLent(message.request, (), lent))
+        elif isinstance(message, PartsRequest) and SITES[site.name] not in self.hosts:
+            pass  # the service that asks was killed: this goes with its connection
         elif isinstance(message, PartsRequest):
             count = sum(part.need.count for part in message.parts)
             try:

@@ -325,7 +325,7 @@ class RequestsWorld(CoallocationWorld):
         self._send(name, action.who, action.message)
 
     def _arrive(self, connection: Connection, who: str, other: str, message: ServiceMessage) -> None:
-        if not connection.open:
+        if not connection.reaches(who):
             return
         if who in self.clients:
             self._hear(who, message)
@@ -339,6 +339,7 @@ class RequestsWorld(CoallocationWorld):
         return RequestRead(who, told, tree, jobs_with_options(tree, {}), order_of(tree, told.is_stated))
 
     def _lost(self, connection: Connection, who: str, other: str) -> None:
+        connection.noticed = connection.noticed or who != connection.killed
         if who in self.clients:
             if self.clients[who].alive and connection in self._of_killed:
                 self._forget_untaken(who)
