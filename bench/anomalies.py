@@ -1,6 +1,7 @@
 """How well and how soon anomalies of a host are found that are put into it for real.
 
     python bench/anomalies.py [--json] [--small] [--record FILE] [--only KIND,KIND:STRENGTH]
+    python bench/anomalies.py [--json] --work SECONDS [--record FILE]
     python bench/anomalies.py [--json] --replay FILE [FILE ...]
 
 ``anomaly.f1``        mean over classes of the harmonic mean of precision and recall: an anomaly is found if
@@ -10,6 +11,8 @@
 ``anomaly.false``     what was found while only tasks worked, for a minute
 ``anomaly.false_per_day``  what was found wrongly, over the time that was watched: a day of one host
 
+``--work`` puts nothing in: for so long jobs of ours compute, take memory, write and read files, and run
+thousands of short tasks (``bench/real_work.py``), one after the other; all that is found then is wrong.
 ``--record`` keeps the frames and what was in them; ``--replay`` lets the rules as they are now look at them,
 at several runs as at hosts of their own.
 The host is one of a few processes on this machine (``bench/contained_root.py``): what others do
@@ -51,6 +54,9 @@ CASES = (
 SMALL = (("ioerr", "50", 25.0),)
 LATE_S = 10.0
 """So long after an anomaly has ended it may be found."""
+
+REAL, REAL_WORK = "real", Path(__file__).with_name("real_work.py")
+"""How strong work is that consists of jobs of ours, and the program that runs them."""
 
 CLEAN_S, PAUSE_S, STEP_S = 45.0, 38.0, 0.5
 ORDER = "GSPC_FAILING"
@@ -107,7 +113,11 @@ class Host:
     async def put_in(self, kind: str, strength: str, last_s: float) -> None:
         """Put an anomaly into it for so long."""
         order = Path(os.environ[ORDER])
-        if kind == "work":
+        if strength == REAL:
+            with trio.move_on_after(last_s):
+                while True:
+                    await trio.run_process([sys.executable, str(REAL_WORK)], check=False)
+        elif kind == "work":
             self.work()
             await trio.sleep(last_s)
             self.rest()
@@ -181,7 +191,7 @@ def score(
         f1.append(2 * hits / (2 * hits + wrong + len(there) - hits))
     for name, begin_s, end_s in when:
         during_work += sum(name == "work" and begin_s <= one.at_s <= end_s + LATE_S for one in on)
-    return sum(f1) / len(f1), soon, during_work
+    return sum(f1) / max(1, len(f1)), soon, during_work
 
 
 class Recorded(msgspec.Struct):
@@ -218,7 +228,8 @@ def tell(figures: Figures, run: Recorded, findings: list[Finding]) -> None:
     f1, soon, during_work = score(run.when, findings)
     for kind, times in soon.items():
         print(kind, "found after", ", ".join(f"{one:.0f} s" for one in times) or "never", file=sys.stderr)
-    figures.add("anomaly.f1", f1, "")
+    if soon:
+        figures.add("anomaly.f1", f1, "")
     others = [one for kind, times in soon.items() for one in times if kind != "leak"]
     if others:
         figures.add("anomaly.detect_s", max(others), "s")
@@ -236,6 +247,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help="file for what was measured")
     parser.add_argument("--replay", type=Path, nargs="+", help="files with what was measured before")
     parser.add_argument("--only", default="", help="classes or class:strength, with commas; all by default")
+    parser.add_argument("--work", type=float, help="let jobs work for so many seconds, and nothing else")
     chosen = parser.parse_args()
     if chosen.replay is not None:
         runs = [msgspec.json.decode(path.read_bytes(), type=Recorded) for path in chosen.replay]
@@ -253,6 +265,8 @@ def main() -> None:
         for case in (SMALL if chosen.small else CASES)
         if not only or only & {case[0], f"{case[0]}:{case[1]}"}
     )
+    if chosen.work is not None:
+        cases = (("work", REAL, chosen.work),)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         when, host = trio.run(found, cases, Path(name))
     run = Recorded(len(os.sched_getaffinity(0)), when, host.frames)

@@ -14,6 +14,17 @@ from gspc_trio.core.ids import Attempt, Count, ResourceId, Seconds, TaskId
 from gspc_trio.core.resources import checked_feature
 
 
+class DataUse(StrEnum):
+    """What tasks do with data, for which a host may be the wrong one while others are there.
+
+    ``files``: files are put beside the task, or taken from there. ``remote data``: it takes data from another
+    host, or gives some to one.
+    """
+
+    FILES = "files"
+    REMOTE = "remote data"
+
+
 class TaskState(StrEnum):
     """Where a task is; exactly one state at a time, the last three are final."""
 

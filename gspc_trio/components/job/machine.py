@@ -22,6 +22,7 @@ from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     EndedUnsent,
     HostEvacuated,
+    HostRestricted,
     OutsideEvent,
     Reclaim,
     ResourcesLost,
@@ -238,8 +239,6 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     def __attrs_pre_init__(self) -> None:
         super().__init__()
 
-    # Events
-
     @handles(Finished, Begun)
     def _reported(self, event: Finished | Begun) -> None:
         self.actions.extend(self.scheduler.handle(event, self.now))
@@ -252,6 +251,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         ResourcesUp,
         ResourcesLost,
         HostEvacuated,
+        HostRestricted,
         Withheld,
         Restored,
         Watched,

@@ -8,9 +8,14 @@ from msgspec import Struct
 
 from gspc_trio.components.monitor.detector import TASKS, Finding
 from gspc_trio.core.machine import MachineBase, Tick, handles
+from gspc_trio.core.task import DataUse
 
 EVACUATED = frozenset({"pagefail", "ioerr"})
 """Classes of anomalies for which a host is evacuated; of others, when a finding says that it is urgent."""
+
+
+AVOIDED_FOR = {"copy": DataUse.FILES, "linklog": DataUse.REMOTE}
+"""Classes of anomalies that slow only such tasks down; a host with others is avoided for all."""
 
 
 class ReactionLimits(Struct, frozen=True):
@@ -41,19 +46,21 @@ class HostGone(Struct, frozen=True):
 
 
 class HoldHost(Struct, frozen=True):
-    """Do not use a host: it gets nothing new.
+    """Do not use a host: it gets nothing new, or no new tasks of some kinds. Said again, it adds to that.
 
     Attributes:
         host: which one.
         kinds: the classes of its anomalies.
         held_s: for so long at least.
         evacuate: it may fail: what is there is to be brought away.
+        uses: it gets no new tasks that use data so; empty: none at all.
     """
 
     host: str
     kinds: tuple[str, ...]
     held_s: float
     evacuate: bool = False
+    uses: tuple[DataUse, ...] = ()
 
 
 class UseHost(Struct, frozen=True):
@@ -72,6 +79,7 @@ class _Host(Struct, eq=False):
     Attributes:
         kinds: its anomalies, each with whether it is urgent.
         is_evacuated: it is held, and what is there is brought away.
+        uses: it is held for tasks that use data so; empty: for all.
         is_there: it is measured; one that is not stays held for as long as it was to be.
     """
 
@@ -79,6 +87,7 @@ class _Host(Struct, eq=False):
     is_there: bool = True
     until_s: float | None = None
     is_evacuated: bool = False
+    uses: tuple[DataUse, ...] = ()
     holds: int = 0
     used_s: float = 0.0
 
@@ -86,6 +95,20 @@ class _Host(Struct, eq=False):
     def may_fail(self) -> bool:
         """Whether what is there is to be brought away."""
         return any(is_urgent or kind in EVACUATED for kind, is_urgent in self.kinds.items())
+
+    @property
+    def wrong_for(self) -> tuple[DataUse, ...]:
+        """For which tasks it is the wrong host; empty: for all."""
+        found = {AVOIDED_FOR.get(kind) for kind in self.kinds}
+        return () if None in found or self.may_fail else tuple(sorted(one for one in found if one))
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it is held, and is the wrong host for more than it is held for."""
+        if self.may_fail and not self.is_evacuated:
+            return True
+        wrong_for = self.wrong_for
+        return bool(self.uses) and not (wrong_for and set(wrong_for) <= set(self.uses))
 
 
 def holds_max(hosts: int, limits: ReactionLimits) -> int:
@@ -147,11 +170,8 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
             host.kinds.pop(event.kind, None)
         else:
             host.kinds[event.kind] = event.is_urgent
-            if host.until_s is not None and host.may_fail and not host.is_evacuated:
-                host.is_evacuated = True
-                self.actions.append(
-                    HoldHost(event.host, tuple(host.kinds), host.until_s - self.now, evacuate=True)
-                )
+            if host.until_s is not None and host.is_worse:
+                self._hold_for(event.host, host, host.until_s - self.now)
             self._hold_some()
 
     @handles(Tick)
@@ -184,9 +204,16 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
             host.holds = 0
         held_s = min(limits.held_s_max, limits.held_s * 2**host.holds)
         host.holds = min(host.holds + 1, 32)
+        host.uses = () if host.until_s is not None and not host.uses else host.wrong_for
         host.until_s = self.now + held_s
+        self._hold_for(name, host, held_s)
+
+    def _hold_for(self, name: str, host: _Host, held_s: float) -> None:
+        """Hold a host, for all that it is the wrong one for."""
+        wrong_for = host.wrong_for
+        host.uses = tuple(sorted({*host.uses, *wrong_for})) if host.uses and wrong_for else ()
         host.is_evacuated = host.may_fail
-        self.actions.append(HoldHost(name, tuple(host.kinds), held_s, host.is_evacuated))
+        self.actions.append(HoldHost(name, tuple(host.kinds), held_s, host.is_evacuated, host.uses))
 
     def _use(self, name: str, host: _Host) -> None:
         host.until_s, host.used_s, host.is_evacuated = None, self.now, False

@@ -18,6 +18,7 @@ from gspc_trio.components.rts.state import is_of_site
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import DataUse
 
 # A user asks ------------------------------------------------------------------------------------------------
 
@@ -247,11 +248,13 @@ class HostAvoided(Struct, frozen=True):
         host: which one.
         reason: why.
         evacuate: what runs there does not go on, if it may run again, and data there is copied away.
+        uses: only tasks that use data so are to avoid it; empty: all.
     """
 
     host: str
     reason: str
     evacuate: bool = False
+    uses: tuple[DataUse, ...] = ()
 
 
 class HostUsed(Struct, frozen=True):

@@ -33,7 +33,7 @@ from gspc_trio.components.rts.events import (
     TeardownAsked,
     refusal_of,
 )
-from gspc_trio.components.rts.messages import Evacuate, RifGone, RifUp
+from gspc_trio.components.rts.messages import Evacuate, Restrict, RifGone, RifUp
 from gspc_trio.components.rts.state import (
     Add,
     Limits,
@@ -349,7 +349,7 @@ class LifeCycle(Turn[RtsAction]):
             self.actions.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
         for what in (rif.resources, rif.leaving, rif.left, rif.owed, rif.unsaid):
             what.clear()
-        rif.quarantine = None
+        rif.quarantine = rif.restriction = None
 
     def _settle(self, rif: ManagedRif) -> None:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up.
@@ -533,9 +533,11 @@ def start_of(rif: ManagedRif, taken: bool = False) -> StartRif:
 
 
 def announcements(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> list[TellJobs]:
-    """Return what these jobs are told of a RIF that is up, and whether it is to be evacuated."""
+    """Return what these jobs are told of a RIF that is up, and for which tasks it is not to be used."""
     known = (rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable(), rif.ends_in_s(now))
     told = [TellJobs(jobs, RifUp(*known, rif.outside))]
+    if rif.restriction is not None:
+        told.append(TellJobs(jobs, Restrict(rif.rif_id, rif.restriction.uses, rif.restriction.reason)))
     if rif.quarantine is not None and rif.quarantine.evacuate:
         told.append(TellJobs(jobs, Evacuate(rif.rif_id, rif.quarantine.reason)))
     return told

@@ -11,7 +11,7 @@ from gspc_trio.components.rm.messages import ClassStatus, Grant, HostMemory, Wai
 from gspc_trio.core.ids import Attempt, Count, JobId, ResourceId, RifId, Seconds, TaskId
 from gspc_trio.core.messages import Done, OutputLine, Question
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.task import DataUse, TaskState
 from gspc_trio.policies.placement import FIFO
 
 NO_STRATEGY = "there is no strategy"
@@ -509,6 +509,20 @@ class NewWeight(Struct, frozen=True):
     """RTS to job: its weight was changed to this, which it says of itself from now on when it comes back."""
 
     weight: float
+
+
+class Restrict(Struct, frozen=True):
+    """RTS to jobs: a host is to get no new tasks that use data in some ways, if others can run them.
+
+    Attributes:
+        rif_id: of which RIF.
+        uses: the ways; empty: it may get any again.
+        reason: why.
+    """
+
+    rif_id: RifId
+    uses: tuple[DataUse, ...] = ()
+    reason: str = ""
 
 
 class Evacuate(Struct, frozen=True):

@@ -6,6 +6,9 @@ in it until monitoring says otherwise, for only that sees when the anomaly is ov
 be used is never in it for this reason, since a slow host is better than none. What monitoring says stands
 while its RIF is away, started again, or gets other resources. Memory of a host stays in use in either case.
 If the host may fail, jobs are told to evacuate it: they bring away what runs and lies there.
+
+An anomaly may slow some tasks down only: those with files, say. Then the RM gives the host out as ever, and
+jobs are told for which tasks they are not to use it, as long as there is a host without any anomaly.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from gspc_trio.components.rm.events import Rested, Resumed
 from gspc_trio.components.rts.actions import TellJobs, TellRm
 from gspc_trio.components.rts.events import HostAvoided, HostUsed, RifUnfit
 from gspc_trio.components.rts.lifecycle import LifeCycle
-from gspc_trio.components.rts.messages import Evacuate
-from gspc_trio.components.rts.state import ManagedRif, Quarantine, RifState
+from gspc_trio.components.rts.messages import Evacuate, Restrict
+from gspc_trio.components.rts.state import ManagedRif, Quarantine, Restriction, RifState
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import MEMORY_CLASS
 
@@ -38,6 +41,7 @@ class Quarantines:
         self._jobs = jobs
         self._wished: dict[str, HostAvoided] = {}
         self._resting: dict[ManagedRif, None] = {}
+        self._restricted: dict[ManagedRif, None] = {}
 
     def unfit(self, event: RifUnfit) -> None:
         """A host could not start a process: use it no more for a while."""
@@ -56,12 +60,14 @@ class Quarantines:
         self._begin(rif, Quarantine(event.reason, due_s, tops))
 
     def avoided(self, event: HostAvoided) -> None:
-        """Use a host no more until it is said, unless no other one could be used."""
-        before = self._wished.get(event.host)
-        evacuate = event.evacuate or (before is not None and before.evacuate)  # another one makes it no safer
-        self._wished[event.host] = HostAvoided(event.host, event.reason, evacuate)
+        """Use a host no more, or less, until it is said, unless no other one could be used."""
+        before, evacuate, uses = self._wished.get(event.host), event.evacuate, event.uses
+        if before is not None:  # another anomaly makes it no better
+            evacuate = evacuate or before.evacuate
+            uses = tuple(sorted({*uses, *before.uses})) if uses and before.uses else ()
+        self._wished[event.host] = HostAvoided(event.host, event.reason, evacuate, uses)
         for rif in self._of(event.host):
-            if rif.quarantine is not None:
+            if rif.quarantine is not None and not uses:
                 self._avoid_more(rif, rif.quarantine, self._wished[event.host])
 
     def used(self, event: HostUsed) -> None:
@@ -78,13 +84,18 @@ class Quarantines:
                 del self._resting[rif]  # it is lost
             else:
                 self._follow(rif, rif.quarantine)
-        if not self._wished:
+        if not (self._wished or self._restricted):
             return
         ready = [rif for rif in self._lives.rifs.values() if rif.state is RifState.UP and _stays(rif)]
+        self._avoid(ready)
+        self._restrict(ready)
+
+    def _avoid(self, ready: list[ManagedRif]) -> None:
+        """Avoid hosts for all tasks, but never all that are ready."""
         used = [rif for rif in ready if rif.quarantine is None]
         wished = [(rif, self._wished[rif.host]) for rif in used if rif.host in self._wished]
         for rif, wish in sorted(wished, key=lambda one: not one[1].evacuate):
-            if len(used) > 1:
+            if len(used) > 1 and not wish.uses:
                 used.remove(rif)
                 self._begin(rif, Quarantine(wish.reason, math.inf, _tops(rif), wish.evacuate))
         avoided = [rif for rif in ready if rif.quarantine is not None and rif.quarantine.due_s == math.inf]
@@ -92,6 +103,28 @@ class Quarantines:
             last = next((rif for rif in avoided if not self._wished[rif.host].evacuate), avoided[0])
             assert last.quarantine is not None
             self._end(last, last.quarantine)
+
+    def _restrict(self, ready: list[ManagedRif]) -> None:
+        """Have jobs avoid hosts for some tasks, as long as there is one for these."""
+        is_free = any(rif.quarantine is None and rif.host not in self._wished for rif in ready)
+        for rif in dict.fromkeys((*ready, *self._restricted)):
+            wish = self._wished.get(rif.host)
+            wanted = None
+            if rif.state is RifState.AWAY:
+                wanted = rif.restriction
+            elif is_free and wish is not None and wish.uses and rif in ready and rif.quarantine is None:
+                wanted = Restriction(wish.reason, wish.uses)
+            is_gone = rif.state not in (RifState.UP, RifState.AWAY)
+            if wanted is None:
+                self._restricted.pop(rif, None)
+            else:
+                self._restricted[rif] = None
+            if wanted != rif.restriction and not is_gone:
+                rif.restriction = wanted
+                self._lives.actions.append(rif.record(self._lives.now))
+                if self._jobs:
+                    told = ((), "") if wanted is None else (wanted.uses, wanted.reason)
+                    self._lives.actions.append(TellJobs(tuple(self._jobs), Restrict(rif.rif_id, *told)))
 
     def _follow(self, rif: ManagedRif, pause: Quarantine) -> None:
         """Have all of a host rest, whatever was added and removed since."""
@@ -132,6 +165,8 @@ class Quarantines:
                 assert rif.state is RifState.AWAY or pause.resource_ids == _tops(rif), rif
                 assert pause.due_s < math.inf or rif.host in self._wished, rif
                 assert pause.due_s == math.inf or rif.quarantines, rif
+            assert rif.restriction is None or rif in self._restricted, rif
+            assert rif.restriction is None or rif.state in (RifState.UP, RifState.AWAY), rif
 
     def _of(self, host: str) -> list[ManagedRif]:
         return [rif for rif in self._lives.rifs.values() if rif.host == host]

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.resources import BadResources, Resource, ResourceDag, is_lent
+from gspc_trio.core.task import DataUse
 from gspc_trio.records.facts import RifChanged
 
 
@@ -155,6 +156,21 @@ class Quarantine(Struct, frozen=True):
     evacuate: bool = False
 
 
+class Restriction(Struct, frozen=True):
+    """A host is not used for tasks that use data in some ways.
+
+    Attributes:
+        reason: why.
+        uses: the ways.
+    """
+
+    reason: str
+    uses: tuple[DataUse, ...]
+
+    def __str__(self) -> str:
+        return f"no new tasks with {' or '.join(self.uses)}: {self.reason}"
+
+
 class ManagedRif(Struct, eq=False):
     """One RIF through all its incarnations.
 
@@ -186,6 +202,7 @@ class ManagedRif(Struct, eq=False):
         removals: those that wait for the RM.
         unsaid: revokes that it is to be told of when it is back.
         quarantine: that its host is in, or None; ``quarantines``: how often it was in one lately.
+        restriction: for which tasks its host is not used, or None.
         fit_at: when the last one was over.
         block, node, nodes: the block of which it is, "" for none, which of its nodes it has, and how many
             there are.
@@ -230,6 +247,7 @@ class ManagedRif(Struct, eq=False):
     unsaid: dict[GrantId, tuple[ResourceId, ...]] = field(default_factory=dict)
     quarantine: Quarantine | None = None
     quarantines: int = 0
+    restriction: Restriction | None = None
     fit_at: float = -math.inf
     block: str = ""
     node: int = 0
@@ -242,6 +260,8 @@ class ManagedRif(Struct, eq=False):
         """What people are told of it: its state, and why it is not up."""
         if self.quarantine is not None and self.state is RifState.UP:
             return "quarantined", self.quarantine.reason
+        if self.restriction is not None and self.state is RifState.UP:
+            return str(self.state), str(self.restriction)
         if self.is_to_come_again:
             return str(self.state), f"{self.reason}; it is tried again after {self.pause_s:g} s"
         return str(self.state), self.reason

@@ -181,6 +181,7 @@ from gspc_trio.components.rts.messages import (
     RegisterJob,
     RemoveDag,
     ResourceList,
+    Restrict,
     RifGone,
     RifUp,
     RtsStatus,
@@ -303,6 +304,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ListRequests, RequestList, GetRequest, RequestDetails, ShowRequests, RequestsShown, StopRequest,
     GetService, ServiceDetails,
     JobWords, ManagerWords, Checkpoint, PutWritten, CredentialWanted, CredentialLent,
+    Restrict,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -8,7 +8,12 @@ from math import inf
 from attrs import define, field
 
 from gspc_trio.components.job.machine import JobAction, JobEvent
-from gspc_trio.components.job.scheduler.interface import HostEvacuated, ResourcesLost
+from gspc_trio.components.job.scheduler.interface import (
+    HostEvacuated,
+    HostRestricted,
+    ResourcesLost,
+    ResourcesUp,
+)
 from gspc_trio.components.monitor.detector import Finding
 from gspc_trio.components.monitor.reaction import (
     HoldHost,
@@ -21,11 +26,14 @@ from gspc_trio.components.monitor.reaction import (
 from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import AcceptJob, RtsAction, TellJobs
 from gspc_trio.components.rts.events import RtsEvent
-from gspc_trio.components.rts.messages import Evacuate, RifGone
+from gspc_trio.components.rts.messages import Evacuate, Restrict, RifGone
 from gspc_trio.components.worker.messages import Submit
-from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.ids import JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import MEMORY_CLASS
+from gspc_trio.core.staging import PLAN_MARK
+from gspc_trio.core.task import DataUse
+from gspc_trio.protocol.values import is_reference
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.due import Due
@@ -37,6 +45,9 @@ EARLY_S = 1e-6
 MAY_FAIL = frozenset({"ioerr", "pagefail"})
 """Classes of anomalies by which a host may fail."""
 
+SLOWS = {"copy": "files", "linklog": "remote data"}
+"""Classes of anomalies that slow some tasks down only, and which."""
+
 
 @define(eq=False)
 class _Known:
@@ -46,8 +57,15 @@ class _Known:
     is_there: bool = False
     until_s: float | None = None
     evacuated: bool = False
+    uses: frozenset[str] | None = None
     holds: int = 0
     used_s: float = -inf
+
+    @property
+    def slowed(self) -> frozenset[str]:
+        """For which tasks it is to be held; empty: for all."""
+        found = {SLOWS.get(kind, "") for kind in self.kinds}
+        return frozenset() if "" in found or self.may_fail else frozenset(found)
 
     @property
     def may_fail(self) -> bool:
@@ -102,8 +120,14 @@ class Held:
         if action.evacuate != host.may_fail:
             raise Broken(f"{action.host} has {list(host.kinds)}: {action.evacuate=}", action.host)
         is_more = host.until_s is not None and now < host.until_s - EARLY_S
+        before, uses = host.uses, host.slowed
+        if before is not None:  # it becomes no better while it is held
+            uses = before | uses if before and uses else frozenset()
+        if set(action.uses) != uses:
+            raise Broken(f"{action.host} has {list(host.kinds)}: it is held for {action.uses}", action.host)
+        host.uses = uses
         if is_more:
-            if host.evacuated or not action.evacuate:
+            if before == uses and (host.evacuated or not action.evacuate):
                 raise Broken(f"{action.host} is held, and held once more", action.host)
         else:
             if host.until_s is None and now - host.used_s >= self._limits.forget_s:
@@ -125,7 +149,7 @@ class Held:
             raise Broken(f"{name} is used again {host.until_s - now:.3g} s too early", name)
         if host.kinds and not makes_room:
             raise Broken(f"{name} is used again, and has {list(host.kinds)}", name)
-        host.until_s, host.used_s, host.evacuated = None, now, False
+        host.until_s, host.used_s, host.evacuated, host.uses = None, now, False, None
         if not host.is_there:
             del self._hosts[name]
 
@@ -159,7 +183,9 @@ class Avoided:
         self._rifs = rifs
         self._family = family
         self._wished: dict[str, bool] = {}
+        self._partly: dict[str, frozenset[DataUse]] = {}
         self._told: dict[JobId, set[RifId]] = {}
+        self._told_partly: dict[JobId, dict[RifId, frozenset[DataUse]]] = {}
 
     def saw(self, event: RtsEvent, actions: Sequence[RtsAction]) -> None:
         """The run-time system took an event, and its hosts are what they are now.
@@ -168,14 +194,16 @@ class Avoided:
             Broken: a host is used that must not be, or the last one is not, or jobs know something else.
         """
         if type(event) is events.HostAvoided:
-            self._wished[event.host] = event.evacuate or self._wished.get(event.host, False)
+            self._avoid(event)
         elif type(event) is events.HostUsed:
             self._wished.pop(event.host, None)
+            self._partly.pop(event.host, None)
         for action in actions:
             if type(action) is AcceptJob:
-                self._told[action.job] = set()
+                self._told[action.job], self._told_partly[action.job] = set(), {}
             elif type(action) is JobChanged and action.state != "running":
                 self._told.pop(action.job, None)
+                self._told_partly.pop(action.job, None)
             elif type(action) is TellJobs:
                 self._tell(action)
         usable = [host for host in self._rifs if host.is_up and self._is_usable(host)]
@@ -190,10 +218,36 @@ class Avoided:
             for job, told in self._told.items():
                 if is_evacuated != (host.rif_id in told):
                     raise Broken(f"{job}: {host.rif_id} {is_evacuated=}, and it was told {told}", job)
+        self._check_partly(usable)
+
+    def _avoid(self, event: events.HostAvoided) -> None:
+        """A host is to be avoided, for all tasks or some; what was said before holds, too."""
+        is_partly = event.host in self._partly or event.host not in self._wished
+        if is_partly and event.uses:
+            before = self._partly.get(event.host, frozenset())
+            self._partly[event.host] = before | frozenset(event.uses)
+            return
+        self._partly.pop(event.host, None)
+        self._wished[event.host] = event.evacuate or self._wished.get(event.host, False)
+
+    def _check_partly(self, usable: Sequence[Host]) -> None:
+        """Jobs know for which tasks a host is the wrong one, while there is one without any anomaly."""
+        used = [host for host in usable if host.state == "up"]
+        is_free = any(host.host not in self._wished and host.host not in self._partly for host in used)
+        for host in usable:
+            uses = self._partly.get(host.host, frozenset()) if is_free and host in used else frozenset()
+            for job, told in self._told_partly.items():
+                if told.get(host.rif_id, frozenset()) != uses:
+                    raise Broken(
+                        f"{job}: {host.rif_id} is wrong for {set(uses)}, and it was told {told}", job
+                    )
 
     def _tell(self, action: TellJobs) -> None:
         message = action.message
         for job in self._told.keys() & set(action.jobs):
+            if isinstance(message, RifGone | Restrict):
+                uses = frozenset(message.uses) if isinstance(message, Restrict) else frozenset()
+                self._told_partly[job][message.rif_id] = uses
             if isinstance(message, RifGone) or (isinstance(message, Evacuate) and not message.reason):
                 self._told[job].discard(message.rif_id)
             elif isinstance(message, Evacuate):
@@ -206,25 +260,55 @@ class Avoided:
 
 
 class Evacuated:
-    """What a job sends to hosts that it is to leave: nothing."""
+    """What a job sends to hosts that it is to leave: nothing. To restricted ones it sends nothing that they
+    slow down, unless there is no other host.
+    """
 
     def __init__(self) -> None:
         self._left: set[ResourceId] = set()
+        self._known: dict[ResourceId, str] = {}
+        self._wrong_for: dict[str, frozenset[DataUse]] = {}
 
     def saw(self, event: JobEvent, actions: Sequence[JobAction]) -> None:
         """The job took an event.
 
         Raises:
-            Broken: it sends a task to a host that is evacuated.
+            Broken: it sends a task to a host that is evacuated, or is the wrong one for it.
         """
+        if type(event) is ResourcesUp:
+            self._known |= {one.resource_id: one.resource_class for one in event.resources}
+        elif type(event) is HostRestricted:
+            self._wrong_for[host_name(event.resources[0].resource_id)] = event.uses
         if type(event) is HostEvacuated:
             names = [resource.resource_id for resource in event.resources]
             self._left = self._left.union(names) if event.reason else self._left.difference(names)
         elif type(event) is ResourcesLost:
             self._left.difference_update(event.resource_ids)
+            for name in event.resource_ids:
+                self._known.pop(name, None)
+            there = set(map(host_name, self._known))
+            self._wrong_for = {host: uses for host, uses in self._wrong_for.items() if host in there}
         for action in actions:
             if type(action) is Submit:
+                self._check_place(action)
                 for name in action.resources:
                     if name in self._left:
                         task = f"task {action.submissions[0].task_id} of {action.job}"
                         raise Broken(f"{task} is sent to {name}, whose host is evacuated", task, name)
+
+    def _check_place(self, action: Submit) -> None:
+        """Nothing is sent where it is slowed down if a host without any anomaly has such a resource."""
+        host = host_name(action.resources[0])
+        uses = self._wrong_for.get(host)
+        if not uses or not any(
+            one == action.resource_class and not self._wrong_for.get(host_name(name))
+            for name, one in self._known.items()
+        ):
+            return
+        for one in action.submissions:
+            has_files = any(argument.startswith(PLAN_MARK) for argument in one.arguments)
+            fetches = one.options.stage_in and not any(map(is_reference, one.arguments))  # they may lie there
+            is_remote = has_files or one.options.stage_out or fetches
+            if (has_files and DataUse.FILES in uses) or (is_remote and DataUse.REMOTE in uses):
+                task = f"task {one.task_id} of {action.job}"
+                raise Broken(f"{task} is sent to {host}, which is wrong for {set(uses)}", task, host)

@@ -21,8 +21,8 @@ from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.testing.faults import ANOMALY_KINDS, Fault
 from gspc_trio.testing.options import Options, steps_of
 
-KINDS = ("dial", "leak", "ioerr", "pagefail")
-"""What hosts may have: for half of it they are only avoided, for the others evacuated."""
+KINDS = ("dial", "leak", "ioerr", "pagefail", "copy", "linklog", "linklog")
+"""What hosts may have: they are avoided for it, by all tasks or by some, or evacuated."""
 
 LIMITS = (
     ReactionLimits(held_s_max=60.0),

@@ -28,6 +28,7 @@ from gspc_trio.components.monitor.shell.anomalies import GROUP, plug_ins
 from gspc_trio.components.monitor.shell.collector import Collector, open_collector, told_before
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
+from gspc_trio.core.task import DataUse
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
 from gspc_trio.protocol.listening import BadSetting
 
@@ -169,8 +170,9 @@ class Hosts:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def avoid(self, host: str, reason: str, *, evacuate: bool) -> None:
-        self.told.append(f"{'evacuate' if evacuate else 'avoid'} {host}: {reason}")
+    def avoid(self, host: str, reason: str, *, evacuate: bool, uses: tuple[DataUse, ...] = ()) -> None:
+        whom = f" for {', '.join(uses)}" if uses else ""
+        self.told.append(f"{'evacuate' if evacuate else 'avoid'} {host}{whom}: {reason}")
 
     def use(self, host: str) -> None:
         self.told.append(f"use {host}")

@@ -18,6 +18,7 @@ from gspc_trio.components.monitor.reaction import (
     holds_max,
 )
 from gspc_trio.core.machine import Tick
+from gspc_trio.core.task import DataUse
 
 
 def found(host: str, kind: str = "dial", *, is_on: bool = True, subject: str = "host") -> Finding:
@@ -64,6 +65,26 @@ def test_it_is_held_twice_as_long_each_time_up_to_an_hour() -> None:
 
 def test_what_tasks_have_caused_holds_nothing() -> None:
     assert reaction("a", "b").handle(found("a", subject="tasks"), 0.0) == []
+
+
+def test_what_slows_some_tasks_down_holds_the_host_for_these_alone_until_there_is_more() -> None:
+    machine = reaction("a", "b")
+    files, both = (DataUse.FILES,), (DataUse.FILES, DataUse.REMOTE)
+    assert machine.handle(found("a", "copy"), 0.0) == [HoldHost("a", ("copy",), 60.0, uses=files)]
+    assert machine.handle(found("a", "linklog"), 5.0) == [HoldHost("a", ("copy", "linklog"), 55.0, uses=both)]
+    machine.handle(found("a", "copy", is_on=False), 6.0)
+    assert machine.handle(found("a", "copy"), 7.0) == [], "it is held for that already"
+    assert machine.handle(found("a"), 10.0) == [HoldHost("a", ("linklog", "copy", "dial"), 50.0)]
+    assert machine.handle(found("a", "ioerr"), 20.0) == [
+        HoldHost("a", ("linklog", "copy", "dial", "ioerr"), 40.0, evacuate=True)
+    ]
+    for kind in ("dial", "ioerr", "copy"):
+        machine.handle(found("a", kind, is_on=False), 30.0)
+    assert machine.handle(Tick(), 60.0) == [HoldHost("a", ("linklog",), 120.0)], "it becomes no better"
+    machine.handle(found("a", "linklog", is_on=False), 70.0)
+    assert machine.handle(Tick(), 180.0) == [UseHost("a")]
+    remote = (DataUse.REMOTE,)
+    assert machine.handle(found("a", "linklog"), 181.0) == [HoldHost("a", ("linklog",), 240.0, uses=remote)]
 
 
 def test_a_host_that_may_fail_is_evacuated_also_if_it_is_held_already() -> None:

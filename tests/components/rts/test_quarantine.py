@@ -9,10 +9,11 @@ from gspc_trio.components.rm.events import Added, Rested, Resumed
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.actions import TellRif
 from gspc_trio.components.rts.machine import Rts
-from gspc_trio.components.rts.messages import Evacuate, RegisterJob
+from gspc_trio.components.rts.messages import Evacuate, RegisterJob, Restrict
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
+from gspc_trio.core.task import DataUse
 from gspc_trio.records.facts import RifChanged
 
 NODE = Resource("r1.node", "node", memory_bytes=100)
@@ -221,6 +222,83 @@ def test_what_is_only_slow_becomes_what_may_fail() -> None:
     assert len(bench.give(10.0, events.HostAvoided("anna", "a dial"))) == 2
     out = bench.give(11.0, events.HostAvoided("anna", "a dial, an ioerr", evacuate=True))
     assert out[-1] == actions.TellJobs(("j1",), Evacuate("r1", "a dial, an ioerr"))
+
+
+FILES, REMOTE = (DataUse.FILES,), (DataUse.REMOTE,)
+
+
+def told(uses: tuple[DataUse, ...], reason: str = "", job: str = "j1", rif: str = "r1") -> actions.TellJobs:
+    return actions.TellJobs((job,), Restrict(rif, uses, reason))
+
+
+def restricted(at_s: float, why: str) -> RifChanged:
+    return RifChanged(at_s, "r1", "anna", "up", why)
+
+
+def test_a_host_that_slows_some_tasks_down_is_used_for_the_others() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(2.0, events.JobConnected(5, RegisterJob("work", 7, "here")))
+    shown = restricted(10.0, "no new tasks with files: a copy")
+    assert bench.give(10.0, events.HostAvoided("anna", "a copy", uses=FILES)) == [
+        shown,
+        told(FILES, "a copy"),
+    ]
+    assert bench.give(11.0, Tick()) == []
+    out = bench.give(12.0, events.JobConnected(6, RegisterJob("work", 7, "here")))
+    assert told(FILES, "a copy", "j2") in out
+    out = bench.give(70.0, events.HostUsed("anna"))
+    assert out[0] == RifChanged(70.0, "r1", "anna", "up")
+    assert [one.message for one in out[1:]] == [Restrict("r1")]
+
+
+def test_another_anomaly_makes_it_wrong_for_more_tasks_and_for_all() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(2.0, events.JobConnected(5, RegisterJob("work", 7, "here")))
+    bench.give(10.0, events.HostAvoided("anna", "a copy", uses=FILES))
+    out = bench.give(11.0, events.HostAvoided("anna", "a linklog", uses=REMOTE))
+    assert out[-1] == told((*FILES, *REMOTE), "a linklog")
+    assert bench.give(12.0, events.HostAvoided("anna", "a dial")) == [
+        RifChanged(12.0, "r1", "anna", "quarantined", "a dial"),
+        actions.TellRm(Rested(("r1.node",))),
+        RifChanged(12.0, "r1", "anna", "quarantined", "a dial"),
+        told(()),
+    ]
+    out = bench.give(13.0, events.HostAvoided("anna", "a copy", uses=FILES))
+    assert out == [RifChanged(13.0, "r1", "anna", "quarantined", "a copy")], "it becomes no better"
+
+
+def test_the_last_host_is_used_for_all_tasks() -> None:
+    bench = Bench()
+    assert bench.give(0.5, events.HostAvoided("anna", "a copy", uses=FILES)) == []
+    add_bert(bench)
+    assert bench.rif.shown == ("up", "no new tasks with files: a copy")
+    bench.give(10.0, events.HostAvoided("bert", "a dial"))
+    assert bench.rif.shown == ("up", ""), "bert is not used"
+    bench.give(11.0, events.HostUsed("bert"))
+    assert bench.rif.shown == ("up", "no new tasks with files: a copy")
+    bench.give(12.0, events.HostAvoided("bert", "a copy", uses=FILES))
+    assert bench.rif.shown == ("up", ""), "one is as good as the other"
+
+
+def test_a_restriction_outlasts_its_rif() -> None:
+    bench = Bench(grace_s=30.0)
+    add_bert(bench)
+    bench.give(9.0, events.HostAvoided("anna", "a copy", uses=FILES))
+    bench.give(10.0, events.RifLost(1, "reset"))
+    assert bench.rif.shown == ("away", "reset")
+    assert bench.rif.restriction is not None
+    bench = Bench()
+    add_bert(bench)
+    bench.give(9.0, events.HostAvoided("anna", "a copy", uses=FILES))
+    bench.give(10.0, events.RifLost(1, "gone"))
+    assert bench.rif.restriction is None
+    bench.give(10.0, events.RifEnded("r1", 1, "gone"))
+    bench.give(40.0, Tick())
+    bench.give(41.0, events.RifConnected(3, RifHello("r1", 2, 8, "anna", "memory:r1", ALL)))
+    bench.give(41.0, events.RifAnswered(3, 3, DagReport(())))
+    assert bench.rif.shown == ("up", "no new tasks with files: a copy")
 
 
 def test_nobody_else_is_quarantined() -> None:

@@ -31,6 +31,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
     HostEvacuated,
+    HostRestricted,
     OutsideEvent,
     Reclaim,
     ResourcesLost,
@@ -242,7 +243,7 @@ class Locations(MachineBase[LocationsEvent, LocationsAction]):
         elif type(event) is Lapsed:
             for grant_id in event.grant_ids:
                 self._drop(place, grant_id)
-        elif type(event) not in (Recall, Begun, Withheld, Finished, HostEvacuated):
+        elif type(event) not in (Recall, Begun, Withheld, Finished, HostEvacuated, HostRestricted):
             raise IllegalEvent(f"{place.at.name} cannot say {type(event).__name__}")
 
     def _granted(self, place: LocationState, grant: Grant) -> None:

@@ -18,6 +18,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
     HostEvacuated,
+    HostRestricted,
     OutsideEvent,
     ResourcesLost,
     ResourcesUp,
@@ -159,6 +160,10 @@ def _evacuated(at: Location, event: HostEvacuated) -> HostEvacuated:
     return HostEvacuated(tuple(map(at.resource_here, event.resources)), event.reason)
 
 
+def _restricted(at: Location, event: HostRestricted) -> HostRestricted:
+    return replace(event, resources=tuple(map(at.resource_here, event.resources)))
+
+
 def _withheld(at: Location, event: Withheld) -> Withheld:
     grants = tuple(map(at.grant_here, event.grant_ids))
     return Withheld(_all_here(at, event.resource_ids), event.after, grants)
@@ -205,6 +210,7 @@ _INWARD: dict[type, Change] = {
     ResourcesUp: _up,
     ResourcesLost: _lost,
     HostEvacuated: _evacuated,
+    HostRestricted: _restricted,
     Withheld: _withheld,
 }
 

@@ -17,7 +17,7 @@ from heapq import heapreplace
 from itertools import chain, islice
 from math import inf
 
-from gspc_trio.components.job.scheduler.ending import stated_s, staying
+from gspc_trio.components.job.scheduler.ending import is_misplaced, put_aside, stated_s
 from gspc_trio.components.job.scheduler.interface import CodeTime
 from gspc_trio.components.job.scheduler.resource_queues import (
     assigned_of,
@@ -52,7 +52,6 @@ from gspc_trio.components.job.scheduler.state import (
     TaskEntry,
     TaskPlace,
 )
-from gspc_trio.components.job.scheduler.tasks import move
 from gspc_trio.components.job.scheduler.waiting import (
     ResourceQueue,
     Targeted,
@@ -126,14 +125,14 @@ def _join_all(state: SchedulerState, assigned: Assigned, queue: ShapeQueue) -> N
                 assigned.hard.setdefault(name, {})[queue] = None
                 assigned.pending.update(dict.fromkeys(assigned.named.get(name, ())))
         return
-    if kind is Targeted.NOT and not state.ends:
+    if kind is Targeted.NOT and not (state.ends or state.restricted):
         _join_by_end(state, queue, queues)
     for entry in [*queue.elsewhere.values(), *queue.waiting]:
         avoided = entry.avoid if entry.place is TaskPlace.ELSEWHERE else frozenset()
         held = _where(state, entry, queues, avoided)
         if held is not None:
             _join(state, entry, held)
-        elif state.ends and not avoided:
+        elif (state.ends or state.restricted) and not avoided:
             _put_aside(state, entry, queues)
 
 
@@ -186,7 +185,7 @@ def _where(
     assigned, shape = assigned_of(state), entry.queue.shape
     found: Held | None = None
     found_s = inf
-    first = first_free(state, queues) if not (avoided or state.ends) else None
+    first = first_free(state, queues) if not (avoided or state.ends or state.restricted) else None
     near: Iterable[Held] = queues.members
     if targeted(shape) is Targeted.HARD or first is not None:
         names = shape.requirements[0].preferences
@@ -205,7 +204,9 @@ def _where(
 
 
 def _stays(state: SchedulerState, entry: TaskEntry, held: Held) -> bool:
-    """Return whether a host stays long enough for a task."""
+    """Return whether a host stays long enough for a task, and is not the wrong one for it."""
+    if state.restricted and is_misplaced(state, entry, held.resource_id):
+        return False
     if not state.ends:
         return True
     left_s = state.ends.get(host_name(held.resource_id), inf) - state.now
@@ -213,13 +214,10 @@ def _stays(state: SchedulerState, entry: TaskEntry, held: Held) -> bool:
 
 
 def _put_aside(state: SchedulerState, entry: TaskEntry, queues: ClassQueues) -> None:
-    """No host stays long enough for a task: it waits for others."""
+    """No host stays long enough for a task, or all are the wrong ones: it waits for others."""
     if entry.place is not _WAITING or any(_stays(state, entry, held) for held in queues.members):
         return
-    shape = staying(state, entry.queue.shape, stated_s(entry.task) or 0.0)
-    if shape != entry.queue.shape:
-        state.aside.add(shape)
-        move(state, entry, shape)
+    put_aside(state, entry)
 
 
 def _join(state: SchedulerState, entry: TaskEntry, held: Held) -> None:
@@ -255,7 +253,7 @@ def _fill(state: SchedulerState, held: Held) -> None:
     taken: list[TaskEntry] = []
     code_id, options, at_least, at_most, cost_s = -1, None, 1, 1, 0.0
     untargeted, softly, hard = line.kinds
-    in_row = not (assigned_of(state).hard or softly.size or hard.size or state.ends)
+    in_row = not (assigned_of(state).hard or softly.size or hard.size or state.ends or state.restricted)
     row: Row | None = None
     while True:
         row = (row or untargeted.first_row()) if in_row else None
@@ -271,7 +269,7 @@ def _fill(state: SchedulerState, held: Held) -> None:
             break
         if number and entry.alone:
             break
-        if state.ends and not _begins_in_time(state, entry, held, work_s):
+        if (state.ends or state.restricted) and not _begins_in_time(state, entry, held, work_s):
             break
         if row is not None:
             del row[task.task_id]

@@ -1,8 +1,13 @@
-"""Hosts that end at a known time: a task goes only where the time that it states is left.
+"""Hosts where not every task is to run: they end, or something slows tasks with files or remote data down.
+
+To a host that ends a task goes only if the time that it states is left there.
 
 Of the tasks that fit, the longest goes first (SWF-6): a shorter one may still find room later. Where the
 time is not left, the task waits for hosts that stay longer, in a queue of its own. It goes back when there is
 another host. Nothing of this is done while no host has an end.
+
+A host may be restricted: an anomaly slows those tasks down that use data in some ways. These wait for other
+hosts in the same manner, if there are any for them.
 """
 
 from __future__ import annotations
@@ -24,7 +29,8 @@ from gspc_trio.components.job.scheduler.state import (
 from gspc_trio.components.job.scheduler.tasks import move
 from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.core.ids import ResourceId, host_name
-from gspc_trio.core.task import Requirement, Shape, Task
+from gspc_trio.core.staging import PLAN_MARK
+from gspc_trio.core.task import DataUse, Requirement, Shape, Task
 
 LOOKED_AT_MAX = 256
 """Tasks of a queue among which the longest one is looked for, and that a grant gets at a time."""
@@ -56,9 +62,10 @@ def note_end(state: SchedulerState, event: ResourcesUp) -> None:
 
 def forget_ends(state: SchedulerState, lost: Iterable[ResourceId]) -> None:
     """Resources are no longer known: forget the ends of hosts of which nothing else is."""
-    gone = state.ends.keys() & set(map(host_name, lost))
+    gone = (state.ends.keys() | state.restricted.keys()) & set(map(host_name, lost))
     for host in gone - set(map(host_name, state.known)) if gone else ():
-        del state.ends[host]
+        state.ends.pop(host, None)
+        state.restricted.pop(host, None)
 
 
 def bring_back(state: SchedulerState) -> None:
@@ -70,11 +77,13 @@ def bring_back(state: SchedulerState) -> None:
 
 
 def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
-    """Return how many tasks a grant may have, at most ``share``, if its host has an end.
+    """Return how many tasks a grant may have, at most ``share``, if its host has an end or is restricted.
 
     The longest task that fits is made the next; what comes after it and takes longer than the host stays is
-    put aside.
+    put aside, and so is what the host is the wrong one for.
     """
+    if host_name(held.resource_id) in state.restricted:
+        share = _put_misplaced_aside(state, held, share)
     until_s = min(state.ends.get(host_name(name), inf) for name in held.resources)
     if until_s == inf:
         return share
@@ -94,10 +103,16 @@ def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
             begins_s += time_s
             count += 1
     for entry in misfits:
-        shape = staying(state, queue.shape, stated_s(entry.task) or 0.0)
+        put_aside(state, entry)
+    return count
+
+
+def put_aside(state: SchedulerState, entry: TaskEntry) -> None:
+    """Let a task wait for hosts that stay long enough, and are not the wrong ones for it."""
+    shape = staying(state, entry)
+    if shape != entry.queue.shape:
         state.aside.add(shape)
         move(state, entry, shape)
-    return count
 
 
 def _with_times(entries: Iterable[TaskEntry]) -> Iterator[tuple[TaskEntry, float]]:
@@ -141,9 +156,11 @@ def _is_like(shape: Shape, other: Shape) -> bool:
     return replace(shape, estimate_s=other.estimate_s) == other
 
 
-def staying(state: SchedulerState, shape: Shape, time_s: float) -> Shape:
-    """Return the shape for a task of so many seconds: it asks only for hosts that stay so long."""
+def staying(state: SchedulerState, entry: TaskEntry) -> Shape:
+    """Return the shape for a task: it asks only for hosts that stay so long, and are not the wrong ones."""
+    shape, time_s = entry.queue.shape, stated_s(entry.task) or 0.0
     hosts = {host for host in map(host_name, state.known) if state.now + time_s <= state.ends.get(host, inf)}
+    hosts -= {host for host in state.restricted if is_slowed(state, entry, host)}
     return replace(
         shape, requirements=tuple(_only(state, one, hosts, time_s) for one in shape.requirements), wait=True
     )
@@ -162,3 +179,70 @@ def _only(state: SchedulerState, wish: Requirement, hosts: set[str], time_s: flo
         ]
     found = tuple(dict.fromkeys([*named, *others])) or (f"a host that stays for {time_s:g} s",)
     return evolve(wish, preferences=found, hard=True, patience_s=None)
+
+
+# Restricted hosts
+
+
+def is_misplaced(state: SchedulerState, entry: TaskEntry, resource_id: ResourceId) -> bool:
+    """Return whether a resource is on the wrong host for a task, and it can run on another one."""
+    host = host_name(resource_id)
+    if host not in state.restricted or not is_slowed(state, entry, host):
+        return False
+    first = entry.task.shape.requirements[0]
+    if first.hard:
+        others: Iterable[str] = map(host_name, first.preferences)
+    else:
+        classes = state.known.items()
+        others = (host_name(name) for name, its_class in classes if its_class == first.resource_class)
+    return any(not is_slowed(state, entry, other) for other in others)
+
+
+def is_slowed(state: SchedulerState, entry: TaskEntry, host: str) -> bool:
+    """Return whether a host is restricted for what a task does with data there."""
+    restriction = state.restricted.get(host)
+    if restriction is None or not entry.staged:
+        return False
+    has_files = any(argument[:2] == PLAN_MARK for argument in entry.task.arguments)
+    if has_files and DataUse.FILES in restriction.uses:
+        return True
+    if DataUse.REMOTE not in restriction.uses:
+        return False
+    return has_files or entry.task.options.stage_out or not _has_inputs(state, entry, host)
+
+
+def _has_inputs(state: SchedulerState, entry: TaskEntry, host: str) -> bool:
+    """Return whether a host has what a task takes, or most of it if no more is known."""
+    known = None if state.plans is None else state.plans.known.get(entry.task.task_id)
+    if known is not None:
+        inputs = known.task.inputs
+        return bool(inputs) and all(host in data.hosts for data in inputs)
+    preferences = entry.task.shape.requirements[0].preferences
+    return bool(preferences) and host_name(preferences[0]) == host
+
+
+def _put_misplaced_aside(state: SchedulerState, held: Held, share: int) -> int:
+    """Let tasks for which the host of a grant is the wrong one wait for others; return the grant's share.
+
+    No more of them are looked at than are needed to find what it may have.
+    """
+    queue, name = held.queue, held.resource_id
+    room = min(share - len(held.sent), LOOKED_AT_MAX)
+    misplaced = [entry for entry in queue.elsewhere.values() if is_misplaced(state, entry, name)]
+    for entry in queue.waiting:
+        if room <= 0:
+            break
+        if is_misplaced(state, entry, name):
+            misplaced.append(entry)
+        else:
+            room -= 1
+    for entry in misplaced:
+        put_aside(state, entry)
+    return min(share, len(held.sent) + LOOKED_AT_MAX)
+
+
+def why_not(state: SchedulerState, entry: TaskEntry) -> str:
+    """Return on which hosts a task is not to run for now and why, "" if there are none."""
+    known = state.restricted.items()
+    told = [one.reason for host, one in known if is_misplaced(state, entry, f"{host}.")]
+    return f"; not there for now: {', '.join(told)}" if told else ""

@@ -1,9 +1,15 @@
-"""Hosts that fail, or may soon: what may run again runs elsewhere, and uses up no attempt (ASP-9)."""
+"""Hosts with anomalies (ASP-9).
+
+From those that fail, or may soon, what may run again goes elsewhere, and uses up no attempt. Others get no
+new tasks of some kinds.
+"""
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler.ending import bring_back, is_misplaced
 from gspc_trio.components.job.scheduler.grants import leave
-from gspc_trio.components.job.scheduler.interface import HostEvacuated
+from gspc_trio.components.job.scheduler.interface import HostEvacuated, HostRestricted
+from gspc_trio.components.job.scheduler.serve import take_back
 from gspc_trio.components.job.scheduler.state import Held, SchedulerState, TaskEntry
 from gspc_trio.components.job.scheduler.tasks import plan_waiting
 from gspc_trio.components.worker.messages import Cancel
@@ -45,6 +51,24 @@ def _end_running(state: SchedulerState, held: Held) -> None:
             attempts.append((entry.task.task_id, entry.attempt))
     if attempts:
         state.actions.append(Cancel(state.job, held.resource_id, tuple(attempts)))
+
+
+def restrict(state: SchedulerState, event: HostRestricted) -> None:
+    """Let a host get no new tasks of some kinds, or any again; what has begun there goes on."""
+    host = host_name(event.resources[0].resource_id)
+    if state.restricted.get(host, HostRestricted(())).uses == event.uses:
+        return
+    if event.uses:
+        state.restricted[host] = event
+    else:
+        del state.restricted[host]
+    if state.aside:
+        bring_back(state)
+    for held in dict.fromkeys(state.grants.values()):
+        if host_name(held.resource_id) == host:
+            state.touched[held] = state.turned[held.queue] = None
+            if any(is_misplaced(state, entry, held.resource_id) for entry in held.sent.values()):
+                take_back(state, held, len(held.sent))
 
 
 def is_fault_of_host(

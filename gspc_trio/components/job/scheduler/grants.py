@@ -44,7 +44,9 @@ def grant(state: SchedulerState, event: Grant) -> None:
         raise IllegalEvent(
             f"job {state.job}: grant {event.grant_id} has {len(event.resources)} resources for {event.shape}"
         )
-    if state.ends and not meets_wishes(event):  # its tasks would be put aside, for it, for ever
+    if (state.ends or state.restricted) and not meets_wishes(
+        event
+    ):  # its tasks would be put aside, for it, for ever
         raise IllegalEvent(
             f"job {state.job}: grant {event.grant_id} of {', '.join(event.resources)} is not what "
             f"{event.shape} asks for"
@@ -192,7 +194,7 @@ def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
         state.look_s = state.now
     if state.plans is not None:
         state.plans.resources_lost(event.resource_ids)
-    if state.ends:
+    if state.ends or state.restricted:
         forget_ends(state, event.resource_ids)
     gone = set(event.resource_ids)
     for resource_id in event.resource_ids:

@@ -16,7 +16,7 @@ from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
+from gspc_trio.core.task import DataUse, Outcome, Shape, Task, TaskOptions, TaskState
 from gspc_trio.records.facts import FactColumns, GrantChanged, QueueChanged, TaskChanged, TaskCounts
 
 # Events -----------------------------------------------------------------------------------------------------
@@ -73,6 +73,20 @@ class HostEvacuated(Struct, frozen=True):
     """
 
     resources: tuple[Resource, ...]
+    reason: str = ""
+
+
+class HostRestricted(Struct, frozen=True):
+    """A host is to get no new tasks that use data in some ways, as long as others can run them.
+
+    Attributes:
+        resources: of the host.
+        uses: the ways; empty: it may get any again.
+        reason: why.
+    """
+
+    resources: tuple[Resource, ...]
+    uses: frozenset[DataUse] = frozenset()
     reason: str = ""
 
 
@@ -218,6 +232,7 @@ OutsideEvent: TypeAlias = (
     | ResourcesUp
     | ResourcesLost
     | HostEvacuated
+    | HostRestricted
     | Withheld
     | Reclaim
     | Grant

@@ -25,6 +25,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Dependents,
     EndedUnsent,
     HostEvacuated,
+    HostRestricted,
     LookAheadPolicy,
     Reclaim,
     ResourcesLost,
@@ -351,6 +352,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     @handles(HostEvacuated)
     def _host_evacuated(self, event: HostEvacuated) -> None:
         evacuation.evacuate(self._state, event)
+
+    @handles(HostRestricted)
+    def _host_restricted(self, event: HostRestricted) -> None:
+        evacuation.restrict(self._state, event)
 
     @handles(Withheld)
     def _withheld(self, event: Withheld) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
 
-from gspc_trio.components.job.scheduler.ending import fitting_share
+from gspc_trio.components.job.scheduler.ending import fitting_share, is_misplaced
 from gspc_trio.components.job.scheduler.interface import CodeTime
 from gspc_trio.components.job.scheduler.resource_queues import look_again
 from gspc_trio.components.job.scheduler.state import (
@@ -186,6 +186,8 @@ def _send_planned(state: SchedulerState, held: Held, entry: TaskEntry, share: in
     assert state.plans is not None
     if state.ends or entry.place is not TaskPlace.WAITING or not held.usable:
         return False
+    if state.restricted and is_misplaced(state, entry, held.resource_id):
+        return False
     if held.resource_id in entry.avoid or not state.plans.may_use(entry.task, held.queue.shape):
         return False
     if entry.queue is not held.queue:
@@ -195,7 +197,7 @@ def _send_planned(state: SchedulerState, held: Held, entry: TaskEntry, share: in
 
 def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | None = None) -> bool:
     """Submit tasks to a grant, the wanted one first, until it has its share or work; return if any was."""
-    if state.ends:
+    if state.ends or state.restricted:
         share = fitting_share(state, held, share)
     queue, sent, waiting, elsewhere = held.queue, held.sent, held.queue.waiting, held.queue.elsewhere
     row = waiting.first_row()

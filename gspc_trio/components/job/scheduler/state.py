@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from gspc_trio.components.job.scheduler.interface import (
     CodeTime,
     Dependents,
+    HostRestricted,
     LookAheadPolicy,
     RetryPolicy,
     RunTimes,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 SHAPES_MAX = 1024
 """Shapes for which grants may be asked at a time; the others wait."""
-
 
 AVOIDING_SEEN = 8
 """So many of the tasks that wait for another resource than those that failed them are looked at at a time."""
@@ -474,7 +474,7 @@ class SchedulerState(Turn[SchedulerAction]):
         dropped: number of those that failed and are not kept.
         grants, by_resource: what is held, by grant and by resource.
         known, class_sizes: resources that are up with their class, and how many of each class.
-        ends: hosts that end, and when.
+        ends: hosts that end, and when; ``restricted``: those that get no tasks which use data in some ways.
         aside: shapes of tasks that wait for a host which stays as long as they take.
         proven: hosts where a task of the job has finished.
         of_host: a host and those of ``known`` that it has, when somebody has asked for them.
@@ -522,6 +522,7 @@ class SchedulerState(Turn[SchedulerAction]):
     evacuated: set[ResourceId] = Factory(set)
     of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
     ends: dict[str, float] = Factory(dict)
+    restricted: dict[str, HostRestricted] = Factory(dict)
     aside: set[Shape] = Factory(set)
     proven: set[str] = Factory(set)
     times: dict[tuple[str, int], CodeTime] = Factory(dict)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gspc_trio.components.job.scheduler import assign, choices
+from gspc_trio.components.job.scheduler import assign, choices, ending
 from gspc_trio.components.job.scheduler.serve import record_of
 from gspc_trio.components.job.scheduler.state import SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.core.ids import TaskId
@@ -83,6 +83,7 @@ def explain_task(state: SchedulerState, task_id: TaskId) -> str:
     if entry.place is TaskPlace.SENT:
         return f"{name} {_at_worker(entry)}{why}"
     queue = entry.queue
+    why += ending.why_not(state, entry)
     if entry.place is TaskPlace.QUEUED:
         return f"{name} {assign.explain(state, entry)}{why}"
     if entry.place is TaskPlace.DELAYED:

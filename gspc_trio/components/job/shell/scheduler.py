@@ -20,6 +20,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
     HostEvacuated,
+    HostRestricted,
     Reclaim,
     ResourcesLost,
     ResourcesUp,
@@ -37,6 +38,7 @@ from gspc_trio.components.rts.messages import (
     Lend,
     NewWeight,
     RegisterJob,
+    Restrict,
     RifGone,
     RifUp,
 )
@@ -282,6 +284,8 @@ class SchedulerRoutes:
             self._rif_gone(message)
         elif isinstance(message, Evacuate):
             self._evacuate(message)
+        elif isinstance(message, Restrict):
+            self._restrict(message)
         elif isinstance(message, Await):
             self.grace_s = self._contact.grace_s = message.grace_s
         elif isinstance(message, NewWeight):
@@ -449,6 +453,13 @@ class SchedulerRoutes:
         if link is not None:
             why = f"host {link.endpoint.host} is evacuated: {order.reason}" if order.reason else ""
             self._put(HostEvacuated(link.endpoint.resources, why))
+
+    def _restrict(self, order: Restrict) -> None:
+        link = self._links.get(order.rif_id)
+        if link is not None:
+            whom = f"no new tasks with {' or '.join(order.uses)}"
+            why = f"host {link.endpoint.host} gets {whom}: {order.reason}" if order.uses else ""
+            self._put(HostRestricted(link.endpoint.resources, frozenset(order.uses), why))
 
     def _drop(self, link: _RifLink, reason: str) -> None:
         endpoint = link.endpoint

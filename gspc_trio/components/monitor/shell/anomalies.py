@@ -23,6 +23,7 @@ from gspc_trio.components.monitor.reaction import (
 )
 from gspc_trio.components.monitor.shell.store import StoredEvent
 from gspc_trio.core.machine import Tick
+from gspc_trio.core.task import DataUse
 from gspc_trio.nursery.scopes.observe import observed
 from gspc_trio.records.facts import AnomalyChanged, Record
 
@@ -51,8 +52,8 @@ class FrameDetector(Protocol):
 class HostUse(Protocol):
     """What decides whether a host is used."""
 
-    def avoid(self, host: str, reason: str, *, evacuate: bool) -> None:
-        """Give nothing new to a host; if it may fail, bring away what is there."""
+    def avoid(self, host: str, reason: str, *, evacuate: bool, uses: tuple[DataUse, ...] = ()) -> None:
+        """Give nothing new to a host, or nothing that uses data so; one that may fail is left."""
         ...
 
     def use(self, host: str) -> None:
@@ -152,12 +153,15 @@ class AnomalyWatch:
         for action in self._reaction.handle(event, trio.current_time()):
             if isinstance(action, HoldHost):
                 kinds = ", ".join(action.kinds)
-                told = f"{kinds}: nothing new for {action.held_s:.0f} s at least"
+                whom = f"no new tasks with {' or '.join(action.uses)}" if action.uses else "nothing new"
+                told = f"{kinds}: {whom} for {action.held_s:.0f} s at least"
                 if action.evacuate:
                     told += ", and tasks and data leave it"
                 self._add_event(StoredEvent(time.time(), HELD, told, action.host))
                 if self.hosts is not None:
-                    self.hosts.avoid(action.host, f"anomaly: {kinds}", evacuate=action.evacuate)
+                    self.hosts.avoid(
+                        action.host, f"anomaly: {kinds}", evacuate=action.evacuate, uses=action.uses
+                    )
             else:
                 self._add_event(StoredEvent(time.time(), USED, "it may get new tasks", action.host))
                 if self.hosts is not None:
