@@ -18,8 +18,8 @@ at several runs as at hosts of their own.
 The host is one of a few processes on this machine (``bench/contained_root.py``): what others do
 here is not seen, except by how fast the probe is. What puts anomalies into it are real processes, which need
 a core for themselves: on a shared machine give it real-time priority. Slow processors and failing memory are
-written into the files of that host; writes fail by a library that is loaded first. Slow links are not among
-them.
+written into the files of that host; writes fail by a library that is loaded first. The probe asks over a
+connection of its own; the process at its other end can take its time, as a slow link does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CASES = (
     *(("work", "", 60.0), ("dial", "", 40.0), ("ddot", "5", 40.0), ("ddot", "0.9", 40.0), ("copy", "", 40.0)),
     *(("ddot", "10", 40.0), ("leak", "40", 90.0)),
     *(("memeater", "", 60.0), ("leak", "160", 90.0), ("cpufreq", "0.5", 30.0), ("cpufreq", "0.7", 30.0)),
-    *(("pagefail", "", 30.0), ("ioerr", "25", 30.0), ("ioerr", "50", 30.0)),
+    *(("pagefail", "", 30.0), ("ioerr", "25", 30.0), ("ioerr", "50", 30.0), ("linklog", "20", 30.0)),
 )
 """Class, how strong, and for so many seconds; ``work`` is none: tasks work."""
 
@@ -62,8 +62,37 @@ CLEAN_S, PAUSE_S, STEP_S = 45.0, 38.0, 0.5
 ORDER = "GSPC_FAILING"
 
 
-async def _here() -> bool:
-    return True
+class Link:
+    """A connection to something that answers, by a link that may be slow.
+
+    Attributes:
+        delay_s: so long an answer is under way.
+    """
+
+    def __init__(self) -> None:
+        self.delay_s: float = 0.0
+        self._stream: trio.SocketStream | None = None
+
+    async def answer(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer until cancelled."""
+
+        async def one(stream: trio.SocketStream) -> None:
+            async for data in stream:
+                await trio.sleep(self.delay_s)
+                await stream.send_all(data)
+
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(trio.serve_tcp, one, 0)
+            address = listeners[0].socket.getsockname()
+            self._stream = await trio.open_tcp_stream("127.0.0.1", address[1])
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def ask(self) -> bool:
+        """Ask, and wait for the answer."""
+        assert self._stream is not None
+        await self._stream.send_all(b"?")
+        return bool(await self._stream.receive_some())
 
 
 class Host:
@@ -73,6 +102,7 @@ class Host:
         self._cpus = tuple(sorted(os.sched_getaffinity(0)))
         self.root = ContainedRoot(folder, {os.getpid()}, self._cpus)
         self.findings: list[Finding] = []
+        self.link = Link()
         self._detector = Detector()
         self._folder = folder
         self.frames: list[NodeFrame] = []
@@ -128,6 +158,10 @@ class Host:
             await trio.sleep(last_s)
             self.root.speed = 1.0
             self.rest()
+        elif kind == "linklog":
+            self.link.delay_s = float(strength) / 1000
+            await trio.sleep(last_s)
+            self.link.delay_s = 0.0
         elif kind == "pagefail":
             for _ in range(int(last_s / 5)):
                 self.root.failures += 1
@@ -155,7 +189,8 @@ async def found(
     host, when = Host(folder), list[tuple[str, float, float]]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.keep)
-        nursery.start_soon(partial(sample, host.take, root=folder, round_trip=_here))
+        await nursery.start(host.link.answer)
+        nursery.start_soon(partial(sample, host.take, root=folder, round_trip=host.link.ask))
         await trio.sleep(CLEAN_S)
         for number, (kind, strength, last_s) in enumerate(cases, 1):
             begin_s = time.time() + (CLEAN_S if kind == "cpufreq" else 0.0)

@@ -18,6 +18,9 @@ FRAME_S = 5
 LATE_S = 1.0
 """So long after its end a frame takes in what has ended in it, for that is told a little later."""
 
+STRETCH_S_MAX = 60.0
+"""Hosts look more often than that: a longer stretch is none that was seen, for the clock was set forward."""
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -119,8 +122,14 @@ class OpenFrames(Generic[Key]):
             known[name] = known.get(name, 0) + amount
 
     def cover(self, key: Key, begin_s: float, end_s: float) -> None:
-        """Note that all was seen from one moment to another; of frames that are over it says nothing."""
-        for begin, covered_s in pieces(max(begin_s, float(self._first)), end_s):
+        """Note that all was seen from one moment to another; of frames that are over it says nothing.
+
+        If the clock was set forward between them, only the frame of the second one counts as seen.
+        """
+        begin_s = max(begin_s, float(self._first))
+        if end_s - begin_s > STRETCH_S_MAX:
+            begin_s = float(frame_of(end_s))
+        for begin, covered_s in pieces(begin_s, end_s):
             place = begin, key
             self._covered_s[place] = min(FRAME_S, self._covered_s.get(place, 0.0) + covered_s)
 

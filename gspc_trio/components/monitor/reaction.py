@@ -170,7 +170,7 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
             host.kinds.pop(event.kind, None)
         else:
             host.kinds[event.kind] = event.is_urgent
-            if host.until_s is not None and host.is_worse:
+            if host.until_s is not None and host.until_s > self.now and host.is_worse:
                 self._hold_for(event.host, host, host.until_s - self.now)
             self._hold_some()
 
@@ -204,7 +204,8 @@ class Reaction(MachineBase[ReactionEvent, ReactionAction]):
             host.holds = 0
         held_s = min(limits.held_s_max, limits.held_s * 2**host.holds)
         host.holds = min(host.holds + 1, 32)
-        host.uses = () if host.until_s is not None and not host.uses else host.wrong_for
+        if host.until_s is None:  # else it becomes no better
+            host.uses = host.wrong_for
         host.until_s = self.now + held_s
         self._hold_for(name, host, held_s)
 

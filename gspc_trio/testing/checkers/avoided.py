@@ -34,7 +34,7 @@ from gspc_trio.core.resources import MEMORY_CLASS
 from gspc_trio.core.staging import PLAN_MARK
 from gspc_trio.core.task import DataUse
 from gspc_trio.protocol.values import is_reference
-from gspc_trio.records.facts import JobChanged
+from gspc_trio.records.facts import JobChanged, RifChanged
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.due import Due
 from gspc_trio.testing.checkers.rifs import Host, Rifs
@@ -184,6 +184,7 @@ class Avoided:
         self._family = family
         self._wished: dict[str, bool] = {}
         self._partly: dict[str, frozenset[DataUse]] = {}
+        self._unfit: set[str] = set()
         self._told: dict[JobId, set[RifId]] = {}
         self._told_partly: dict[JobId, dict[RifId, frozenset[DataUse]]] = {}
 
@@ -208,13 +209,20 @@ class Avoided:
                 self._tell(action)
         usable = [host for host in self._rifs if host.is_up and self._is_usable(host)]
         used = [host for host in usable if host.state == "up"]
+        for action in actions:
+            if type(action) is RifChanged and action.state == "up":
+                self._unfit.discard(action.host)
+            elif type(action) is RifChanged and type(event) is events.RifUnfit:
+                self._unfit.add(action.host)
         for host in usable:
             is_wished = host.host in self._wished
             if is_wished and host.state == "up" and len(used) > 1:
                 raise Broken(f"{host.host} is to be avoided, and is used", host.rif_id)
-            if is_wished and not used:
+            if is_wished and not used and host.host not in self._unfit:
                 raise Broken(f"{host.host} is avoided, and no other host is used", host.rif_id)
-            is_evacuated = host.state != "up" and self._wished.get(host.host, False)
+            is_evacuated = (
+                host.state != "up" and self._wished.get(host.host, False) and host.host not in self._unfit
+            )
             for job, told in self._told.items():
                 if is_evacuated != (host.rif_id in told):
                     raise Broken(f"{job}: {host.rif_id} {is_evacuated=}, and it was told {told}", job)
@@ -228,6 +236,7 @@ class Avoided:
             self._partly[event.host] = before | frozenset(event.uses)
             return
         self._partly.pop(event.host, None)
+        self._unfit.discard(event.host)
         self._wished[event.host] = event.evacuate or self._wished.get(event.host, False)
 
     def _check_partly(self, usable: Sequence[Host]) -> None:

@@ -61,6 +61,7 @@ class Hosts:
     def __init__(self, machine: Rts, rifs: Rifs, now: float) -> None:
         self._limits: Limits = machine.limits
         self._rifs = rifs
+        self._avoided: set[str] = set()
         self._clocks: dict[RifId, _Clock] = {}
         self.due: Due = Due()
         for host in rifs:
@@ -95,10 +96,15 @@ class Hosts:
                 clock = self._clocks.get(host.rif_id)
                 if host.host in event.hosts and clock is not None and clock.again_s is not None:
                     clock.again_s, clock.tries = now, 1
-        if type(event) is events.HostAvoided:
+        if type(event) is events.HostUsed:
+            self._avoided.discard(event.host)
+        elif type(event) is events.HostAvoided:
+            if not event.uses:  # else it rests for other reasons, if it does
+                self._avoided.add(event.host)
             for host in self._rifs:
                 clock = self._clocks.get(host.rif_id)
-                if clock is not None and host.host == event.host and clock.is_resting:
+                is_avoided = host.host == event.host and event.host in self._avoided
+                if clock is not None and is_avoided and clock.is_resting:
                     clock.is_avoided, clock.rest_s = True, None
         for action in actions:
             if type(action) is StartRif:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.machine import JobAction, JobEvent
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
+    HostRestricted,
     ResourcesLost,
     ResourcesUp,
     RetryTask,
@@ -100,6 +101,7 @@ class _Task:
     cancelled: bool = False
     counted: bool = True
     ways: tuple[Shape, ...] = ()
+    staged: bool = False
 
 
 class Sending:
@@ -123,6 +125,7 @@ class Sending:
         self._seen = NO_GRANT
         self._submissions = 0
         self._is_stopping = False
+        self._restricted: set[str] = set()
         self._proven: set[str] = set()
         self._queued: dict[TaskId, tuple[ResourceId, GrantId]] = {}
         self.has_queues: bool = False
@@ -131,7 +134,8 @@ class Sending:
     def extracted(self, task: Task) -> None:
         """The engine has handed out a task."""
         shape = LookAhead().shape_of(task)
-        self._tasks[task.task_id] = _Task(shape, shape.requirements[0].is_bound)
+        staged = task.options.stage_in or task.options.stage_out
+        self._tasks[task.task_id] = _Task(shape, shape.requirements[0].is_bound, staged=staged)
         if any(map(is_reference, task.arguments)):  # it prefers where its data is
             return
         if task.variants is not None:
@@ -163,6 +167,9 @@ class Sending:
                 )
                 self._features.setdefault(host_name(one.resource_id), set()).update(one.features)
             self._known_since_s = now
+        elif type(event) is HostRestricted:
+            host = {host_name(event.resources[0].resource_id)}
+            self._restricted = self._restricted | host if event.uses else self._restricted - host
         elif type(event) is ResourcesLost:
             parted = self._lost(set(event.resource_ids), now)
         elif type(event) is Lapsed:
@@ -302,8 +309,10 @@ class Sending:
 
     def _is_a_way(self, shape: Shape, task: _Task) -> bool:
         """Whether a task has a variant for a grant; in queues of resources it may be of another shape."""
-        if not self.has_queues or len(shape.requirements) > 1:
-            return shape in task.ways
+        if shape in task.ways:
+            return True
+        if not (self.has_queues or task.staged) or len(shape.requirements) > 1:  # staged: it may be put aside
+            return False
         its_class = shape.requirements[0].resource_class
         classes = [[one.resource_class for one in way.requirements] for way in task.ways]
         return [its_class] in classes
@@ -380,6 +389,7 @@ class Sending:
                     or sent.settled
                     or sent.tied
                     or not task.avoids.isdisjoint(other.resources)
+                    or self._is_slowed(task_id, other)
                 ):
                     continue
                 raise Broken(
@@ -387,13 +397,19 @@ class Sending:
                     held.resources[0],
                 )
 
+    def _is_slowed(self, task_id: TaskId, held: _Held) -> bool:
+        """Whether an anomaly of a grant's host may slow a task down."""
+        return host_name(held.resources[0]) in self._restricted and self._tasks[task_id].staged
+
     def _is_idle(self, held: _Held) -> bool:
         """Whether a grant could get tasks, and has none."""
         usable = all(name in self._known for name in held.resources)
         return usable and not (held.sent or held.lost or held.at_rest)
 
     def _look_at_wishes(self) -> None:
-        """A plan binds no task to a host."""
+        """A plan binds no task to a host; but tasks may wait for others than restricted ones."""
+        if self._restricted:
+            return
         bound = [it for it, credit in self._wanted.items() if credit and any(n.hard for n in it.requirements)]
         stated = (
             {way for task in self._tasks.values() for way in (task.shape, *task.ways)} if bound else set()
@@ -411,14 +427,17 @@ class Sending:
             self._look_at_wishes()
             return
         for held in self._grants.values() if not self.has_queues else ():
-            if self._fresh.get(held.shape) and self._is_idle(held):
-                task_id = next(iter(self._fresh[held.shape]))
+            waiting = self._fresh.get(held.shape, {}) if self._is_idle(held) else {}
+            task_id = next((it for it in waiting if not self._is_slowed(it, held)), None)
+            if task_id is not None:
                 raise Broken(f"task {task_id} waits, and {held.resources[0]} is idle", *held.resources)
         for shape, waiting in self._fresh.items():
-            if waiting and not self._wanted.get(shape):
+            are_aside = self._restricted and all(self._tasks[it].staged for it in waiting)
+            if waiting and not (self._wanted.get(shape) or (are_aside and any(self._wanted.values()))):
                 raise Broken(f"{len(waiting)} tasks wait for {shape}, and nothing is asked for")
         for task_id in self._varied:
-            if not any(self._wanted.get(shape) for shape in self._tasks[task_id].ways):
+            is_aside = self._restricted and self._tasks[task_id].staged and any(self._wanted.values())
+            if not (is_aside or any(self._wanted.get(shape) for shape in self._tasks[task_id].ways)):
                 raise Broken(f"task {task_id} waits, and nothing is asked for by which a variant could run")
 
     # Queues of resources ------------------------------------------------------------------------------------

@@ -93,3 +93,16 @@ def test_no_frame_is_covered_for_longer_than_it_lasts(
         frames.cover(None, first_s, first_s + length_s)
     assert all(frame.covered_s <= FRAME_S for frame in frames.close(math.inf))
     assert sum(covered_s for _, covered_s in pieces(begin_s, begin_s + 7.5)) == pytest.approx(7.5)
+
+
+def test_a_clock_that_is_set_forward_by_years_makes_no_frames_of_these() -> None:
+    frames = OpenFrames[str]()
+    frames.cover("a", 1.0, 4.0)
+    frames.add("a", 4.0, {"n": 1})
+    later_s = 50 * 365 * 86400.0 + 2.0
+    frames.cover("a", 4.0, later_s)
+    frames.add("a", later_s, {"n": 2})
+    assert frames.close(math.inf) == [
+        Frame(0, "a", 3.0, {"n": 1}),
+        Frame(int(later_s) - 2, "a", 2.0, {"n": 2}),
+    ]

@@ -228,7 +228,7 @@ def _put_misplaced_aside(state: SchedulerState, held: Held, share: int) -> int:
     """
     queue, name = held.queue, held.resource_id
     room = min(share - len(held.sent), LOOKED_AT_MAX)
-    misplaced = [entry for entry in queue.elsewhere.values() if is_misplaced(state, entry, name)]
+    misplaced: list[TaskEntry] = []
     for entry in queue.waiting:
         if room <= 0:
             break

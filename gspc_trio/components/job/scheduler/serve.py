@@ -53,6 +53,8 @@ _RUNNING = TaskState.RUNNING
 
 def serve(state: SchedulerState, queue: ShapeQueue) -> None:
     """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
+    if state.restricted and state.aside:
+        _bring_from_aside(state, queue)
     # The grant with the fewest tasks is filled next. So no worker gets its second task while another one has
     # none, and in the end all have about the same number.
     while queue.waiting.size or queue.elsewhere:
@@ -83,6 +85,22 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
         if not filled:
             return
     take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
+
+
+def _bring_from_aside(state: SchedulerState, queue: ShapeQueue) -> None:
+    """Let idle grants have tasks that wait for others than restricted hosts, though by another shape.
+
+    They were asked for before these tasks were put aside.
+    """
+    for held in list(queue.levels.by_count.get(0, ())):
+        for other in [state.queues[shape] for shape in state.aside if shape in state.queues]:
+            entry = other.waiting.first()
+            if entry is None or other is queue or state.look_ahead.shape_of(entry.task) != queue.shape:
+                continue
+            if held.resource_id not in entry.avoid and not is_misplaced(state, entry, held.resource_id):
+                move(state, entry, queue.shape)
+                if _fill(state, held, 1, entry):
+                    break
 
 
 def _goes_ahead_below_s(state: SchedulerState, queue: ShapeQueue, level: int) -> float:
@@ -215,7 +233,7 @@ def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | Non
         if wanted is not None:
             source = row = waiting.row(rank_of(wanted.task))
             entry = wanted
-        elif elsewhere and (avoiding := _pick(elsewhere.values(), held, entry)) is not None:
+        elif elsewhere and (avoiding := _pick(state, elsewhere.values(), held, entry)) is not None:
             source, entry = elsewhere, avoiding
         if source is None or entry is None:
             break
@@ -334,12 +352,16 @@ def count_stuck(state: SchedulerState, held: Held) -> None:
         state.turned[held.queue] = None
 
 
-def _pick(candidates: Iterable[TaskEntry], held: Held, other: TaskEntry | None) -> TaskEntry | None:
+def _pick(
+    state: SchedulerState, candidates: Iterable[TaskEntry], held: Held, other: TaskEntry | None
+) -> TaskEntry | None:
     """Return the first of a few candidates that does not avoid the grant's resource, unless ``other`` has
     a lower rank than it.
     """
     resource_id = held.resource_id
     for entry in islice(candidates, AVOIDING_SEEN):
+        if state.restricted and is_misplaced(state, entry, resource_id):
+            continue
         if resource_id not in entry.avoid and (other is None or rank_of(entry.task) <= rank_of(other.task)):
             return entry
     return None

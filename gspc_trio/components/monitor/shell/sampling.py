@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from gspc_trio.components.monitor.frames import frame_of
+from gspc_trio.components.monitor.frames import FrameClock, frame_of
 from gspc_trio.components.monitor.locality import DataReads
 from gspc_trio.components.monitor.messages import Disk, HostHardware, MonitorTold
 from gspc_trio.components.monitor.nodes import NodeFrames
@@ -209,6 +209,7 @@ async def sample(
     if reads is not None:
         reads.is_wanted = True
     frames, cpus, kept = NodeFrames(), os.sched_getaffinity(0), dict[str, int]()
+    clock = FrameClock()
     directory = tempfile.gettempdir()
     last, number = -1, 0
     with host_files(root, directory) as files:
@@ -229,7 +230,8 @@ async def sample(
                     if reads is not None:
                         reading.counts["task_io_errors"] = reads.io_errors
                     over = frames.take(wall(), trio.current_time(), reading)
-                    taken = reads.close(wall()) if reads is not None else ()
+                    at_s = clock.read(wall(), trio.current_time())
+                    taken = reads.close(at_s) if reads is not None else ()
                     if over or taken:
                         post(MonitorTold(nodes=tuple(over), reads=taken))
                     if number == PROBE_AFTER_S and measures is not None and round_trip is not None:
