@@ -102,6 +102,15 @@ def test_other_signs_and_causes(kind: str, subject: str, change: Change) -> None
         assert all(one.subject == "tasks" for one in found(change))
 
 
+def test_what_eats_memory_fast_is_found_before_it_rests() -> None:
+    def eaten(share: float) -> Change:
+        return lambda n: {"unexplained_memory_bytes": (2 + 16 * share * min(n, 4)) * GIB}
+
+    on = found(eaten(0.025))[0]
+    assert (on.kind, on.is_on, (on.at_s - 5 * 30) / 5) == ("memeater", True, 3)
+    assert not [one for one in found(eaten(0.012)) if one.kind == "memeater"], "a fast leak begins like this"
+
+
 def series(*parts: tuple[int, Mapping[str, float]]) -> list[tuple[str, bool]]:
     """Return what is found in so many frames of each kind, one after the other."""
     detector, number, shown = Detector(), 0, []

@@ -456,7 +456,7 @@ class SchedulerRoutes:
 
     def _restrict(self, order: Restrict) -> None:
         link = self._links.get(order.rif_id)
-        if link is not None:
+        if link is not None and link.endpoint.resources:
             whom = f"no new tasks with {' or '.join(order.uses)}"
             why = f"host {link.endpoint.host} gets {whom}: {order.reason}" if order.uses else ""
             self._put(HostRestricted(link.endpoint.resources, frozenset(order.uses), why))
