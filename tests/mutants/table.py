@@ -58,14 +58,6 @@ NEAREST = {
     "components/job/scheduler/changes.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/plans.py": ("components/job/scheduler/test_plans.py",),
     "components/job/scheduler/wishes.py": ("components/job/scheduler/test_plans.py",),
-    "components/job/scheduler/ending.py": (
-        "components/job/scheduler/test_restricted.py",
-        "components/job/scheduler/test_ending*.py",
-    ),
-    "components/job/scheduler/evacuation.py": (
-        "components/job/scheduler/test_evacuation.py",
-        "components/job/scheduler/test_restricted.py",
-    ),
     "components/job/scheduler/": ("components/job/scheduler/test_*.py",),
     "components/worker/machine.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
     "components/worker/phases.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
@@ -79,8 +71,6 @@ NEAREST = {
     "components/job/ranged.py": ("components/job/test_ranged.py",),
     "workflow/bulk/": ("components/job/test_ranged.py", "workflow/test_stocked_place.py"),
     "workflow/marking.py": ("workflow/test_stocked_place.py", "workflow/test_*.py"),
-    "compute/results/stream.py": ("compute/test_stream.py",),
-    "compute/data.py": ("compute/test_stream.py",),
     "iml/shell/": ("iml/shell/test_*.py",),
     "iml/": ("iml/test_*.py", "iml/shell/test_*.py"),
     "policies/variants.py": ("policies/test_variants.py", "components/job/scheduler/test_variants.py"),
