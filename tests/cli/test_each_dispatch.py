@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.cli.each.dispatch import (
+    AHEAD_MAX,
     AHEAD_S,
     STUCK_S,
     TRIES,
@@ -111,6 +113,66 @@ def test_what_could_not_begin_is_the_next_one() -> None:
     dispatch = Dispatch(1, ahead=False)
     after(dispatch, Added(1), Added(2), Opened(0))
     assert after(dispatch, Returned(0, 1)) == [Hand(0, (1,))]
+
+
+def test_a_process_whose_commands_were_all_taken_back_gets_others() -> None:
+    dispatch = Dispatch(1, ahead=True)
+    assert after(dispatch, Added(1), Opened(0)) == [Hand(0, (1,))]
+    assert after(dispatch, TakenBack(0, (1,)), now=STUCK_S) == [Hand(0, (1,))]
+
+
+def test_a_process_that_was_lost_while_it_was_idle_is_started_when_there_is_something_to_run() -> None:
+    dispatch = Dispatch(1, ahead=False)
+    after(dispatch, Added(1), Opened(0), Ended(0, 1))
+    assert after(dispatch, Lost(0, False, "SIGKILL")) == []
+    assert after(dispatch, Added(2)) == [Open(0)]
+    assert after(dispatch, Opened(0)) == [Hand(0, (2,))]
+
+
+@pytest.mark.parametrize("between", [Ended(0, 1), Lost(0, True, "SIGKILL")])
+def test_losses_in_a_row_are_counted_anew_when_something_has_run(between: Event) -> None:
+    dispatch = Dispatch(1, ahead=False)
+    after(dispatch, Added(1), Added(2), Opened(0))
+    for _ in range(TRIES - 1):
+        after(dispatch, Lost(0, False, "no memory"), Opened(0))
+    after(dispatch, between)
+    if isinstance(between, Lost):
+        after(dispatch, Opened(0))
+    assert after(dispatch, Lost(0, False, "no memory")) == [Open(0)]
+
+
+def test_nothing_is_handed_out_when_all_is_given_up() -> None:
+    dispatch = Dispatch(2, ahead=True)
+    after(dispatch, Added(1), Added(2), Opened(0))
+    for _ in range(TRIES - 1):
+        after(dispatch, Lost(0, False, "no memory"), Opened(0))
+    assert after(dispatch, Lost(0, False, "no memory")) == [GiveUp(None, "no memory")]
+    assert after(dispatch, Opened(1)) == []
+
+
+def test_only_so_many_commands_wait_in_a_process_however_short_they_are() -> None:
+    dispatch = Dispatch(1, ahead=True)
+    after(dispatch, *map(Added, range(100)), Opened(0))
+    assert after(dispatch, Ended(0, 0)) == [Hand(0, tuple(range(1, AHEAD_MAX + 2)))]
+
+
+def test_nothing_is_handed_out_behind_a_long_command() -> None:
+    assert after(quick(1), Added(1), now=AHEAD_S + STUCK_S) == []
+
+
+def test_a_command_takes_the_time_since_the_one_before_it_has_ended() -> None:
+    dispatch = quick(1)
+    after(dispatch, *map(Added, range(1, 13)), now=AHEAD_S / 4)
+    assert after(dispatch, Ended(0, -1), now=AHEAD_S / 2) == [Hand(0, (3, 4, 5))]
+    assert after(dispatch, Ended(0, 1), now=AHEAD_S * 3 / 4) == []
+    assert after(dispatch, Ended(0, 2), now=AHEAD_S) == []
+    assert after(dispatch, Ended(0, 3), now=AHEAD_S * 5 / 4) == [Hand(0, (6, 7, 8))]
+
+
+def test_fewer_commands_wait_in_processes_when_they_take_longer_than_those_before() -> None:
+    dispatch = quick(1)
+    after(dispatch, *map(Added, range(1, 13)), now=AHEAD_S / 4)
+    assert after(dispatch, Ended(0, -1), now=AHEAD_S * 9 / 4) == []
 
 
 class Host:

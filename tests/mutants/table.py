@@ -21,6 +21,7 @@ FILES = (
     "managers",
     "ranges",
     "coallocation",
+    "each",
 )
 
 
@@ -93,6 +94,7 @@ NEAREST = {
     "protocol/handshake.py": ("protocol/test_session*.py",),
     "protocol/": ("protocol/test_*.py",),
     "nursery/": ("nursery/*/test_*.py",),
+    "cli/each/": ("cli/test_each_dispatch.py",),
 }
 """Beginning of a file's name -> tests; the first that fits counts."""
 
