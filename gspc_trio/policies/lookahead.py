@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import ceil, log2
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.core.task import Shape, Task
+if TYPE_CHECKING:  # lists of commands use this without tasks
+    from gspc_trio.core.task import Shape, Task
 
 
 def rounded_estimate_s(seconds: float) -> float:

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.cli.each.dispatch import (
-    AHEAD_MAX,
-    AHEAD_S,
-    STUCK_S,
+    AHEAD,
     TRIES,
     Action,
     Added,
@@ -27,6 +25,8 @@ from gspc_trio.cli.each.dispatch import (
     TakeBack,
     TakenBack,
 )
+
+AHEAD_S, STUCK_S = AHEAD.ahead_s, AHEAD.patrol_s
 
 
 def after(dispatch: Dispatch, *events: Event, now: float = 0.0) -> list[object]:
@@ -56,6 +56,7 @@ def quick(processes: int) -> Dispatch:
     for process in range(processes):
         after(dispatch, Added(process), Opened(process))
     after(dispatch, Ended(0, 0), Added(-1), now=AHEAD_S / 4)
+    dispatch._measured = 16  # of the same length
     return dispatch
 
 
@@ -152,8 +153,14 @@ def test_nothing_is_handed_out_when_all_is_given_up() -> None:
 
 def test_only_so_many_commands_wait_in_a_process_however_short_they_are() -> None:
     dispatch = Dispatch(1, ahead=True)
-    after(dispatch, *map(Added, range(100)), Opened(0))
-    assert after(dispatch, Ended(0, 0)) == [Hand(0, tuple(range(1, AHEAD_MAX + 2)))]
+    after(dispatch, *map(Added, range(200)), Opened(0))
+    handed = [1]
+    for number in range(60):
+        for hand in after(dispatch, Ended(0, number)):
+            assert isinstance(hand, Hand)
+            handed.append(len(hand.numbers))
+            assert sum(handed) - number - 1 <= AHEAD.tasks_max + 1
+    assert max(handed) > AHEAD.tasks_max // 2
 
 
 def test_nothing_is_handed_out_behind_a_long_command() -> None:

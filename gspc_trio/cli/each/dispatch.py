@@ -8,22 +8,16 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gspc_trio.core.machine import MachineBase, handles
+from gspc_trio.policies.lookahead import WorkAhead
 
-AHEAD_S = 0.01
-"""A process has at most so much work waiting behind the command that it runs."""
+AHEAD = WorkAhead(ahead_s=0.01, tasks_max=32, longest_s=0.01, patrol_s=0.05, weight=0.3)
+"""How much waits in a process behind the command that it runs.
 
-AHEAD_MAX = 32
-"""And at most so many commands, however short they are."""
-
-STUCK_S = 0.05
-"""What waits behind a command that runs for longer is taken back once another process ends one."""
+What waits behind one that runs for longer than ``patrol_s`` is taken back once another process ends one."""
 
 TRIES = 3
 """A command is given up when so many compute processes were lost while they ran it, and all commands when so
 many processes in a row were lost before they ran any."""
-
-_WEIGHT = 0.3
-"""Of the last command in the average of how long they take."""
 
 Process: TypeAlias = int
 Number: TypeAlias = int
@@ -137,7 +131,8 @@ class Dispatch(MachineBase[Event, Action]):
         self._waiting: deque[Number] = deque()
         self._losses: dict[Number, int] = {}
         self._lost_in_a_row = 0
-        self._seconds: float | None = None  # that a command takes, on average
+        self._seconds = 0.0  # that a command takes, on average
+        self._measured = 0  # so many have ended
         self._given_up = False
 
     @handles(Added)
@@ -155,9 +150,8 @@ class Dispatch(MachineBase[Event, Action]):
     @handles(Ended)
     def _ended(self, event: Ended) -> None:
         process = self._take_first(event.process, event.number)
-        seconds = self.now - process.since
-        known = self._seconds
-        self._seconds = seconds if known is None else known + _WEIGHT * (seconds - known)
+        self._seconds = AHEAD.learn(self._seconds, self._measured, self.now - process.since, 1)
+        self._measured += 1
         process.since = self.now
         self._losses.pop(event.number, None)
         self._lost_in_a_row = 0
@@ -222,7 +216,7 @@ class Dispatch(MachineBase[Event, Action]):
             return
         is_wanted = bool(self._idle) and not self._waiting
         for number, process in enumerate(self._processes):
-            if len(process.handed) > 1 and (is_wanted or self.now - process.since > STUCK_S):
+            if len(process.handed) > 1 and (is_wanted or self.now - process.since > AHEAD.patrol_s):
                 self.actions.append(TakeBack(number))
 
     def settle(self) -> None:
@@ -250,14 +244,13 @@ class Dispatch(MachineBase[Event, Action]):
             if not self._waiting:
                 return
             # Several at a time, which costs less for each; behind a long one nothing.
-            if process.is_open and len(process.handed) <= depth // 2 and self.now - process.since < STUCK_S:
+            has_room = process.is_open and len(process.handed) <= depth // 2
+            if has_room and self.now - process.since < AHEAD.patrol_s:
                 self._hand(number, process)
 
     def _depth(self) -> int:
         """Return how many commands a process has at most."""
-        if not self._ahead or self._seconds is None:  # what takes how long is not known
-            return 1
-        return 1 + min(AHEAD_MAX, int(AHEAD_S / max(self._seconds, 1e-6)))
+        return AHEAD.depth(self._measured, self._seconds, False)[1] if self._ahead else 1
 
     def check(self) -> None:
         """Assert that no command is twice, and that no process is idle while commands wait."""
