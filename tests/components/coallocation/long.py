@@ -1,6 +1,6 @@
 """Long runs of what the tests show in short: broken texts, order of random trees, cuts at each message.
 
-Run as ``make coallocation-long``: some twelve minutes of a core. Each part runs alone, too, with the others at 0:
+Run as ``make coallocation-long``: some twelve minutes of a core. A part runs alone with the others at 0:
 ``python -m tests.components.coallocation.long --texts 500000 --trees 0 --cuts 0 --seed 1``.
 """
 
