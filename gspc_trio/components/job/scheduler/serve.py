@@ -40,8 +40,8 @@ TRIES = 8
 VICTIMS_MAX = 64
 """Workers from which tasks are taken back in one event."""
 
-PLANNED_AHEAD = 2
-"""So many tasks that wait for a host are sent behind the one that runs there."""
+PLANNED_AHEAD = 1
+"""So many tasks that wait for a host are sent behind the one that runs there: more could not be overtaken."""
 
 UNMEASURED = CodeTime()
 """Of a code of which nothing is known."""
