@@ -41,7 +41,7 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.scheduler.ties import has_failed_too
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
-from gspc_trio.components.worker.messages import Begun, Finished
+from gspc_trio.components.worker.messages import Begun, Finished, Submit
 from gspc_trio.core.demand import DemandWanted, GroupRefused
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
@@ -241,7 +241,16 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
 
     @handles(Finished, Begun)
     def _reported(self, event: Finished | Begun) -> None:
-        self.actions.extend(self.scheduler.handle(event, self.now))
+        """Take what a worker says. While many tasks wait, those that are sent for it are replaced later.
+
+        A worker to which nothing was sent may be the last one with anything to say: then all is asked for.
+        """
+        scheduler = self.scheduler
+        told = scheduler.handle(event, self.now)
+        self.actions.extend(told)
+        many = max(self.ready_max - REPLACED_MIN, self.ready_max // 2)
+        if scheduler.unsent > many and any(type(one) is Submit for one in told):
+            self._room_min = REPLACED_MIN
 
     @handles(
         Recall,

@@ -27,13 +27,24 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskError, TaskOptions, TaskState
+from gspc_trio.core.task import (
+    CORE,
+    DEFAULT_OPTIONS,
+    Outcome,
+    Reason,
+    Requirement,
+    Shape,
+    TaskError,
+    TaskOptions,
+    TaskState,
+)
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.facts import GrantChanged, JobChanged, TaskChanged, TaskCounts
 from gspc_trio.records.progress import FAILURES_MAX, Progress
 from gspc_trio.workflow.graph import Ref, TaskGraph
 
 CORE0 = Resource("r1.core0", "core")
+GPU = Shape((Requirement("gpu"),))
 BOOM = TaskError("ValueError", "boom")
 RECORDS = (TaskChanged, TaskCounts, GrantChanged)
 
@@ -107,7 +118,7 @@ def test_a_result_makes_its_dependent_ready_in_the_same_step() -> None:
     ]
 
 
-def test_sent_tasks_are_replaced_by_the_hundred_while_only_grants_come() -> None:
+def test_sent_tasks_are_replaced_by_the_hundred_while_many_wait() -> None:
     bench = Bench()
     bench.do(ResourcesUp(tuple(Resource(f"r1.core{number}", "core") for number in range(1, REPLACED_MIN))))
     scheduler, handle = bench.machine.scheduler, bench.machine.handle
@@ -122,8 +133,39 @@ def test_sent_tasks_are_replaced_by_the_hundred_while_only_grants_come() -> None
     assert scheduler.unsent == READY_MAX
     long = Outcome(REPLACED_MIN, 1, Reason.FINISHED, ((b"",),), duration_s=60.0)
     handle(Finished("j1", "r1.core0", (long,)), 0.0)
+    assert (scheduler.unsent, scheduler.live) == (READY_MAX - 1, READY_MAX + REPLACED_MIN - 1)
+    bench.do(Look())
     assert (scheduler.unsent, scheduler.live) == (READY_MAX, READY_MAX + REPLACED_MIN)
     bench.machine.check()
+
+
+def test_tasks_that_reports_had_sent_are_replaced_when_half_of_them_are_gone() -> None:
+    bench = Bench()
+    bench.machine.ready_max = 4
+    for _ in range(10):
+        bench.add()
+    bench.do(Look())
+    bench.do(grant())
+    scheduler, unsent = bench.machine.scheduler, []
+    for task_id in range(1, 11):
+        unsent.append(scheduler.unsent)
+        bench.do(finished(Outcome(task_id, 1, Reason.FINISHED, ((b"",),), duration_s=60.0)))
+    assert unsent == [3, 4, 3, 4, 3, 4, 3, 2, 1, 0]
+    assert scheduler.live == 0
+
+
+def test_a_report_to_which_nothing_is_sent_has_the_engine_asked_at_once() -> None:
+    bench = Bench()
+    bench.machine.ready_max = 4
+    first = bench.add()
+    for _ in range(3):
+        bench.graph.add("work", 1, (), GPU, DEFAULT_OPTIONS)
+    second = bench.add()
+    bench.do(Look())
+    bench.do(grant())
+    assert bench.machine.scheduler.state_of(second) is None
+    actions = bench.do(finished(ok(first)))
+    assert [one.submissions[0].task_id for one in actions if isinstance(one, Submit)] == [second]
 
 
 def test_a_failure_takes_its_dependents_with_it_and_stops_the_job() -> None:
