@@ -406,6 +406,7 @@ class Loop:
                 async with self._table.run(self._codes.data, rts, self._settings, self._records) as job:
                     self.job, self._system = job, rts
                     self._table.job = job
+                    job.machine.count_more = self.maps.count
                     self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._table.is_stopped or self._closed:
@@ -526,7 +527,6 @@ class Loop:
         assert self.job is not None
         counts = dict(self.job.machine.counts())
         counts[TaskState.READY] = counts.get(TaskState.READY, 0) + len(self._calls) + len(self._parked)
-        self.maps.count(counts)
         return counts
 
     def _finish_closing(self) -> None:

@@ -22,7 +22,6 @@ from gspc_trio.components.rts.messages import SetWeight
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.live import Follower, LiveSource, connector
 from gspc_trio.tui.model import Model
-from gspc_trio.workflow.bulk.token_ranges import FEW
 from tests.e2e.support import GATED, HANG_S, SLEEPERS, World, wait_until
 
 pytestmark = pytest.mark.process
@@ -99,7 +98,7 @@ def start_sleepers(world: World, n: int = 20_000, seconds: float = 0.05) -> subp
 
 def test_one_look_as_text_and_as_json(world: World) -> None:
     world.start_rts("--cores", "2", "--host", "alpha")
-    job = start_sleepers(world, FEW, seconds=0.5)
+    job = start_sleepers(world, 16_000)
     data = wait_until(
         lambda: (it := world.run_json("top", "--once"))["jobs"][0]["tasks"]["finished"] and it, "tasks"
     )
@@ -107,7 +106,7 @@ def test_one_look_as_text_and_as_json(world: World) -> None:
     assert [(host["host"], host["state"]) for host in data["hosts"]] == [("alpha", "up")]
     (told,) = data["jobs"]
     assert (told["job"], told["name"], told["state"], told["held"]) == ("j1", "flow", "running", 2)
-    assert sum(told["tasks"].values()) == FEW, "so few items have no ranges, which are counted as tasks"
+    assert sum(told["tasks"].values()) == 16_000, "items are counted, not ranges"
     assert "of 2 core free" in told["waiting"][0]["reason"]
     assert len(told["running"]) == 2
     text = world.run("top", "--once").stdout

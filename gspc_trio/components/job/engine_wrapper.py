@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
-from gspc_trio.components.job.scheduler.interface import Dependents
+from gspc_trio.components.job.scheduler.interface import Dependents, TasksKnown
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import FailedThrough, Shape, Task, TaskError
@@ -209,3 +209,11 @@ class FlowEngine(EngineWrapper):
 def _flow_of(job: JobId, at_s: float, task_id: TaskId, name: str, shape: Shape, flow: Flow) -> TaskFlow:
     cores = len(shape.requirements)
     return TaskFlow(at_s, job, task_id, name, flow.parents, cores, flow.inputs, flow.outputs)
+
+
+class Ahead(Protocol):
+    """What knows of tasks before they are ready."""
+
+    def news(self) -> TasksKnown | None:
+        """Return those that were added since this was asked last, None if there are none."""
+        ...

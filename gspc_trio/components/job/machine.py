@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from attrs import Factory, define, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.job.engine_wrapper import Engine
+from gspc_trio.components.job.engine_wrapper import Ahead, Engine
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     EndedUnsent,
@@ -33,7 +33,6 @@ from gspc_trio.components.job.scheduler.interface import (
     Stop,
     Stopped,
     TaskDone,
-    TasksKnown,
     TasksReady,
     Watched,
     Withheld,
@@ -171,14 +170,6 @@ JobEvent: TypeAlias = OutsideEvent | Begin | Look | Close | Kept | LookedUp | Ta
 JobAction: TypeAlias = SchedulerAction | JobChanged | LookUpTasks | JobEnded
 
 
-class Ahead(Protocol):
-    """What knows of tasks before they are ready."""
-
-    def news(self) -> TasksKnown | None:
-        """Return those that were added since this was asked last, None if there are none."""
-        ...
-
-
 @define(eq=False)
 class JobMachine(MachineBase[JobEvent, JobAction]):
     """One job.
@@ -198,9 +189,10 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         recalled: they are looked up among results of an earlier version, those that opt out, too.
         finished_before: tasks that had finished when the job was resumed.
         clock: returns the time, seconds; None: time is not looked at.
-        may_end: asked when the job is about to end, with whether it ends well; if not, it goes on until Look.
+        may_end: asked when the job is about to end, and whether well; if not, it goes on until Look.
         ready_max: tasks that are extracted ahead of being finished; the rest wait in the engine as tokens.
         ahead: says which tasks will be ready later, for those who plan; None: nobody asks.
+        count_more: adds to numbers of tasks what makes items of them, where tasks are ranges; or None.
         failures: of the first tasks that failed.
         state, ended: where it is, and how it ended, when it has.
     """
@@ -219,6 +211,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     may_end: Callable[[bool], bool] = lambda _: True
     ready_max: int = READY_MAX
     ahead: Ahead | None = None
+    count_more: Callable[[dict[TaskState, int]], None] | None = None
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
     ended: JobEnded | None = None
@@ -241,16 +234,12 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
 
     @handles(Finished, Begun)
     def _reported(self, event: Finished | Begun) -> None:
-        """Take what a worker says. While many tasks wait, those that are sent for it are replaced later.
-
-        A worker to which nothing was sent may be the last one with anything to say: then all is asked for.
-        """
-        scheduler = self.scheduler
-        told = scheduler.handle(event, self.now)
+        """Take what a worker says. If it gets more to do while many wait, the engine need not be asked."""
+        told = self.scheduler.handle(event, self.now)
         self.actions.extend(told)
         many = max(self.ready_max - REPLACED_MIN, self.ready_max // 2)
-        if scheduler.unsent > many and any(type(one) is Submit for one in told):
-            self._room_min = REPLACED_MIN
+        if self.scheduler.unsent > many and any(type(one) is Submit for one in told):
+            self._room_min = REPLACED_MIN  # who gets nothing may be the last to say something
 
     @handles(
         Recall,
@@ -581,8 +570,10 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         return JobEnded("finished")
 
     def counts(self) -> Mapping[TaskState, int]:
-        """Return the number of tasks in each state."""
+        """Return the number of tasks in each state, each item of a range being one."""
         counts = dict(self.scheduler.status())
         counts[TaskState.FINISHED] = counts.get(TaskState.FINISHED, 0) + self.finished_before
         counts[TaskState.READY] = counts.get(TaskState.READY, 0) + len(self._looked_up)
+        if self.count_more is not None:
+            self.count_more(counts)
         return counts

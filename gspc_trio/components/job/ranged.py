@@ -260,6 +260,7 @@ class RangedJobMachine(JobMachine):
 
     def __attrs_post_init__(self) -> None:
         self._injects = False
+        self.count_more = self.ranges.count
 
     @handles(RetryTask)
     def _retry(self, event: RetryTask) -> None:
@@ -310,12 +311,6 @@ class RangedJobMachine(JobMachine):
         """Assert what a job does, and that each item of a range is in one place."""
         super().check()
         self.ranges.check()
-
-    def counts(self) -> Mapping[TaskState, int]:
-        """Return the number of tasks in each state, each item of a range being one."""
-        counts = dict(super().counts())
-        self.ranges.count(counts)
-        return counts
 
 
 def machine_for(

@@ -10,16 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.components.job.machine import Begin
+from gspc_trio.components.job.item_counts import ItemCounts
+from gspc_trio.components.job.machine import Begin, JobEvent
 from gspc_trio.components.job.ranged import RangeTasks, machine_for
 from gspc_trio.components.job.ranges import FIRST_PATIENCE_S
-from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop, TaskDone
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop, TaskDone, Watched
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.compute.code import function_code
 from gspc_trio.compute.ranges import call_items
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
+from gspc_trio.core.task import CORE, Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.progress import Progress
 from gspc_trio.workflow.bulk.token_ranges import FEW, TokenRanges
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.in_flight import IN_FLIGHT
@@ -274,3 +279,46 @@ def test_a_job_that_is_stopped_waits_for_nothing_of_its_ranges() -> None:
     machine.handle(Stop("it is enough"), 0.0)
     assert machine.deadline() is None
     machine.check()
+
+
+def test_who_watches_is_told_of_items_and_not_of_ranges() -> None:
+    count = 20 * FEW
+    inputs = {"items": range(count)}
+    engine = WorkflowEngine(stages("rows"), inputs, dumps=dumps, loads=loads, join=join)
+    make, _ = machine_for(engine, lambda _: function_code(rows))
+    machine = make("j1", "job", engine, USUAL.scheduler("j1"))
+    told, progress = ItemCounts(machine), Progress()
+    events: list[JobEvent] = [
+        Begin(),
+        ResourcesUp((Resource("r1.core0", "core"),)),
+        Watched(True),
+        Grant("j1", CORE, (1, 1), ("r1.core0",)),
+    ]
+    sums, most = set(), 0
+    for number, event in enumerate(events):
+        for action in machine.handle(event, 1.0):
+            if isinstance(action, Submit):
+                events += [Finished("j1", "r1.core0", (computed(one),)) for one in action.submissions]
+            elif isinstance(action, TaskChanged):
+                progress.apply(action)
+        for record in told.glance(1.0, None) if number == 2 else told.news(1.0):
+            progress.apply(record)
+        assert not told.news(1.0), "it is told once"
+        if number > 2:
+            job = progress.jobs["j1"]
+            assert {state: n for state, n in job.counts.items() if n} == {
+                state: n for state, n in machine.counts().items() if n
+            }
+            sums.add(job.total)
+            most = max(most, len(job.live))
+    assert sums == {count}
+    assert most < count, "most items are in no task"
+    assert progress.jobs["j1"].counts[TaskState.FINISHED] == count
+
+
+def computed(one: Submission) -> Outcome:
+    """Return how a task of the net has ended."""
+    arguments = [loads(argument) for argument in one.arguments]
+    is_range = len(arguments) > 1
+    result = call_items(rows, arguments[0], arguments[1]) if is_range else rows(arguments[0])
+    return Outcome(one.task_id, one.attempt, Reason.FINISHED, ((dumps(result),),), duration_s=SHORT_S)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.cache import CacheCounts
+from gspc_trio.components.job.item_counts import ItemCounts
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
@@ -151,7 +152,7 @@ class Job:
         self._pid = pid
         self.records: RecordStream = RecordStream(VERSION, self._look)
         self._watching, self._recorded = Watching(), Watched(False)
-        self._glanced_s = 0.0
+        self._glanced_s, self._items = 0.0, ItemCounts(machine)
         self.printed: KeptOutput = KeptOutput()
         self.on_printed: Callable[[Printed], None] | None = None
         self._on_output_wanted: Callable[[float], None] | None = None
@@ -506,10 +507,12 @@ class Job:
             self._recorded = recorded
             self.inbox.put(recorded)
         if to_file and records.folds_tasks and not folded:
-            records.renew(scheduler.glance(now, None))
+            records.renew(self._items.glance(now, None))
         if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
             self._glanced_s = now
-            records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
+            records.renew(self._items.glance(now, GLANCE_TASKS_MAX))
+        elif mode is Mode.EACH and (news := self._items.news(now)):
+            records.renew(news)
         return mode is Mode.GLANCES and self.machine.ended is None
 
     def end(self, ended: JobEnded, *, rts_lost: bool = False) -> None:
@@ -533,7 +536,9 @@ class Job:
             self.cache_counts(),
         )
         if self._watching.mode is Mode.GLANCES:  # so that those who watch know how it has ended
-            self.records.renew(self.machine.scheduler.glance(trio.current_time(), GLANCE_TASKS_MAX))
+            self.records.renew(self._items.glance(trio.current_time(), GLANCE_TASKS_MAX))
+        elif self._watching.mode is Mode.EACH and (news := self._items.news(trio.current_time())):
+            self.records.renew(news)
         self._ended.set()
         if self.news is not None:
             self.news.set()
