@@ -23,6 +23,9 @@ GROWTH = 4
 """A range has at most so many times the items of one that has come back, and at least that part of what the
 one before had."""
 
+REMEMBERED = 4
+"""The quickest of so many ranges tells how long items take: on a busy machine others have waited for it."""
+
 LESS = 8
 """What comes back travels in ranges so many times smaller: an item waits for few that are much longer."""
 
@@ -144,6 +147,7 @@ class Ranges:
         self._apart = False
         self._heard = 0.0
         self._has_ended = False
+        self._items_s: deque[float] = deque(maxlen=REMEMBERED)  # of an item, in the last whole ranges
 
     @property
     def waiting(self) -> int:
@@ -233,9 +237,13 @@ class Ranges:
         if not event.done:
             self._size = 1
             return
-        fitting = int(RANGE_S * event.done / max(event.duration_s, 1e-9))
+        item_s = max(event.duration_s, 1e-9) / event.done
         if event.done < task.end - task.begin:  # one of them was much longer than those before
-            fitting = min(fitting, event.done // 2)
+            self._items_s.clear()
+            fitting = min(int(RANGE_S / item_s), event.done // 2)
+        else:
+            self._items_s.append(item_s)
+            fitting = int(RANGE_S / min(self._items_s))
         # One that took long may have waited for a busy machine: those to come are not much shorter for it.
         fitting = max(fitting, self._size // GROWTH)
         self._size = 1 if self._apart else max(1, min(fitting, max(self._size, GROWTH * event.done)))

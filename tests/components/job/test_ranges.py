@@ -13,6 +13,7 @@ from gspc_trio.components.job.ranges import (
     FIRST_PATIENCE_S,
     GROWTH,
     PATIENCE_S,
+    REMEMBERED,
     TASKS_MAX,
     TASKS_PER_CORE,
     CoresKnown,
@@ -114,9 +115,12 @@ def test_what_waited_for_a_busy_machine_makes_no_single_tasks_of_all_behind_it()
         under += runs(ranges, RangeEnded(number, 1, SHORT_S), 0.001)
     assert under[16:18] == [(16, 20), (20, 24)]
     assert runs(ranges, RangeEnded(17, 4, 4 * SHORT_S), 0.001)[0] == (under[-1][1], under[-1][1] + 16)
-    slow = runs(ranges, RangeEnded(18, 4, 1.0), 1.0)
+    for number in range(18, 17 + REMEMBERED):
+        waited = runs(ranges, RangeEnded(number, 4, 1.0), 1.0)
+        assert {end - begin for begin, end in waited} == {16}, "one of the last was quick"
+    slow = runs(ranges, RangeEnded(17 + REMEMBERED, 4, 1.0), 1.0)
     assert {end - begin for begin, end in slow} == {16 // GROWTH}
-    slower = runs(ranges, RangeEnded(19, 4, 1.0), 1.0)
+    slower = runs(ranges, RangeEnded(18 + REMEMBERED, 4, 1.0), 1.0)
     assert {end - begin for begin, end in slower} == {1}
     assert len(slower) <= 2 * TASKS_PER_CORE
 
