@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.components.job.item_counts import ItemCounts
 from gspc_trio.components.job.machine import Begin, JobEvent
 from gspc_trio.components.job.ranged import RangeTasks, machine_for
 from gspc_trio.components.job.ranges import FIRST_PATIENCE_S
 from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop, TaskDone, Watched
+from gspc_trio.components.job.scheduler.status import ItemCounts
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.compute.code import function_code
@@ -287,7 +287,7 @@ def test_who_watches_is_told_of_items_and_not_of_ranges() -> None:
     engine = WorkflowEngine(stages("rows"), inputs, dumps=dumps, loads=loads, join=join)
     make, _ = machine_for(engine, lambda _: function_code(rows))
     machine = make("j1", "job", engine, USUAL.scheduler("j1"))
-    told, progress = ItemCounts(machine), Progress()
+    told, progress = ItemCounts(machine.scheduler.glance, machine), Progress()
     events: list[JobEvent] = [
         Begin(),
         ResourcesUp((Resource("r1.core0", "core"),)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler import assign, choices, ending
 from gspc_trio.components.job.scheduler.serve import record_of
@@ -134,3 +136,67 @@ def _grants(queue: ShapeQueue) -> str:
     text = f"{len(queue.grants)} grants are held, {queue.told} more are asked for"
     text += f", {away} are on hosts that cannot be reached" if away else ""
     return text + (f", {refused} are refused by their workers for now" if refused else "")
+
+
+Glance: TypeAlias = Callable[[float, int | None], list[TaskCounts | TaskChanged]]
+"""Returns how tasks are, by number, and some by name: of the time, and of how many to name."""
+
+
+class HasItems(Protocol):
+    """A job some of whose tasks may be ranges."""
+
+    count_more: Callable[[dict[TaskState, int]], None] | None
+    """Adds to numbers of tasks what makes items of them; None: they are."""
+
+
+class ItemCounts:
+    """Counts items in place of ranges, each of which is one task here, for those who watch a job.
+
+    Args:
+        glance: tells of tasks.
+        machine: of the job.
+    """
+
+    def __init__(self, glance: Glance, machine: HasItems) -> None:
+        self._glance, self._machine = glance, machine
+        self._told: dict[TaskState, int] = {}
+
+    def _more(self) -> dict[TaskState, int]:
+        """Return what is to be added to the numbers of tasks."""
+        more: dict[TaskState, int] = {}
+        if self._machine.count_more is not None:
+            self._machine.count_more(more)
+        return more
+
+    def glance(self, now: float, named_max: int | None) -> list[TaskCounts | TaskChanged]:
+        """Return the scheduler's records of how it is now, with items counted.
+
+        Args:
+            now: time, seconds.
+            named_max: running tasks that are named, and others that are ready or on their way; None: all.
+        """
+        records = self._glance(now, named_max)
+        self._told = self._more()
+        first = records[0]
+        if self._told and isinstance(first, TaskCounts):
+            counts = dict(first.counts)
+            for state, number in self._told.items():
+                counts[state] = counts.get(state, 0) + number
+            records[0] = replace(first, counts=counts)
+        return records
+
+    def news(self, now: float) -> list[TaskCounts]:
+        """Return the record that says how many there are now; nothing if tasks tell all themselves.
+
+        Args:
+            now: time, seconds.
+        """
+        if self._more() == self._told:
+            return []
+        first, *named = self.glance(now, 0)
+        assert isinstance(first, TaskCounts)
+        counts = dict(first.counts)
+        for record in named:
+            assert isinstance(record, TaskChanged)
+            counts[record.state] += 1
+        return [replace(first, counts=counts, keep=True)]

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.cache import CacheCounts
-from gspc_trio.components.job.item_counts import ItemCounts
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
@@ -26,6 +25,7 @@ from gspc_trio.components.job.scheduler.interface import (
     TaskDone,
     Watched,
 )
+from gspc_trio.components.job.scheduler.status import ItemCounts
 from gspc_trio.components.job.shell.streams import (
     OpenQuestion,
     OutputPorts,
@@ -152,7 +152,7 @@ class Job:
         self._pid = pid
         self.records: RecordStream = RecordStream(VERSION, self._look)
         self._watching, self._recorded = Watching(), Watched(False)
-        self._glanced_s, self._items = 0.0, ItemCounts(machine)
+        self._glanced_s, self._items = 0.0, ItemCounts(machine.scheduler.glance, machine)
         self.printed: KeptOutput = KeptOutput()
         self.on_printed: Callable[[Printed], None] | None = None
         self._on_output_wanted: Callable[[float], None] | None = None
