@@ -79,7 +79,7 @@ class DetectorLimits(Struct, frozen=True):
     jump_share: float = 0.05
     jump_frames: int = 6
     rest_share: float = 0.002
-    fast_share: float = 0.022
+    fast_share: float = 0.019
     load_bytes: float = 24.0 * (1 << 20)
     slow: float = 0.7
     faults: float = 5.0
@@ -252,7 +252,7 @@ class _View(Struct, frozen=True):
     """What rules see: the last frames, the newest at the end, and the bases.
 
     Attributes:
-        quiet_memory: unexplained, in the last frame without unexplained cores; None: not known.
+        quiet_memory: unexplained, in the last frame but one without unexplained cores; None: not known.
     """
 
     last: Sequence[Figures]
@@ -431,6 +431,7 @@ class HostDetector:
         self._evidence: dict[tuple[str, str], str] = {}
         self._is_urgent = False
         self._quiet_memory: float | None = None
+        self._last_quiet_memory: float | None = None
 
     @property
     def on(self) -> list[tuple[str, str]]:
@@ -446,8 +447,8 @@ class HostDetector:
         figures = figures_of(frame, self._cpus, self._limits)
         self._last.append(figures)
         view = _View(self._last, self._bases, self._limits, self._quiet_memory)
-        if not view.has_other_load:
-            self._quiet_memory = figures.memory
+        if not view.has_other_load:  # of the frame before it: a load may have begun at the end of this one
+            self._quiet_memory, self._last_quiet_memory = self._last_quiet_memory, figures.memory
         shown = {(one.kind, one.subject): one.evidence for rule in RULES for one in rule(view)}
         found = []
         for key in dict.fromkeys((*self._switches, *shown)):
