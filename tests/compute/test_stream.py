@@ -103,6 +103,7 @@ def test_chunks_leave_while_the_task_writes_and_become_one_value_there(task: Ser
     reference = decode_reference(task.dumps(file))
     content = chunks(1)[0] + b"\2" * 10 + b"end"
     assert task.server.data == {reference.data_id: ("far", content)}
+    assert task.server.connections == 0
     assert (reference.size_bytes, reference.places) == (len(content), (("far", len(content)),))
     with pytest.raises(ValueError, match="closed"):
         file.write(b"more")

@@ -72,6 +72,8 @@ NEAREST = {
     "components/job/ranged.py": ("components/job/test_ranged.py",),
     "workflow/bulk/": ("components/job/test_ranged.py", "workflow/test_stocked_place.py"),
     "workflow/marking.py": ("workflow/test_stocked_place.py", "workflow/test_*.py"),
+    "compute/results/stream.py": ("compute/test_stream.py",),
+    "compute/data.py": ("compute/test_stream.py",),
     "iml/shell/": ("iml/shell/test_*.py",),
     "iml/": ("iml/test_*.py", "iml/shell/test_*.py"),
     "policies/variants.py": ("policies/test_variants.py", "components/job/scheduler/test_variants.py"),
