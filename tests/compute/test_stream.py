@@ -135,6 +135,15 @@ def test_a_reader_sees_all_of_it_whatever_the_other_host_takes(
     assert task.server.sent == []
 
 
+def test_a_chunk_of_several_writes_leaves_whole(task: Serializer) -> None:
+    task.begin([READER])
+    file = stream("rows")
+    for _ in range(2):
+        file.write(b"\1" * (600 << 10))
+    assert task.server.has_sent.acquire(timeout=5)
+    assert task.server.sent == chunks(1)
+
+
 def test_what_a_task_does_not_return_is_dropped(task: Serializer) -> None:
     task.begin([READER])
     file = cast(StreamFile, stream("rows"))
