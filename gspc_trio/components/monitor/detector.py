@@ -450,6 +450,8 @@ class HostDetector:
         if not view.has_other_load:  # of the frame before it: a load may have begun at the end of this one
             self._quiet_memory, self._last_quiet_memory = self._last_quiet_memory, figures.memory
         shown = {(one.kind, one.subject): one.evidence for rule in RULES for one in rule(view)}
+        if ("leak", HOST) in self.on:
+            shown.pop(("memeater", HOST), None)  # it rests, for it has ended
         found = []
         for key in dict.fromkeys((*self._switches, *shown)):
             switch = self._switches.setdefault(key, Switch(self._limits, key[0]))

@@ -111,6 +111,11 @@ def test_what_eats_memory_fast_is_found_before_it_rests() -> None:
     assert not [one for one in found(eaten(0.012)) if one.kind == "memeater"], "a fast leak begins like this"
 
 
+def test_a_leak_that_ends_has_eaten_nothing() -> None:
+    on = [one.kind for one in found(lambda n: {"unexplained_memory_bytes": (2 + 0.2 * n) * GIB}) if one.is_on]
+    assert on == ["leak"]
+
+
 def series(*parts: tuple[int, Mapping[str, float]]) -> list[tuple[str, bool]]:
     """Return what is found in so many frames of each kind, one after the other."""
     detector, number, shown = Detector(), 0, []
