@@ -149,15 +149,12 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Seq
     begun_s, is_long = perf_counter(), len(columns[0]) > TOGETHER_MAX
     due_s, waited_s = begun_s + LIMIT_S, _waited_s() if is_long else 0.0
     try:
-        if is_long:
-            _watch.begin(due_s, found.behind, results)
         while _call_all(function, are_encoded, columns, found, place, due_s) and is_long:
             now = perf_counter()
             left_s = LIMIT_S - (now - begun_s) + _waited_s() - waited_s
             if left_s < LIMIT_S / 4:
                 break
             due_s = now + left_s
-            _watch.begin(due_s, found.behind, results)
     finally:
         _watch.end()
         found.behind.clear()
@@ -207,9 +204,9 @@ def _call_all(
                 return False  # the others are to print under names of their own
             if now > due_s:
                 return True
-            now = (
-                perf_counter()
-            )  # what the look took is no time of the next item: else that was looked at, too
+            now = perf_counter()  # the look is no part of the next item: else that would be looked at, too
+        if together == 1 and taken_s < TOGETHER_S and count > TOGETHER_MAX:
+            _watch.begin(due_s, behind, results)  # not before: who forks in an item wants no other thread
         together = min(TOGETHER_MAX, 2 * together) if taken_s < TOGETHER_S else max(1, together // 4)
         before = now
     return False
