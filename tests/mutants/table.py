@@ -59,6 +59,14 @@ NEAREST = {
     "components/job/scheduler/changes.py": ("components/job/scheduler/test_variants.py",),
     "components/job/scheduler/plans.py": ("components/job/scheduler/test_plans.py",),
     "components/job/scheduler/wishes.py": ("components/job/scheduler/test_plans.py",),
+    "components/job/scheduler/ending.py": (
+        "components/job/scheduler/test_restricted.py",
+        "components/job/scheduler/test_ending*.py",
+    ),
+    "components/job/scheduler/evacuation.py": (
+        "components/job/scheduler/test_evacuation.py",
+        "components/job/scheduler/test_restricted.py",
+    ),
     "components/job/scheduler/": ("components/job/scheduler/test_*.py",),
     "components/worker/machine.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
     "components/worker/phases.py": ("components/worker/test_*.py", "components/rif/test_host.py"),

@@ -107,6 +107,12 @@ def test_remote_data_is_what_lies_on_another_host(world: World) -> None:
     assert sent(world.do(grant(2, "r1.core0"))) == [(2, "r1.core0")]
 
 
+def test_a_task_with_remote_data_waits_for_another_host(world: World) -> None:
+    world(HostRestricted(THERE, REMOTE, WHY))
+    world(TasksReady((fetching(1),)))
+    assert sent(world.do(grant(1, "r2.core0"))) == []
+
+
 def test_data_in_memory_is_no_file(world: World) -> None:
     world(HostRestricted(THERE, FILES, WHY))
     world(TasksReady((fetching(1),)))
