@@ -220,7 +220,7 @@ class RecordStream:
         """Take records that say all there is of tasks in place of what was known; watchers get a summary."""
         for record in records:
             self.progress.apply(record)
-        for watcher in self._watchers:
+        for watcher in self._watchers if records else ():
             watcher.backlog.renew()
 
     def send_the_rest(self) -> None:

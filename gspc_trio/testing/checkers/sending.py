@@ -230,7 +230,9 @@ class Sending:
             held.at_rest = held.at_rest or kind == REFUSED or outcome.reason is Reason.LOST
             if task is None:
                 continue
-            if outcome.reason is Reason.RETURNED:
+            if sent.tied:  # whatever is said of it: it waited for the task before it
+                task.given_back += 1
+            elif outcome.reason is Reason.RETURNED:
                 task.given_back += not had_begun(outcome)
             elif outcome.reason in (Reason.FAILED, Reason.LOST):
                 task.avoids |= {resource_id, host_name(resource_id)}

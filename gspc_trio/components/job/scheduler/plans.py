@@ -515,6 +515,7 @@ class Plans:
             try:
                 planner.plan((self._with_what_is_there(planner, task),), now)
             except PlanError as error:
+                planner.forget((task.task_id,))  # it may have run on a host that is gone
                 self.problem = str(error)
 
     def _with_what_is_there(self, planner: Planner, task: PlanTask) -> PlanTask:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from gspc_trio.components.job.scheduler.state import SchedulerState, ShapeQueue,
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
+from gspc_trio.records.progress import JobProgress
 
 
 class Statistics(Struct, frozen=True):
@@ -159,7 +161,6 @@ class ItemCounts:
 
     def __init__(self, glance: Glance, machine: HasItems) -> None:
         self._glance, self._machine = glance, machine
-        self._told: dict[TaskState, int] = {}
 
     def _more(self) -> dict[TaskState, int]:
         """Return what is to be added to the numbers of tasks."""
@@ -176,27 +177,26 @@ class ItemCounts:
             named_max: running tasks that are named, and others that are ready or on their way; None: all.
         """
         records = self._glance(now, named_max)
-        self._told = self._more()
         first = records[0]
-        if self._told and isinstance(first, TaskCounts):
-            counts = dict(first.counts)
-            for state, number in self._told.items():
-                counts[state] = counts.get(state, 0) + number
-            records[0] = replace(first, counts=counts)
+        assert isinstance(first, TaskCounts)
+        records[0] = replace(first, counts=_sum(first.counts, self._more()))
         return records
 
-    def news(self, now: float) -> list[TaskCounts]:
-        """Return the record that says how many there are now; nothing if tasks tell all themselves.
+    def news(self, now: float, known: JobProgress | None) -> list[TaskCounts]:
+        """Return the record that says how many there are, if that is not known; none if none is a range.
 
         Args:
             now: time, seconds.
+            known: what was recorded so far; None: nothing.
         """
-        if self._more() == self._told:
+        if self._machine.count_more is None or known is None:
             return []
         first, *named = self.glance(now, 0)
         assert isinstance(first, TaskCounts)
-        counts = dict(first.counts)
-        for record in named:
-            assert isinstance(record, TaskChanged)
-            counts[record.state] += 1
-        return [replace(first, counts=counts, keep=True)]
+        counts = _sum(first.counts, Counter(one.state for one in named if isinstance(one, TaskChanged)))
+        return [] if counts == _sum(known.counts, {}) else [replace(first, counts=counts, keep=True)]
+
+
+def _sum(counts: Mapping[TaskState, int], more: Mapping[TaskState, int]) -> dict[TaskState, int]:
+    """Return the sums of two counts, for each state."""
+    return {state: counts.get(state, 0) + more.get(state, 0) for state in TaskState}

@@ -499,10 +499,8 @@ class Job:
         now, scheduler, records = trio.current_time(), self.machine.scheduler, self.records
         mode = self._watching.decide(now, watched=watched, ended=scheduler.ended, live=scheduler.live)
         recorded = Watched(to_file or mode is Mode.EACH)
-        folded, records.folds_tasks = (
-            records.folds_tasks,
-            mode is Mode.EACH,
-        )  # before the machine tells of tasks
+        folded = records.folds_tasks
+        records.folds_tasks = mode is Mode.EACH  # before the machine tells of tasks
         if recorded != self._recorded:
             self._recorded = recorded
             self.inbox.put(recorded)
@@ -511,8 +509,8 @@ class Job:
         if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
             self._glanced_s = now
             records.renew(self._items.glance(now, GLANCE_TASKS_MAX))
-        elif mode is Mode.EACH and (news := self._items.news(now)):
-            records.renew(news)
+        elif mode is Mode.EACH:
+            records.renew(self._items.news(now, records.progress.jobs.get(self.job_id)))
         return mode is Mode.GLANCES and self.machine.ended is None
 
     def end(self, ended: JobEnded, *, rts_lost: bool = False) -> None:
@@ -537,8 +535,9 @@ class Job:
         )
         if self._watching.mode is Mode.GLANCES:  # so that those who watch know how it has ended
             self.records.renew(self._items.glance(trio.current_time(), GLANCE_TASKS_MAX))
-        elif self._watching.mode is Mode.EACH and (news := self._items.news(trio.current_time())):
-            self.records.renew(news)
+        elif self._watching.mode is Mode.EACH:
+            known = self.records.progress.jobs.get(self.job_id)
+            self.records.renew(self._items.news(trio.current_time(), known))
         self._ended.set()
         if self.news is not None:
             self.news.set()

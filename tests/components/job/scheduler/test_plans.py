@@ -202,6 +202,19 @@ def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when
     assert (wishes.waiting, wishes.at, wishes.sent) == ({}, {}, {})
 
 
+def test_tasks_that_only_a_lost_host_could_run_are_not_planned_there_any_more() -> None:
+    scheduler = planned(Knowledge())
+    scheduler.handle(ResourcesUp((Resource("r3.core1", "core", ("r3.node",)),)), 0.0)
+    shape = Shape((Requirement("core", features=("rack:True",)),))
+    for task_id, name in ((1, "r3.core0"), (2, "r3.core1")):
+        told = scheduler.handle(TasksReady((Task(task_id, "a", 1, shape=shape),)), 0.0)
+        [demand] = [it for it in told if isinstance(it, Demand)]
+        scheduler.handle(Grant("j1", demand.shape, (1, task_id), (name,)), 0.0)
+    scheduler.handle(ResourcesLost(("r3.node", "r3.core0", "r3.core1"), "it was switched off"), 0.0)
+    scheduler.check()
+    assert "nothing is planned" in scheduler.explain(1)
+
+
 def test_a_plan_by_time_takes_hosts_that_state_to_be_faster() -> None:
     scheduler = USUAL.scheduler("j1", recording=False, plans=Plans(find_plan("heft"), Knowledge()))
     for host, features in (("r1", ()), ("r2", ("speed:4",))):
