@@ -14,17 +14,18 @@ run: $(VENV)/.installed
 # As many as tests/conftest.py says, each with few tests at a time, so that none has many left when the others have none.
 WORKERS := -n logical --maxschedchunk 8
 
-# Clusters with each kind of fault, and seeds that found something once: make simulate runs them.
-SEEDS := tests/simulation/seeds
+# Clusters with each kind of fault, and seeds that found something once: make simulate runs them. Some whole clusters stay with make test.
+SIMULATED := $(filter-out %/test_simulation_seeds.py,$(wildcard tests/simulation/test_*.py)) tests/simulation/seeds
 
-# What starts whole systems by commands, or several of them, for each test: make e2e runs them.
-SYSTEMS := $(wildcard tests/components/test_*.py) $(addprefix tests/,e2e examples docs/test_snippets.py docs/test_troubleshooting.py)
+# What starts whole systems by commands, or several of them, or draws whole screens, for each test: make e2e runs them.
+SYSTEMS := $(wildcard tests/components/test_*.py) \
+	$(addprefix tests/,e2e examples tui/screens docs/test_snippets.py docs/test_troubleshooting.py)
 
 # What looks at the files of the repository: make style runs it.
 STYLE := tests/test_style.py
 
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix --ignore ,$(SEEDS) $(SYSTEMS) $(STYLE))
+	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix --ignore ,$(SIMULATED) $(SYSTEMS) $(STYLE))
 
 e2e: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q $(WORKERS) $(SYSTEMS)
@@ -112,7 +113,7 @@ screenshots: $(VENV)/.installed
 
 simulate: $(VENV)/.test-installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
-	$(BIN)/python -m pytest -q -n logical --maxschedchunk 2 $(SEEDS)
+	$(BIN)/python -m pytest -q -n logical --maxschedchunk 2 $(SIMULATED)
 
 # A hunt through clusters whose size is drawn from the seed, too.
 hunt: $(VENV)/.installed

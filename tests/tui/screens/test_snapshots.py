@@ -18,12 +18,12 @@ import pytest
 from gspc_trio.components.job.messages import GetMemory, GetNet, MemoryStatus
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.replay import Player, ReplaySource
+from tests.tui.screens.test_views import NET
+from tests.tui.screens.test_views_memory_log import LAYER_STATUS
 from tests.tui.support import WALL_S, FakeSource, screen_text, small_run, styled_page
-from tests.tui.test_views import NET
-from tests.tui.test_views_memory_log import LAYER_STATUS
 
 HERE = Path(__file__).parent
-RECORDED = HERE.parents[1] / "examples" / "recorded-run.jsonl"
+RECORDED = HERE.parents[2] / "examples" / "recorded-run.jsonl"
 
 
 @pytest.fixture(autouse=True)

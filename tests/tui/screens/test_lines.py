@@ -8,8 +8,8 @@ from textual.pilot import Pilot
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.dialogs import Choose
 from gspc_trio.tui.lines import Keys, Lines
+from tests.tui.screens.test_views import drive, press
 from tests.tui.support import screen_text
-from tests.tui.test_views import drive, press
 
 
 def test_lines_are_drawn_and_laid_out_only_when_they_change() -> None:

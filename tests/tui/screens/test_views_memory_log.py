@@ -21,8 +21,8 @@ from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.source import CannotAsk
+from tests.tui.screens.test_views import drive, press, text_of, texts_of
 from tests.tui.support import FakeSource, fold, screen_text
-from tests.tui.test_views import drive, press, text_of, texts_of
 
 
 def test_the_memory_of_hosts_is_shown() -> None:

@@ -10,6 +10,7 @@ from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.text import one_line, printable
+from tests.tui.screens.test_views import TOLD, drive, press
 from tests.tui.support import (
     EXPLANATION,
     FAILED,
@@ -21,7 +22,6 @@ from tests.tui.support import (
     small_run,
     task,
 )
-from tests.tui.test_views import TOLD, drive, press
 
 
 def test_only_what_can_be_seen_is_left_of_a_text() -> None:
