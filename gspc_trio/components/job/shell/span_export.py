@@ -42,6 +42,9 @@ CPU_SHARE = 0.01
 END_S = 1.0
 """The end of a job waits at most so long until the last spans are sent."""
 
+LOAD_S = 10.0
+"""Before that it waits at most so long until OpenTelemetry is loaded: seconds, on a busy machine."""
+
 CONNECT_S = 0.5
 """An endpoint that takes longer to accept a connection does not answer."""
 
@@ -122,6 +125,7 @@ class SpanSender:
         self._queue = queue
         self._trace_id = int(trace_id, 16)
         self._ending = threading.Event()
+        self._settled = threading.Event()  # it is loaded, or need not be
         self._over = threading.Event()  # there is nothing to wait for: all is sent, or nothing can be
         self._refused = 0
         self._in_hand = 0
@@ -134,8 +138,9 @@ class SpanSender:
         self._thread.start()
 
     def end(self, within_s: float) -> None:
-        """Send what waits, for at most so long; then say once how much was not sent."""
+        """Send what waits, for at most so long once it can be sent; then say once how much was not."""
         self._ending.set()
+        self._settled.wait(LOAD_S)
         self._over.wait(within_s)
         if self._thread.is_alive():
             self._shut_down()  # it may wait before it tries again, or for an answer: the latter it does alone
@@ -169,6 +174,7 @@ class SpanSender:
             self._why = f": {error}"
         finally:
             hearing.removeFilter(hear)
+            self._settled.set()
             self._over.set()
 
     def _await_endpoint(self) -> bool:
@@ -180,6 +186,7 @@ class SpanSender:
                 break
             except OSError as error:
                 self._why = f": {address[0]}:{address[1]}: {error.strerror or error}"
+                self._settled.set()
                 self._over.set()
             if self._ending.wait(LOOK_INTERVAL_S):
                 return False
@@ -193,6 +200,7 @@ class SpanSender:
         exporter = OTLPSpanExporter()
         self._shut_down = exporter.shutdown
         convert = _Converter(self._trace_id)
+        self._settled.set()
         context.attach(context.set_value("suppress_instrumentation", True))  # nobody traces these requests
         while True:
             is_last = self._ending.is_set()
