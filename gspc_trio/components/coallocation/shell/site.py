@@ -453,13 +453,13 @@ class RtsSite:
                 raise NotReady(f"{name} ended before all were ready: it has not called the barrier")
         except CallFailed as error:
             if not run.go.is_set():
-                raise NotReady(f"a process was not ready: {error}") from None
+                raise NotReady(f"the process at {place.resource} was not ready: {error}") from None
             place.output = error.outcome.stdout.decode(errors="replace")
             raise ProgramFailed(f"{name}: {error}") from None
         except (RemoteError, PeerGone, ConnectionProblem, ValueError) as error:
             if not run.go.is_set():
-                raise NotReady(f"a process was not ready: {error}") from None
-            raise ProgramFailed(f"{name} was lost: {error}") from None
+                raise NotReady(f"the process at {place.resource} was not ready: {error}") from None
+            raise ProgramFailed(f"{name} at {place.resource} was lost: {error}") from None
 
     def _report(self, request: str, run: _Run) -> None:
         """One more is ready."""
