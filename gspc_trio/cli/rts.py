@@ -72,6 +72,7 @@ from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
     claim_connection_file,
     find_live_connection,
+    read_connection_file,
     remove_connection_file,
     write_connection_file,
 )
@@ -85,6 +86,9 @@ app: App = App(name="gspc-rts", help="Start a run-time system, and control a run
 app.command(site_app)
 app.command(block_app)
 app.command(hosts_command, name="hosts")
+
+STOP_S = 30.0
+"""So long ``stop`` waits for the end of what it stops."""
 
 FILE_NAMES = ["--connection-file", "--rts"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
@@ -559,10 +563,15 @@ async def stop(*, connection_file: RunningFile = None, rm: Path | None = None) -
             await manager.call(StopRts())
         print("stopped")
         return
-    async with join_rts(running_connection(connection_file)) as rts:
+    path = running_connection(connection_file)
+    async with join_rts(path) as rts:
+        info = read_connection_file(path)
         await rts.stop()
-        with trio.move_on_after(5):
+        with trio.move_on_after(STOP_S) as waiting:
             await rts.peer.lost.wait()
+            await info.process_end()  # until then it takes away what it has made
+    if waiting.cancelled_caught:
+        raise CommandError(f"process {info.pid} was told to stop, and has not ended within {STOP_S:g} s")
     print("stopped")
 
 

@@ -260,7 +260,7 @@ class RangedJobMachine(JobMachine):
 
     def __attrs_post_init__(self) -> None:
         self._injects = False
-        self.count_more = self.ranges.count
+        self.count_more: Callable[[dict[TaskState, int]], None] | None = self.ranges.count
 
     @handles(RetryTask)
     def _retry(self, event: RetryTask) -> None:

@@ -13,6 +13,7 @@ import secrets
 import socket
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -99,6 +100,18 @@ class ConnectionInfo(HidesFields, frozen=True):
         Of one on another host, with which this one shares the directory, that cannot be told.
         """
         return process_is_gone(self.host, self.pid, self.process_started)
+
+    async def process_end(self) -> None:
+        """Wait until the process that wrote the file has ended; not for one on another host."""
+        if self.host != socket.gethostname():
+            return
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                if not self.process_is_gone:
+                    await trio.lowlevel.wait_readable(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def default_connection_file() -> Path:
