@@ -65,7 +65,7 @@ from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.shell.system import RtsSettings, open_rm, open_system, published_manager
 from gspc_trio.core.imports import missing_extra
-from gspc_trio.core.resources import Resource, parse_features
+from gspc_trio.core.resources import parse_features, parse_resource
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionFileError,
@@ -504,24 +504,14 @@ async def add(rif_id: RifName, resources: list[str], *, connection_file: Running
     resources
         For example r1.fpga0=fpga:r1.node
     """
-    wanted = tuple(parse_resource(text) for text in resources)
+    try:
+        wanted = tuple(map(parse_resource, resources))
+    except ValueError as error:
+        raise UsageError(f"RESOURCES {error}") from None
     async with join_rts(running_connection(connection_file)) as rts:
         report = await rts.add(rif_id, wanted)
     for worker in report.workers:
         print(f"{worker.resource_id} ({worker.resource_class}) on {worker.host} at {worker.address}")
-
-
-def parse_resource(text: str) -> Resource:
-    """Return the resource that ``ID=CLASS`` or ``ID=CLASS:PARENT,PARENT`` describes.
-
-    Raises:
-        UsageError: the text has another form.
-    """
-    name, equals, rest = text.partition("=")
-    resource_class, _, parents = rest.partition(":")
-    if not (name and equals and resource_class):
-        raise UsageError(f"RESOURCES {text}: this is no resource; write ID=CLASS or ID=CLASS:PARENT,PARENT")
-    return Resource(name, resource_class, tuple(filter(None, parents.split(","))))
 
 
 @app.command

@@ -185,3 +185,16 @@ def _parents_first(resources: tuple[Resource, ...]) -> list[Resource]:
         rest = sorted(set(waiting) - {resource.resource_id for resource in ordered})
         raise BadResources(f"the parents of these resources form a cycle: {', '.join(rest)}")
     return ordered
+
+
+def parse_resource(text: str) -> Resource:
+    """Return the resource that ``ID=CLASS`` or ``ID=CLASS:PARENT,PARENT`` describes.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    name, equals, rest = text.partition("=")
+    resource_class, _, parents = rest.partition(":")
+    if not (name and equals and resource_class):
+        raise ValueError(f"{text}: this is no resource; write ID=CLASS or ID=CLASS:PARENT,PARENT")
+    return Resource(name, resource_class, tuple(filter(None, parents.split(","))))
