@@ -174,8 +174,9 @@ class TopApp(App[None]):
     @property
     def view(self) -> View:
         """The view that is seen."""
-        switcher = self.screen_stack[0].query_one(ContentSwitcher)
-        return switcher.query_one(f"#{switcher.current}", View)
+        view = self.screen_stack[0].query_one(ContentSwitcher).visible_content
+        assert isinstance(view, View)
+        return view
 
     # Life ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -55,13 +56,13 @@ class View(Vertical):
         yield from self.parts()
         yield Input(placeholder="filter", classes="filter", compact=True)
 
+    @abstractmethod
     def parts(self) -> ComposeResult:
         """Return the widgets of the view but its filter."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self) -> None:
         """Show how things are now."""
-        raise NotImplementedError
 
     def entered(self) -> None:
         """The view is to be seen from now on."""
