@@ -243,13 +243,20 @@ class Template:
             del self._children[number]
 
     def _kill_orphans(self) -> int:
-        """Kill the children that are no compute processes; theirs become ours and are next."""
-        alive = 0
-        for pid in process_tree.children(self._pid):
-            if pid not in self._by_pid and process_tree.is_alive(pid):
+        """Kill the children that are no compute processes; theirs become ours and are next.
+
+        None is left only if a look finds those alone that were dead before it: one that dies between the look
+        at the children and the look at its state leaves us children that the first has not seen.
+        """
+        dead: set[int] = set()
+        while orphans := set(process_tree.children(self._pid)).difference(self._by_pid, dead):
+            alive = set(filter(process_tree.is_alive, orphans))
+            for pid in alive:
                 process_tree.kill(pid, signal.SIGKILL)
-                alive += 1
-        return alive
+            if alive:
+                return len(alive)
+            dead |= orphans
+        return 0
 
     def _step_kills(self) -> None:
         """Advance every kill: stop the process, end all below it, kill it, reap it, see what is left."""
