@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from gspc_trio.components.worker.shell.compute import GROUP_VARIABLE
 
-# How long examples take depends on what else this machine does; with 100 of them a quarter of the time was theirs.
+# How long examples take depends on what else this machine does. With 100 a quarter of the time was theirs.
 settings.register_profile(
     "shared", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -57,7 +57,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection(session: pytest.Session) -> None:
     """Have each worker load another part of all tests first: what one compiles the others need not.
 
-    A module that cannot be loaded is told of when it is collected. There is no garbage until then to look for.
+    A module that cannot be loaded is told of when it is collected. There is no garbage until then.
     """
     gc.disable()
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -73,7 +73,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector of garbage all tests and modules: it looked at them again and again, 8 % of the time."""
+    """Spare the collector of garbage all tests and modules: to look at them took 8 % of the time."""
     gc.enable()
     gc.freeze()
 
