@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.embed import open_rts
     from gspc_trio.components.embedded_job import open_job
     from gspc_trio.components.job.cache import CacheCounts, CacheError, CacheSettings
-    from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
+    from gspc_trio.components.job.result import JobFailed, JobResult
+    from gspc_trio.components.job.shell.handle import Job
     from gspc_trio.components.job.shell.output import show_output
     from gspc_trio.components.job.shell.settings import JobSettings
     from gspc_trio.components.job.shell.streams import NotAnswered
@@ -80,8 +81,8 @@ _HOMES = {
     "Executor": "gspc_trio.executor",
     "ExecutorBroken": "gspc_trio.executor",
     "Job": "gspc_trio.components.job.shell.handle",
-    "JobFailed": "gspc_trio.components.job.shell.handle",
-    "JobResult": "gspc_trio.components.job.shell.handle",
+    "JobFailed": "gspc_trio.components.job.result",
+    "JobResult": "gspc_trio.components.job.result",
     "JobSettings": "gspc_trio.components.job.shell.settings",
     "LayerGone": "gspc_trio.iml.errors",
     "Layout": "gspc_trio.iml.layout",

@@ -73,9 +73,8 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector of garbage all tests and modules: to look at them took 8 % of the time."""
+    """Look for garbage again."""
     gc.enable()
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -227,7 +227,7 @@ def _line(error: BaseException) -> str:
 
 def _errors_for_people() -> tuple[type[BaseException], ...]:
     """Return the errors whose message is meant for people; any other one is a defect of ours."""
-    from gspc_trio.components.job.shell.handle import JobFailed
+    from gspc_trio.components.job.result import JobFailed
     from gspc_trio.components.rm.shell.remote import ManagerGone
     from gspc_trio.components.rts.shell.peers import RtsError
     from gspc_trio.iml.errors import ImlError

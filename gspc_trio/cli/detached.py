@@ -27,7 +27,8 @@ from gspc_trio.cli.common import (
     print_json,
     running_connection,
 )
-from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.job.result import JobResult
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.summary import REPORT_CHARACTERS_MAX
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.scopes.scope import open_scope

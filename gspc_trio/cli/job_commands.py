@@ -27,7 +27,7 @@ from gspc_trio.components.job.messages import (
     StopJob,
     TaskDetails,
 )
-from gspc_trio.components.job.shell.handle import last_lines
+from gspc_trio.components.job.result import last_lines
 from gspc_trio.components.job.shell.outliving import LOOK_INTERVAL_S
 from gspc_trio.components.job.shell.output import print_lines
 from gspc_trio.components.job.shell.settings import RESUME_GRACE_S

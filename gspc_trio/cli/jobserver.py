@@ -62,7 +62,8 @@ from gspc_trio.cli.results import check_results_file, where_results_are, write_r
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.embedded_job import open_job
-from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
+from gspc_trio.components.job.result import JobFailed, JobResult
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
 from gspc_trio.components.job.shell.output import (

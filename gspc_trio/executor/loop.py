@@ -13,7 +13,8 @@ from typing import Any
 import trio
 
 from gspc_trio.components.job.cache import CacheCounts
-from gspc_trio.components.job.shell.handle import Job, JobFailed
+from gspc_trio.components.job.result import JobFailed
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import Flush, OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem

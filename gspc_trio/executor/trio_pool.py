@@ -26,7 +26,8 @@ import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.embed import open_rts
-from gspc_trio.components.job.shell.handle import Job, JobFailed
+from gspc_trio.components.job.result import JobFailed
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem

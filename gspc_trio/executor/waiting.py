@@ -13,7 +13,8 @@ from typing import Protocol
 
 import trio
 
-from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.job.result import JobResult
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError

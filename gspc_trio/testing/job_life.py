@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import trio
 
 from gspc_trio.components.job.engine_wrapper import Engine
-from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
+from gspc_trio.components.job.result import JobFailed, JobResult, RtsLost
 from gspc_trio.components.job.shell.journal_files import JournalError
 from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.iml.errors import ImlError, LayerGone

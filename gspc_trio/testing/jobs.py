@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gspc_trio.components.job.engine_wrapper import Engine
+from gspc_trio.components.job.result import JobResult
 from gspc_trio.components.job.shell.data import JobData
-from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
 from gspc_trio.components.job.shell.server import run_job

@@ -10,7 +10,7 @@ import trio
 from gspc_trio.cli.beside import show_progress
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.embedded_job import open_job
-from gspc_trio.components.job.shell.handle import JobFailed
+from gspc_trio.components.job.result import JobFailed
 from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.workflow.patterns.farm import farm
 from tests.e2e.support import HANG_S

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.shell.handle import JobResult
+from gspc_trio.components.job.result import JobResult
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import CORE, TaskOptions, TaskState

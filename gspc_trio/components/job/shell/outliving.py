@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from gspc_trio.components.job.shell.handle import JobResult, RtsLost
+from gspc_trio.components.job.result import JobResult, RtsLost
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.settings import RESUME_GRACE_S
 from gspc_trio.nursery.connections.errors import ConnectionProblem

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from gspc_trio.components.job.machine import TaskFailure
-from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.job.result import JobResult
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.rts.messages import FailedTask, JobSummary, PortOutputs
 from gspc_trio.core.messages import OutputLine
 from gspc_trio.core.net import TransitionStatus

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
+from gspc_trio.components.job.result import JobFailed, JobResult, RtsLost
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S

@@ -8,8 +8,9 @@ from typing import NoReturn
 import pytest
 
 from gspc_trio.components.job.machine import JobMachine, TaskFailure
+from gspc_trio.components.job.result import JobResult
 from gspc_trio.components.job.shell import summary
-from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.history import JOB_BYTES_MAX
 from gspc_trio.components.rts.messages import FailedTask, JobSummary, PortOutputs

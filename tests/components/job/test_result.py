@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gspc_trio.components.job.machine import TaskFailure
-from gspc_trio.components.job.shell.handle import (
+from gspc_trio.components.job.result import (
     SHOWN_CHARACTERS_MAX,
     SHOWN_LINES_MAX,
     describe_failure,
