@@ -37,17 +37,22 @@ import msgspec
 import trio
 from contained_root import ContainedRoot
 from figures import Figures, options_parser
+from trio.testing import MockClock
 
 from gspc_trio.components.monitor.detector import Detector, Finding
 from gspc_trio.components.monitor.messages import MonitorTold, NodeFrame
+from gspc_trio.components.monitor.shell.probe import waited_for_cpu_s
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.testing.anomalies import failing_io
+
+THROTTLED = "throttled"
+"""How strong a ``cpufreq`` is of which the kernel counts that it has slowed processors down."""
 
 CASES = (
     *(("work", "", 60.0), ("dial", "", 40.0), ("ddot", "5", 40.0), ("ddot", "0.9", 40.0), ("copy", "", 40.0)),
     *(("ddot", "10", 40.0), ("leak", "40", 90.0)),
     *(("memeater", "", 60.0), ("leak", "160", 90.0), ("cpufreq", "0.5", 30.0), ("cpufreq", "0.7", 30.0)),
-    *(("pagefail", "", 30.0), ("ioerr", "25", 30.0), ("ioerr", "50", 30.0), ("linklog", "20", 30.0)),
+    *(("cpufreq", THROTTLED, 30.0), ("pagefail", "", 30.0), ("ioerr", "25", 30.0), ("ioerr", "50", 30.0), ("linklog", "20", 30.0)),
 )
 """Class, how strong, and for so many seconds; ``work`` is none: tasks work."""
 
@@ -95,10 +100,20 @@ class Link:
         return bool(await self._stream.receive_some())
 
 
+def as_of_5_s(frame: NodeFrame, rate: int) -> NodeFrame:
+    """Return what a frame of 5 s says that was as busy as this one of 5/rate seconds."""
+    levels = dict(frame.levels)
+    if "probe_round_trip_us" in levels:
+        levels["probe_round_trip_us"] /= rate
+    counts = {name: number * rate for name, number in frame.counts.items()}
+    return msgspec.structs.replace(frame, counts=counts, levels=levels)
+
+
 class Host:
     """A host of a few processes, with its sampler and its detector."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rate: int = 1) -> None:
+        self._rate = rate
         self._cpus = tuple(sorted(os.sched_getaffinity(0)))
         self.root = ContainedRoot(folder, {os.getpid()}, self._cpus)
         self.findings: list[Finding] = []
@@ -113,6 +128,7 @@ class Host:
         if told.hardware is not None:
             self._detector.joined("here", len(os.sched_getaffinity(0)))
         for frame in told.nodes:
+            frame = as_of_5_s(frame, self._rate)
             self.frames.append(frame)
             for found in self._detector.take("here", frame):
                 self.findings.append(found)
@@ -151,6 +167,11 @@ class Host:
             self.work()
             await trio.sleep(last_s)
             self.rest()
+        elif strength == THROTTLED:
+            with trio.move_on_after(last_s):
+                while True:
+                    self.root.throttles += 1
+                    await trio.sleep(1)
         elif kind == "cpufreq":
             self.work()
             await trio.sleep(CLEAN_S)  # what is usual under load
@@ -183,20 +204,29 @@ class Host:
 
 
 async def found(
-    cases: tuple[tuple[str, str, float], ...], folder: Path
+    cases: tuple[tuple[str, str, float], ...], folder: Path, rate: int = 1
 ) -> tuple[list[tuple[str, float, float]], Host]:
     """Put anomalies into a host, one after the other; return when each was there, and the host."""
-    host, when = Host(folder), list[tuple[str, float, float]]()
+    host, when = Host(folder, rate), list[tuple[str, float, float]]()
+    begun_s, begun = time.time(), trio.current_time()
+
+    def wall() -> float:
+        return begun_s + trio.current_time() - begun
+
+    def waited() -> float:
+        return rate * waited_for_cpu_s()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.keep)
         await nursery.start(host.link.answer)
-        nursery.start_soon(partial(sample, host.take, root=folder, round_trip=host.link.ask))
+        ask = host.link.ask
+        nursery.start_soon(partial(sample, host.take, root=folder, wall=wall, round_trip=ask, waited=waited))
         await trio.sleep(CLEAN_S)
         for number, (kind, strength, last_s) in enumerate(cases, 1):
-            begin_s = time.time() + (CLEAN_S if kind == "cpufreq" else 0.0)
+            begin_s = wall() + (CLEAN_S if kind == "cpufreq" and strength != THROTTLED else 0.0)
             print(f"{begin_s:.0f} == {kind} {strength}", file=sys.stderr)
             await host.put_in(kind, strength, last_s)
-            when.append((kind, begin_s, time.time()))
+            when.append((kind, begin_s, wall()))
             await trio.sleep(PAUSE_S if number < len(cases) else LATE_S)
         nursery.cancel_scope.cancel()
     return when, host
@@ -283,6 +313,7 @@ def main() -> None:
     parser.add_argument("--replay", type=Path, nargs="+", help="files with what was measured before")
     parser.add_argument("--only", default="", help="classes or class:strength, with commas; all by default")
     parser.add_argument("--work", type=float, help="let jobs work for so many seconds, and nothing else")
+    parser.add_argument("--rate", type=int, default=1, help="of --work: how fast time passes")
     chosen = parser.parse_args()
     if chosen.replay is not None:
         runs = [msgspec.json.decode(path.read_bytes(), type=Recorded) for path in chosen.replay]
@@ -303,7 +334,8 @@ def main() -> None:
     if chosen.work is not None:
         cases = (("work", REAL, chosen.work),)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        when, host = trio.run(found, cases, Path(name))
+        clock = MockClock(rate=chosen.rate)
+        when, host = trio.run(found, cases, Path(name), chosen.rate, clock=clock)
     run = Recorded(len(os.sched_getaffinity(0)), when, host.frames)
     if chosen.record is not None:
         chosen.record.write_bytes(msgspec.json.encode(run))

@@ -56,6 +56,7 @@ class ContainedRoot:
         self.disk_errors: int = 0
         self._root = root
         self._cpus = cpus
+        self._ticks = dict.fromkeys(cpus, 0)
         self._begun_s = time.monotonic()
         self._uses: dict[tuple[int, int], Use] = {}
         self._resident: dict[tuple[int, int], int] = {}
@@ -70,12 +71,10 @@ class ContainedRoot:
     def update(self) -> None:
         """Look at the processes, and write the files."""
         self._look()
-        ticks = sum(use.ticks for use in self._uses.values())
         passed = int((time.monotonic() - self._begun_s) * TICKS)
-        share = ticks // len(self._cpus)
-        idle = max(0, passed - share)
-        cores = "".join(f"cpu{cpu} {share} 0 0 {idle} 0 0 0 0 0 0\n" for cpu in self._cpus)
-        total = f"cpu {ticks} 0 0 {idle * len(self._cpus)} 0 0 0 0 0 0\n"
+        idle = {cpu: max(0, passed - ticks) for cpu, ticks in self._ticks.items()}
+        cores = "".join(f"cpu{cpu} {ticks} 0 0 {idle[cpu]} 0 0 0 0 0 0\n" for cpu, ticks in self._ticks.items())
+        total = f"cpu {sum(self._ticks.values())} 0 0 {sum(idle.values())} 0 0 0 0 0 0\n"
         self._write("proc/stat", f"{total}{cores}ctxt 0\nprocesses 0\n")
         used = USED_KIB + sum(self._resident.values()) * PAGE_BYTES // 1024
         free = MEMORY_KIB - used
@@ -97,30 +96,27 @@ class ContainedRoot:
 
     def _look(self) -> None:
         """See what the processes have used; what one has used that is gone stays."""
-        there: dict[int, tuple[int, list[bytes]]] = {}
-        for name in os.listdir("/proc"):
-            if name.isdecimal():
-                with suppress(OSError):
-                    fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
-                    there[int(name)] = int(fields[1]), fields
-        children: dict[int, list[int]] = {}
-        for pid, (parent, _) in there.items():
-            children.setdefault(parent, []).append(pid)
-        waiting, found = [pid for pid in self.members if pid in there], dict[int, None]()
+        waiting, found = list(self.members), dict[int, list[bytes]]()
         while waiting:
             pid = waiting.pop()
-            if pid not in found:
-                found[pid] = None
-                waiting += children.get(pid, ())
+            if pid in found:
+                continue
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+                found[pid] = fields
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    waiting += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
         self._resident.clear()
-        for pid in found:
-            self._take(pid, there[pid][1])
+        for pid, fields in found.items():
+            self._take(pid, fields)
         self._show(set(found))
 
     def _take(self, pid: int, fields: list[bytes]) -> None:
         key = pid, int(fields[19])
         use = self._uses.setdefault(key, Use())
-        use.ticks = max(use.ticks, sum(map(int, fields[11:13])))
+        ticks, cpu = sum(map(int, fields[11:13])), int(fields[36])
+        self._ticks[cpu if cpu in self._ticks else self._cpus[0]] += max(0, ticks - use.ticks)
+        use.ticks = max(use.ticks, ticks)
         use.faults = max(use.faults, int(fields[7]) + int(fields[9]))
         with suppress(OSError, ValueError):
             told = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())

@@ -28,6 +28,9 @@ SURE = ("pagefail", "ioerr")
 SEVERAL = ("memeater", "copy")
 """Classes of which a frame shows several things together, or a series of frames: fewer are enough, too."""
 
+FREQUENCY = "busy_frequency_mhz"
+"""What the frequency under load is called in a frame; without work it is low."""
+
 HOST, TASKS = "host", "tasks"
 """Who is the cause: something else on the host, or what runs below the RIF."""
 
@@ -150,13 +153,15 @@ class Figures(Struct, frozen=True):
 
     Attributes:
         frame: the frame.
-        is_busy: the host was at work with more than half of its CPUs.
+        working: so many CPUs were at work.
+        is_busy: that is more than half of them.
         cores: unexplained ones at work.
         memory: unexplained bytes in use, without shared memory; ``own_memory``: those below the RIF.
         disk_per_s: bytes a second that disks have moved; ``own_disk_per_s``: those for what is below the RIF.
     """
 
     frame: NodeFrame
+    working: float
     is_busy: bool
     cores: float | None
     memory: float | None
@@ -164,19 +169,26 @@ class Figures(Struct, frozen=True):
     disk_per_s: float | None
     own_disk_per_s: float
 
+    def load(self, name: str) -> int:
+        """Return in which class of load a measure has been taken."""
+        if name == FREQUENCY:
+            return min(LOADS_MAX - 1, round(self.working).bit_length())
+        return int(self.is_busy)
+
     def measure(self, name: str) -> float | None:
         """Return a level, or a count by second."""
         level = self.frame.levels.get(name)
         return self.frame.per_s(name) if level is None else level
 
 
-def figures_of(frame: NodeFrame, cpus: int, limits: DetectorLimits) -> Figures:
+def figures_of(frame: NodeFrame, cpus: int, limits: DetectorLimits, waiting_bytes: float = 0.0) -> Figures:
     """Return what rules ask of a frame.
 
     Args:
         frame: of a host.
         cpus: number of CPUs that its RIF may use.
         limits: the thresholds.
+        waiting_bytes: what is below the RIF has written so much that was in memory alone when it began.
     """
     busy_ms, own_ms = frame.counts.get("usable_busy_ms"), frame.counts.get("own_cpu_ms")
     cores = None
@@ -185,25 +197,46 @@ def figures_of(frame: NodeFrame, cpus: int, limits: DetectorLimits) -> Figures:
     levels = frame.levels
     own, memory = levels.get("own_memory_bytes"), levels.get("unexplained_memory_bytes")
     moved = [frame.per_s(name) for name in ("disk_read_bytes", "disk_written_bytes")]
-    ours = [frame.per_s(name) or 0.0 for name in ("own_read_bytes", "own_written_bytes")]
+    read, written = (frame.per_s(name) or 0.0 for name in ("own_read_bytes", "own_written_bytes"))
     disk = None if None in moved else sum(one for one in moved if one is not None)
-    is_busy = busy_ms is not None and busy_ms / 1000 / frame.covered_s > limits.busy_share * max(1, cpus)
-    return Figures(frame, is_busy, cores, memory, own, disk, sum(ours))
+    ours = read + max(written, min(moved[1] or 0.0, written + waiting_bytes / frame.covered_s))
+    working = (busy_ms or 0) / 1000 / frame.covered_s
+    is_busy = working > limits.busy_share * max(1, cpus)
+    return Figures(frame, working, is_busy, cores, memory, own, disk, ours)
+
+
+def waiting_bytes(frame: NodeFrame, before: float) -> float:
+    """Return how much of what is below the RIF has written is in memory alone at the end of a frame.
+
+    The kernel writes it to the disks up to half a minute later, when the program may have ended.
+
+    Args:
+        frame: of a host.
+        before: the same at its begin.
+    """
+    written, stored = (frame.counts.get(name, 0) for name in ("own_written_bytes", "disk_written_bytes"))
+    limit = frame.levels.get("memory_dirty_bytes", 0.0) + written  # files that were removed are never stored
+    return max(0.0, min(limit, before + written - stored))
 
 
 BASED = (
     *("probe_arithmetic_us", "probe_cache_us", "probe_memory_us", "probe_write_us", "probe_round_trip_us"),
-    *("frequency_mhz", "page_faults"),
+    *(FREQUENCY, "page_faults"),
 )
 """Measures that have a base."""
 
 
-BY_LOAD = ("probe_arithmetic_us", "frequency_mhz", "probe_round_trip_us")
+BY_LOAD = ("probe_arithmetic_us", FREQUENCY, "probe_round_trip_us")
 """Those that work of tasks alone changes: they are compared with frames in which the host was as busy."""
+
+LOADS_MAX = 16
+"""There are no more classes of load: the last one begins at 32,768 CPUs."""
 
 
 class Bases:
     """Medians of measures in clean frames, apart for frames in which the host was busy and was not.
+
+    The frequency of CPUs that work falls when more of them do. So it is apart for 0, 1, 2, 4, 8 ... of them.
 
     Args:
         limits: of how many frames.
@@ -211,28 +244,34 @@ class Bases:
 
     def __init__(self, limits: DetectorLimits) -> None:
         self._limits = limits
-        self._values: dict[tuple[str, bool], deque[float]] = {}
+        self._values: dict[tuple[str, int], deque[float]] = {}
 
     def learn(self, figures: Figures) -> None:
         """Take in a clean frame."""
         for name in BASED:
             value = figures.measure(name)
             if value is not None:
-                key = name, figures.is_busy
+                key = name, figures.load(name)
                 self._values.setdefault(key, deque(maxlen=self._limits.base_frames)).append(value)
 
     def ratio(self, figures: Figures, name: str) -> float | None:
         """Return a measure over its base, None if one of them is not known."""
-        value, known = figures.measure(name), self._known(name, figures.is_busy)
+        value, known = figures.measure(name), self._known(name, figures.load(name))
         if value is None or len(known) < self._limits.base_frames_min:
             return None
         return value / max(median(known), 1e-9)
 
-    def _known(self, name: str, is_busy: bool) -> Sequence[float]:
-        known = self._values.get((name, is_busy), ())
-        if len(known) < self._limits.base_frames_min and name not in BY_LOAD:
-            return self._values.get((name, not is_busy), ())
-        return known
+    def _known(self, name: str, load: int) -> Sequence[float]:
+        loads = [load]
+        if name == FREQUENCY:  # more CPUs that work are no faster
+            loads += range(load + 1, LOADS_MAX)
+        elif name not in BY_LOAD:
+            loads.append(1 - load)
+        for one in loads:
+            known = self._values.get((name, one), ())
+            if len(known) >= self._limits.base_frames_min:
+                return known
+        return ()
 
     def speed(self, figures: Figures, name: str) -> float | None:
         """Return the base over a time: below 1 if it took longer than usual."""
@@ -349,7 +388,7 @@ def _cpufreq(view: _View) -> Iterator[Symptom]:
         yield Symptom("cpufreq", f"processors were throttled {throttles} times")
         return
     if "frequency_mhz" in view.now.frame.levels:  # it is low without work, and what else is slow is no matter
-        ratio = view.bases.ratio(view.now, "frequency_mhz") if view.now.is_busy else None
+        ratio = view.bases.ratio(view.now, FREQUENCY)
     else:
         stolen_s = (view.now.frame.per_s("cpu_stolen_ms") or 0.0) / 1000
         is_known = stolen_s < limits.stolen_share
@@ -430,6 +469,7 @@ class HostDetector:
         self._switches: dict[tuple[str, str], Switch] = {}
         self._evidence: dict[tuple[str, str], str] = {}
         self._is_urgent = False
+        self._waiting_bytes = 0.0
         self._quiet_memory: float | None = None
         self._last_quiet_memory: float | None = None
 
@@ -444,7 +484,9 @@ class HostDetector:
             return []
         if self._last and frame.begin_s > self._last[-1].frame.begin_s + 2 * FRAME_S:
             self._last.clear()  # what lies between is not known
-        figures = figures_of(frame, self._cpus, self._limits)
+            self._waiting_bytes = 0.0
+        figures = figures_of(frame, self._cpus, self._limits, self._waiting_bytes)
+        self._waiting_bytes = waiting_bytes(frame, self._waiting_bytes)
         self._last.append(figures)
         view = _View(self._last, self._bases, self._limits, self._quiet_memory)
         if not view.has_other_load:  # of the frame before it: a load may have begun at the end of this one

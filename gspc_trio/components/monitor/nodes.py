@@ -48,8 +48,13 @@ class NodeFrames:
             # Less than before: a device is gone, or a counter began anew. What it was is not known.
             if count >= before.counts.get(name, count + 1):
                 self._counts[name] = self._counts.get(name, 0) + count - before.counts[name]
-        busiest = _busiest(before, reading)
-        levels = reading.levels if busiest is None else reading.levels | {"busiest_core": busiest}
+        shares = _shares(before, reading)
+        levels = dict(reading.levels)
+        if shares:
+            levels["busiest_core"] = max(shares.values())
+        at_work = [mhz for cpu, mhz in reading.frequencies.items() if shares.get(cpu, 0.0) > WORKING_SHARE]
+        if at_work:
+            levels["busy_frequency_mhz"] = sum(at_work) / len(at_work)
         for name, level in levels.items():
             total, number = self._levels.get(name, (0.0, 0))
             self._levels[name] = total + level, number + 1
@@ -65,14 +70,18 @@ class NodeFrames:
         return [NodeFrame(self._begin, round(covered_s, 3), counts, means)]
 
 
-def _busiest(before: Reading, after: Reading) -> float | None:
-    """Return the share of the time that the busiest core was at work, None if it is not told."""
-    shares = []
+WORKING_SHARE = 0.5
+"""A CPU that was at work for more of the time shows its frequency under load."""
+
+
+def _shares(before: Reading, after: Reading) -> dict[str, float]:
+    """Return CPU -> the share of the time that it was at work; one that does not tell is absent."""
+    shares = {}
     for name, (busy, total) in after.cores.items():
         busy_before, total_before = before.cores.get(name, (busy, total))
         if total > total_before:
-            shares.append(max(0.0, min(1.0, (busy - busy_before) / (total - total_before))))
-    return max(shares, default=None)
+            shares[name] = max(0.0, min(1.0, (busy - busy_before) / (total - total_before)))
+    return shares
 
 
 class Shortage(Struct, frozen=True):

@@ -34,14 +34,18 @@ COUNTS = (
 """Names of all counts: what happened since the host was started."""
 
 LEVELS = (
-    *("load", "processes_ready", "processes_blocked", "frequency_mhz", "busiest_core"),
+    *("load", "processes_ready", "processes_blocked", "frequency_mhz", "busy_frequency_mhz", "busiest_core"),
     *("memory_bytes", "memory_available_bytes", "memory_free_bytes", "memory_cached_bytes"),
     *("memory_dirty_bytes", "swap_bytes", "swap_free_bytes", "disk_free_bytes", "disk_free_share"),
     *("gpu_busy", "gpu_memory_bytes", "gpu_memory_used_bytes"),
     *("shared_memory_bytes", "own_memory_bytes", "unexplained_memory_bytes", "disk_read_only"),
     *("probe_arithmetic_us", "probe_cache_us", "probe_memory_us", "probe_write_us", "probe_round_trip_us"),
 )
-"""Names of all levels. ``busiest_core`` and ``gpu_busy`` are shares of the time, from 0 to 1."""
+"""Names of all levels.
+
+``busiest_core`` and ``gpu_busy`` are shares of the time, from 0 to 1. ``busy_frequency_mhz`` is the mean of the
+CPUs that work.
+"""
 
 
 class Reading(Struct):
@@ -53,12 +57,14 @@ class Reading(Struct):
         cores: CPU -> its time at work, and all its time, in ticks.
         programs: CPU -> its time at work for programs, in ticks: not for interrupts, and not for other
             machines on the same hardware.
+        frequencies: CPU -> its frequency in MHz, in readings that have it.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     levels: dict[str, float] = field(default_factory=dict)
     cores: dict[str, tuple[int, int]] = field(default_factory=dict)
     programs: dict[str, int] = field(default_factory=dict)
+    frequencies: dict[str, float] = field(default_factory=dict)
 
 
 def read_texts(texts: Mapping[str, str]) -> Reading:
@@ -234,9 +240,11 @@ def _devices(texts: Mapping[str, str], found: Reading) -> None:
             values = list(map(int, rest.split()))
             for place, ours in _OF_NETWORK:
                 _add(found, ours, values[place])
-    frequencies = _numbers(texts, _FREQUENCY)
-    if frequencies:
-        found.levels["frequency_mhz"] = sum(frequencies) / len(frequencies) / 1000
+    for path, text in texts.items():
+        if (place := _FREQUENCY.fullmatch(path)) and text.strip().isdecimal():
+            found.frequencies[place[1]] = int(text) / 1000
+    if found.frequencies:
+        found.levels["frequency_mhz"] = sum(found.frequencies.values()) / len(found.frequencies)
     busy, total, used = (_numbers(texts, pattern) for pattern in _GPU)
     if busy:
         found.levels["gpu_busy"] = sum(busy) / len(busy) / 100
@@ -259,7 +267,7 @@ _OF_NETWORK = (
     (10, "network_errors"),
     (11, "network_dropped"),
 )
-_FREQUENCY = re.compile(r"sys/devices/system/cpu/cpu\d+/cpufreq/scaling_cur_freq")
+_FREQUENCY = re.compile(r"sys/devices/system/cpu/(cpu\d+)/cpufreq/scaling_cur_freq")
 _GPU = tuple(
     re.compile(rf"sys/class/drm/card\d+/device/{name}")
     for name in ("gpu_busy_percent", "mem_info_vram_total", "mem_info_vram_used")

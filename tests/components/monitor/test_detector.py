@@ -129,9 +129,14 @@ def series(*parts: tuple[int, Mapping[str, float]]) -> list[tuple[str, bool]]:
 
 def test_where_the_frequency_is_told_nothing_else_is_a_slow_processor() -> None:
     work = {"usable_busy_ms": 9000, "own_cpu_ms": 8800}
-    idle, fast, slow = ({"frequency_mhz": mhz} for mhz in (1000.0, 3000.0, 2100.0))
+    idle = {"frequency_mhz": 1000.0}
+    fast, slow, turbo = ({"frequency_mhz": 2000.0, "busy_frequency_mhz": mhz} for mhz in (3000, 2100, 4200))
     assert series((10, idle), (10, fast | work), (10, slow | work))[:1] == [("cpufreq", True)]
+    one = {"usable_busy_ms": 5100, "own_cpu_ms": 5000}
+    assert series((10, idle), (10, fast | one), (10, slow | one))[:1] == [("cpufreq", True)], "of one CPU"
     assert series((10, fast), (10, idle)) == [], "it is low without work"
+    assert series((10, turbo | one), (10, fast | work)) == [], "more of them that work are slower"
+    assert series((10, fast | work), (10, slow | one))[:1] == [("cpufreq", True)], "fewer are not"
     assert series((10, fast), (10, fast | {"probe_arithmetic_us": 3000.0})) == [], (
         "a neighbour shares its core"
     )
@@ -144,6 +149,16 @@ def test_load_that_comes_with_memory_moves_it() -> None:
     assert series((10, {}), (20, load | more))[:1] == [("ddot", True)]
     little = {"unexplained_memory_bytes": 2.0 * GIB + 10 * mib}
     assert series((10, {}), (20, load | little)) == [("dial", True)]
+
+
+def test_what_tasks_have_written_is_theirs_when_the_kernel_stores_it_later() -> None:
+    writes = {"own_written_bytes": 3_000_000_000, "disk_written_bytes": 0, "memory_dirty_bytes": 3e9}
+    rests = {"own_written_bytes": 0, "disk_written_bytes": 0, "memory_dirty_bytes": 3e9}
+    stores = {"own_written_bytes": 0, "disk_written_bytes": 1_000_000_000, "memory_dirty_bytes": 1.5e9}
+    assert series((10, {}), (1, writes), (3, rests), (3, stores), (9, {})) == []
+    assert series((10, {}), (1, writes), (3, rests), (6, stores))[:1] == [("copy", True)], "more than it was"
+    removed = {"own_written_bytes": 0, "disk_written_bytes": 0, "memory_dirty_bytes": 0.0}
+    assert series((10, {}), (1, writes), (3, removed), (3, stores))[:1] == [("copy", True)]
 
 
 def test_one_error_is_chance_and_two_are_a_fault() -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
-from gspc_trio.components.monitor.shell.probe import KernelLog, OwnProcesses, Probe
+from gspc_trio.components.monitor.shell.probe import (
+    KERNEL_THREAD,
+    KernelLog,
+    OwnProcesses,
+    Probe,
+)
 
 
 def process(
-    root: Path, pid: int, parent: int, ticks: int, *, command: str = "sh", moved: int = 0, begun: int = 1
+    root: Path, pid: int, parent: int, ticks: int, *, command: str = "sh", moved: int = 0, flags: int = 0
 ) -> None:
     folder = root / "proc" / str(pid)
     folder.mkdir(parents=True, exist_ok=True)
     fields = [0] * 50
-    fields[1], fields[11], fields[14], fields[19] = parent, ticks - 1, 1, begun
+    fields[1], fields[11], fields[14], fields[19] = parent, ticks - 1, 1, 1
+    fields[6] = flags
     (folder / "stat").write_text(f"{pid} (a) b) {' '.join(map(str, fields))}\n")
     (folder / "cmdline").write_bytes(command.replace(" ", "\0").encode())
     (folder / "statm").write_text("1000 300 100 0 0 0 0\n")
@@ -38,6 +45,34 @@ def test_what_is_below_a_rif_and_below_programs_of_the_project_is_explained(tmp_
     process(tmp_path, 10, 1, 160, command="python -m gspc_trio.components.rif", moved=1)
     second = own.measure()
     assert second.counts == {"own_cpu_ms": 1950, "own_read_bytes": 8, "own_written_bytes": 16}
+
+
+def test_whoever_ends_without_being_waited_for_takes_its_time_along(tmp_path: Path) -> None:
+    rif, job = "python -m gspc_trio.components.rif", "python /usr/bin/gspc-jobserver run"
+    process(tmp_path, 10, 1, 100, command=rif)
+    process(tmp_path, 12, 1, 5000, command=job)
+    process(tmp_path, 13, 12, 70)
+    own = OwnProcesses(tmp_path, 10)
+    assert own.measure().counts["own_cpu_ms"] == 51700
+    process(tmp_path, 12, 1, 5090, command=job)  # it has waited for what it had started
+    for path in (tmp_path / "proc/13").iterdir():
+        path.unlink()
+    assert own.measure().counts["own_cpu_ms"] == 51900
+    for path in (tmp_path / "proc/12").iterdir():
+        path.unlink()
+    process(tmp_path, 10, 1, 130, command=rif)
+    assert own.measure().counts["own_cpu_ms"] == 52200, "what others do goes on to count"
+    process(tmp_path, 10, 1, 140, command=rif)
+    assert own.measure().counts["own_cpu_ms"] == 52300
+
+
+def test_threads_of_the_kernel_work_for_whoever_asks(tmp_path: Path) -> None:
+    process(tmp_path, 10, 1, 100, command="python -m gspc_trio.components.rif")
+    process(tmp_path, 2, 0, 1, command="", flags=KERNEL_THREAD)
+    process(tmp_path, 9, 2, 40, command="", flags=KERNEL_THREAD)
+    own = OwnProcesses(tmp_path, 10).measure()
+    assert own.counts["own_cpu_ms"] == 1410
+    assert own.levels["own_memory_bytes"] == 200 * os.sysconf("SC_PAGESIZE")
 
 
 def test_a_host_that_shows_no_processes_tells_nothing_of_them(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_texts_of_a_kernel_are_read() -> None:
     found = read_texts(TEXTS)
     assert found.counts == COUNTED
     assert found.levels == LEVEL
+    assert found.frequencies == {"cpu0": 2000.0, "cpu1": 3000.0}
     assert found.cores == {"cpu0": (83, 593), "cpu1": (89, 609)}
     assert set(found.counts) <= set(COUNTS)
     assert set(found.levels) <= set(LEVELS)
@@ -130,6 +131,17 @@ def test_what_was_counted_belongs_to_the_frame_of_the_middle() -> None:
     assert frames.take(107.5, 9.0, Reading({"reads": 12})) == []  # the clock was set back
     assert frames.close() == [NodeFrame(105, 3.5, {"reads": 3, "new": 1})]
     assert frames.close() == []
+
+
+def test_the_frequency_under_load_is_that_of_cpus_that_work() -> None:
+    frames = NodeFrames()
+    frames.take(100.0, 0.0, Reading(cores={"cpu0": (0, 0), "cpu1": (0, 0)}))
+    mhz = {"cpu0": 3000.0, "cpu1": 800.0, "cpu2": 900.0}
+    frames.take(101.0, 1.0, Reading(cores={"cpu0": (90, 100), "cpu1": (50, 100)}, frequencies=mhz))
+    frames.take(102.0, 2.0, Reading(cores={"cpu0": (190, 200), "cpu1": (60, 200)}))
+    assert frames.close()[0].levels == {"busiest_core": 0.95, "busy_frequency_mhz": 3000.0}
+    frames.take(103.0, 3.0, Reading(cores={"cpu0": (190, 300), "cpu1": (60, 300)}, frequencies=mhz))
+    assert frames.close()[0].levels == {"busiest_core": 0.0}
 
 
 def test_rates_are_over_the_time_that_was_measured() -> None:

@@ -87,7 +87,7 @@ class Probe:
 
     def _write_us(self) -> float | None:
         """Return how long a write and its sync take, None if they fail."""
-        begin = time.perf_counter()
+        begin, waited_s = time.perf_counter(), waited_for_cpu_s()
         try:
             with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
                 for _ in range(WRITES):
@@ -96,7 +96,17 @@ class Probe:
         except OSError as error:
             self._errors += error.errno == errno.EIO
             return None
-        return (time.perf_counter() - begin) * 1e6
+        return max(0.0, time.perf_counter() - begin - waited_for_cpu_s() + waited_s) * 1e6
+
+
+def waited_for_cpu_s() -> float:
+    """Return how long this thread has been ready and had no CPU, since it began; 0 if that is not told.
+
+    Beside much work an answer is taken late, and that is no fault of a link or of a disk.
+    """
+    with suppress(OSError, ValueError, IndexError), open("/proc/thread-self/schedstat", "rb", 0) as file:
+        return int(file.read(100).split()[1]) / 1e9
+    return 0.0
 
 
 def _least_us(work: Callable[[], None], times: int) -> float:
@@ -111,6 +121,9 @@ def _least_us(work: Callable[[], None], times: int) -> float:
 
 PROGRAMS = (b"/gspc-", b"gspc_trio.")
 """What is in the command line of this project's programs."""
+
+KERNEL_THREAD = 0x00200000
+"""Flag of threads of the kernel: they store what tasks have written, for example, so they are no others."""
 
 NOT_OURS = b"gspc_trio.testing"
 """What puts anomalies into a host counts as others."""
@@ -131,6 +144,7 @@ class OwnProcesses:
         self._pid = pid
         self._is_program: dict[tuple[int, int], bool] = {}
         self._moved: dict[tuple[int, int], tuple[int, int]] = {}
+        self._ticks: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._read = self._written = self._cpu_ms = 0
         self._page_bytes = os.sysconf("SC_PAGESIZE")
 
@@ -143,7 +157,7 @@ class OwnProcesses:
         children: dict[int, list[int]] = {}
         for pid, (parent, *_) in there.items():
             children.setdefault(parent, []).append(pid)
-        programs = {(pid, begun): self._is_known(pid, begun) for pid, (_, begun, _) in there.items()}
+        programs = {(pid, begun): self._is_known(pid, begun) for pid, (_, begun, *_) in there.items()}
         self._is_program = programs
         waiting = [pid for (pid, _), is_program in programs.items() if is_program] + [self._pid]
         own: dict[int, None] = {}
@@ -152,8 +166,8 @@ class OwnProcesses:
             if pid not in own:
                 own[pid] = None
                 waiting += children.get(pid, ())
-        # Who ends with nobody of ours to wait for it takes its time along: the sum never falls.
-        self._cpu_ms = max(self._cpu_ms, sum(there[pid][2] for pid in own) * TICK_MS)
+        kernel = (pid for pid, (_, _, _, flags) in there.items() if flags & KERNEL_THREAD)
+        self._count_time({(pid, there[pid][1]): there[pid][:3] for pid in {*own, *kernel}})
         reading.counts["own_cpu_ms"] = self._cpu_ms
         reading.levels["own_memory_bytes"] = float(sum(map(self._memory_bytes, own)))
         self._count_storage({(pid, there[pid][1]) for pid in own})
@@ -161,8 +175,8 @@ class OwnProcesses:
         reading.counts["own_written_bytes"] = self._written
         return reading
 
-    def _processes(self) -> dict[int, tuple[int, int, int]]:
-        """Return pid -> parent, when it was begun, and its time in ticks with that of its children."""
+    def _processes(self) -> dict[int, tuple[int, int, int, int]]:
+        """Return pid -> parent, when it was begun, its time in ticks with that of its children, and flags."""
         found = {}
         with suppress(OSError):
             for name in os.listdir(self._root):
@@ -170,7 +184,7 @@ class OwnProcesses:
                     with suppress(OSError, ValueError, IndexError):
                         fields = self._text(name, "stat").rpartition(b")")[2].split()
                         ticks = sum(map(int, fields[11:15]))
-                        found[int(name)] = int(fields[1]), int(fields[19]), ticks
+                        found[int(name)] = int(fields[1]), int(fields[19]), ticks, int(fields[6])
         return found
 
     def _text(self, pid: int | str, name: str) -> bytes:
@@ -192,6 +206,17 @@ class OwnProcesses:
             _, resident, shared, *_ = map(int, self._text(pid, "statm").split())
             return max(0, resident - shared) * self._page_bytes
         return 0
+
+    def _count_time(self, own: dict[tuple[int, int], tuple[int, int, int]]) -> None:
+        """Add the time since the last look.
+
+        Who was waited for by one of ours has left its time there. All others have taken theirs along.
+        """
+        parents = {pid for pid, _ in self._ticks}
+        gone = [told for key, told in self._ticks.items() if key not in own and told[0] not in parents]
+        before = sum(ticks for *_, ticks in self._ticks.values()) - sum(ticks for *_, ticks in gone)
+        self._cpu_ms += max(0, sum(ticks for *_, ticks in own.values()) - before) * TICK_MS
+        self._ticks = own
 
     def _count_storage(self, own: set[tuple[int, int]]) -> None:
         before, self._moved = self._moved, {}

@@ -29,7 +29,7 @@ from gspc_trio.components.monitor.readings import (
     Reading,
     read_texts,
 )
-from gspc_trio.components.monitor.shell.probe import KernelLog, OwnProcesses, Probe
+from gspc_trio.components.monitor.shell.probe import KernelLog, OwnProcesses, Probe, waited_for_cpu_s
 from gspc_trio.components.provision.shell.hardware import read_facts
 from gspc_trio.nursery.scopes.scope import open_scope
 
@@ -140,9 +140,11 @@ class Measures:
     Args:
         root: of the file system.
         directory: in whose file system a write is tried.
+        waited: returns how many seconds this thread has waited for a CPU.
     """
 
-    def __init__(self, root: Path, directory: str) -> None:
+    def __init__(self, root: Path, directory: str, waited: Callable[[], float] = waited_for_cpu_s) -> None:
+        self._waited = waited
         self._processes = OwnProcesses(root, os.getpid())
         self._log = KernelLog(root)
         self._probe = Probe(directory)
@@ -157,9 +159,10 @@ class Measures:
 
     async def probe(self, round_trip: Callable[[], Awaitable[bool]]) -> None:
         """Measure how fast this host is; what it waits for makes nobody else wait."""
-        begin = trio.current_time()
+        begin = trio.current_time() - self._waited()
         if await round_trip():
-            self._levels["probe_round_trip_us"] = (trio.current_time() - begin) * 1e6
+            took_s = trio.current_time() - self._waited() - begin
+            self._levels["probe_round_trip_us"] = max(0.0, took_s) * 1e6
         found = await trio.to_thread.run_sync(self._probe.run, abandon_on_cancel=True)
         self._counts.update(found.counts)
         self._levels.update(found.levels)
@@ -194,6 +197,7 @@ async def sample(
     root: Path = Path("/"),
     wall: Callable[[], float] = time.time,
     round_trip: Callable[[], Awaitable[bool]] | None = None,
+    waited: Callable[[], float] = waited_for_cpu_s,
 ) -> None:
     """Read the metrics of this host once a second, and tell each frame when it is over, until cancelled.
 
@@ -204,6 +208,7 @@ async def sample(
         wall: returns the seconds since 1970.
         round_trip: asks the run-time system something; then the host also looks at its processes and probes
             how fast it is.
+        waited: returns how many seconds this thread has waited for a CPU, which no round trip takes.
     """
     post(MonitorTold(read_hardware(root)))
     if reads is not None:
@@ -213,7 +218,7 @@ async def sample(
     directory = tempfile.gettempdir()
     last, number = -1, 0
     with host_files(root, directory) as files:
-        measures = None if round_trip is None else Measures(root, directory)
+        measures = None if round_trip is None else Measures(root, directory, waited)
         try:
             async with open_scope() as nursery:
                 while True:
@@ -225,6 +230,8 @@ async def sample(
                     busy = [ticks for cpu, ticks in reading.programs.items() if int(cpu[3:]) in cpus]
                     if busy:
                         reading.counts["usable_busy_ms"] = sum(busy) * TICK_MS
+                    for cpu in [one for one in reading.frequencies if int(one[3:]) not in cpus]:
+                        del reading.frequencies[cpu]
                     if measures is not None:
                         measures.give(reading)
                     if reads is not None:
