@@ -10,10 +10,14 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import (
     HOLDERS_RATED,
+    Links,
+    PlanData,
     PlanHost,
     PlanKnowledge,
     PlannedPlace,
+    PlanTask,
     ReadyTask,
+    fetch_s,
     rack_of,
     speed_of,
     uplink_of,
@@ -188,3 +192,33 @@ def needed_by(task: Task) -> frozenset[str]:
 def _class_feature(resource_class: str) -> str:
     """Return what stands for a resource of a class among the features of a host; no feature has this form."""
     return f"{resource_class} resources"
+
+
+EXPECTED_HOSTS_MAX = 32
+"""So many hosts are looked at for a task that is expected."""
+
+
+def expected_host(
+    task: Task, inputs: Sequence[PlanData], own: str, hosts: Mapping[str, PlanHost], links: Links
+) -> str:
+    """Return where a task will run that is not ready: where it says, else where least has to be brought.
+
+    Args:
+        task: that is expected.
+        inputs: what it will take.
+        own: a host that is as good as others where nothing tells them apart.
+        hosts: all of them.
+        links: between them.
+    """
+    wanted = [name for name in map(host_name, task.shape.requirements[0].preferences) if name in hosts]
+    if wanted:
+        return own if own in wanted else wanted[0]
+    needs = PlanTask(task.task_id, features=needed_by(task), memory_bytes=task.shape.memory_bytes)
+    names = dict.fromkeys((own, *(name for data in inputs for name in data.hosts), *hosts))
+    usable = (hosts[name] for name in names if name in hosts and hosts[name].can_run(needs))
+    looked_at = list(islice(usable, EXPECTED_HOSTS_MAX))
+
+    def brought_s(host: PlanHost) -> float:
+        return sum(fetch_s(data, host, hosts, links) for data in inputs)
+
+    return min(looked_at, key=brought_s).name if looked_at else own

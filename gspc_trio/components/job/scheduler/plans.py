@@ -8,7 +8,7 @@ make.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from gspc_trio.components.job.plan import (
     why,
 )
 from gspc_trio.components.job.scheduler.interface import KnownTask
-from gspc_trio.components.job.scheduler.plan_hosts import HostTurns, JobHosts, needed_by
+from gspc_trio.components.job.scheduler.plan_hosts import HostTurns, JobHosts, expected_host, needed_by
 from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
 from gspc_trio.components.worker.messages import Finished, Submission
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
@@ -94,6 +94,7 @@ class Plans:
         there: its hosts.
         sizes: code -> how many of its tasks were measured, and what they have made on average.
         seconds: code -> the same of how long they would run on a host of speed 1.
+        takers: returns the tasks of a net that would take the result of one under way; None: nobody knows.
         problem: why nothing could be planned last, or "".
         wishes: for which hosts tasks wait.
     """
@@ -106,6 +107,7 @@ class Plans:
     there: JobHosts = field(factory=JobHosts)
     sizes: dict[int, tuple[int, float]] = field(factory=dict)
     seconds: dict[int, tuple[int, float]] = field(factory=dict)
+    takers: Callable[[TaskId], Sequence[Task]] | None = None
     problem: str = ""
     wishes: Wishes = field(init=False)
     _planner: Planner | None = None
@@ -281,19 +283,39 @@ class Plans:
         """Return tasks that are sent to a resource; each is told where on another host its result is read.
 
         A task is told nothing if one of those that take its result is planned on its own host, or comes with
-        it.
+        it. Those of a net are planned when they are ready; until then it is looked at what they would take.
         """
         sent = {one.task_id for one in submissions}
-        told = []
+        told, own = [], host_name(resource_id)
         for one in submissions:
             users = self.users.get(one.task_id, set())
-            hosts = [place.host for it in sorted(users) if (place := self._placed(it)) is not None]
-            if hosts and host_name(resource_id) not in hosts and users.isdisjoint(sent):
+            if users:
+                hosts = [place.host for it in sorted(users) if (place := self._placed(it)) is not None]
+            else:
+                hosts = self._expected_hosts(one.task_id, own)
+            if hosts and own not in hosts and users.isdisjoint(sent):
                 reader = self.knowledge.memory_host(hosts[0])
                 if reader:
                     one = replace(one, arguments=(*one.arguments, READER_MARK + reader.encode()))
             told.append(one)
         return tuple(told)
+
+    @property
+    def knows_readers(self) -> bool:
+        """Whether it may know where any result is read."""
+        return bool(self.users) or self.takers is not None
+
+    def _expected_hosts(self, task_id: TaskId, own: str) -> list[str]:
+        """Return the hosts for those that are expected to take what a task makes that runs on ``own``."""
+        known = self.known.get(task_id)
+        if self.takers is None or known is None or own not in self._plan_host:
+            return []
+        size_bytes = self._size_of(known.code_id, known.output_bytes)
+        found = []
+        for task in self.takers(task_id):
+            inputs = (*self._inputs_of(task), PlanData(size_bytes, (own,)))
+            found.append(expected_host(task, inputs, own, self._plan_host, self.links))
+        return found
 
     def without_wish(self, task: Task) -> Task:
         """Return a task as it was before it was planned."""

@@ -293,7 +293,7 @@ def submitted(
     queue.sent += len(submissions)
     queue.levels.place(held)
     sent = tuple(submissions)
-    if state.plans is not None and state.plans.users:
+    if state.plans is not None and state.plans.knows_readers:
         sent = state.plans.with_readers(sent, held.resource_id)
     state.actions.append(Submit(state.job, held.grant_id, held.resources, sent, queue.resource_class))
     if state.recording:

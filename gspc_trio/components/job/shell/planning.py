@@ -16,7 +16,9 @@ from gspc_trio.core.ids import ResourceId, RifId, TaskId, host_name
 from gspc_trio.core.task import Outcome, Task
 from gspc_trio.policies.plans.by_name import find_plan
 from gspc_trio.protocol.values import Reference, TrackedReference, decode_reference, is_reference
+from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.graph import TaskGraph
+from gspc_trio.components.job.takers import Takers
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.data import JobData
@@ -37,6 +39,8 @@ def plan_job(
         PlanError: there is no such plan.
     """
     plans = Plans(find_plan(settings.plan, settings.tightness), JobKnowledge(hosts, data))
+    if isinstance(engine, WorkflowEngine):
+        plans.takers = Takers(engine, is_reference).of
     return plans, GraphAhead(engine) if isinstance(engine, TaskGraph) else None
 
 

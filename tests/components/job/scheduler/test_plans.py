@@ -181,6 +181,38 @@ def test_a_task_is_told_where_on_another_host_its_result_is_read() -> None:
     assert told("r1.core0", has_layer=False) == (b"one",)
 
 
+def test_tasks_of_a_net_are_told_where_those_will_run_that_take_their_results() -> None:
+    def told(*takers: Task, made_bytes: int = MIB) -> tuple[bytes, ...]:
+        knowledge = Knowledge()
+        knowledge.has_layer = True
+        knowledge.inputs = {-2: [PlanData(1000 * MIB, ("r3",), "big")]}
+        scheduler = planned(knowledge)
+        plans = scheduler._state.plans
+        assert plans is not None
+        plans.takers = {1: takers}.__getitem__
+        scheduler.handle(
+            TasksReady((Task(1, "a", 1, (b"one",), options=TaskOptions(output_bytes=made_bytes)),)), 0.0
+        )
+        actions = scheduler.handle(
+            Grant("j1", scheduler._state.tasks[1].task.shape, (1, 1), ("r1.core0",)), 0.0
+        )
+        scheduler.check()
+        (submit,) = [action for action in actions if isinstance(action, Submit)]
+        return submit.submissions[0].arguments[1:]
+
+    there = READER_MARK + b"r3.example"
+    with_data, without = Task(-2, "b", 2), Task(-3, "c", 2)
+    assert told(with_data) == (there,)
+    assert told(with_data, made_bytes=2000 * MIB) == (), "less is brought if it stays"
+    assert told(without) == told(with_data, without) == told() == ()
+    for preferences in (("r3.node",), ("r9.node", "r3.node")):
+        for hard in (True, False):
+            prefers = Shape((Requirement("core", preferences, hard=hard),))
+            assert told(replace(without, shape=prefers)) == (there,)
+    assert told(replace(with_data, shape=Shape((Requirement("core", ("r2.node", "r1.node")),)))) == ()
+    assert told(replace(with_data, shape=Shape((Requirement("gpu"),)))) == (), "there is none now"
+
+
 def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when_all_has_ended() -> None:
     knowledge = Knowledge()
     knowledge.inputs = {1: [PlanData(1000 * MIB, ("r2",), "big")]}
