@@ -52,7 +52,13 @@ CASES = (
     *(("work", "", 60.0), ("dial", "", 40.0), ("ddot", "5", 40.0), ("ddot", "0.9", 40.0), ("copy", "", 40.0)),
     *(("ddot", "10", 40.0), ("leak", "40", 90.0)),
     *(("memeater", "", 60.0), ("leak", "160", 90.0), ("cpufreq", "0.5", 30.0), ("cpufreq", "0.7", 30.0)),
-    *(("cpufreq", THROTTLED, 30.0), ("pagefail", "", 30.0), ("ioerr", "25", 30.0), ("ioerr", "50", 30.0), ("linklog", "20", 30.0)),
+    *(
+        ("cpufreq", THROTTLED, 30.0),
+        ("pagefail", "", 30.0),
+        ("ioerr", "25", 30.0),
+        ("ioerr", "50", 30.0),
+        ("linklog", "20", 30.0),
+    ),
 )
 """Class, how strong, and for so many seconds; ``work`` is none: tasks work."""
 

@@ -73,7 +73,9 @@ class ContainedRoot:
         self._look()
         passed = int((time.monotonic() - self._begun_s) * TICKS)
         idle = {cpu: max(0, passed - ticks) for cpu, ticks in self._ticks.items()}
-        cores = "".join(f"cpu{cpu} {ticks} 0 0 {idle[cpu]} 0 0 0 0 0 0\n" for cpu, ticks in self._ticks.items())
+        cores = "".join(
+            f"cpu{cpu} {ticks} 0 0 {idle[cpu]} 0 0 0 0 0 0\n" for cpu, ticks in self._ticks.items()
+        )
         total = f"cpu {sum(self._ticks.values())} 0 0 {sum(idle.values())} 0 0 0 0 0 0\n"
         self._write("proc/stat", f"{total}{cores}ctxt 0\nprocesses 0\n")
         used = USED_KIB + sum(self._resident.values()) * PAGE_BYTES // 1024

@@ -28,7 +28,7 @@ def compute(rounds: int) -> int:
 
 
 def take_memory(mib: int) -> int:
-    """Fill memory step by step, and return it; one at a time on this machine, which may be that of many hosts."""
+    """Fill memory step by step, and return it; of all hosts on this machine one does so at a time."""
     with open(MEMORY_LOCK, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         held = [bytes(os.urandom(4096)) * (MIB // 4096) for _ in range(mib)]

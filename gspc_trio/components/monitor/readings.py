@@ -43,8 +43,8 @@ LEVELS = (
 )
 """Names of all levels.
 
-``busiest_core`` and ``gpu_busy`` are shares of the time, from 0 to 1. ``busy_frequency_mhz`` is the mean of the
-CPUs that work.
+``busiest_core`` and ``gpu_busy`` are shares of the time, from 0 to 1. ``busy_frequency_mhz`` is the
+mean of the CPUs that work.
 """
 
 
@@ -241,8 +241,8 @@ def _devices(texts: Mapping[str, str], found: Reading) -> None:
             for place, ours in _OF_NETWORK:
                 _add(found, ours, values[place])
     for path, text in texts.items():
-        if (place := _FREQUENCY.fullmatch(path)) and text.strip().isdecimal():
-            found.frequencies[place[1]] = int(text) / 1000
+        if (told_by := _FREQUENCY.fullmatch(path)) and text.strip().isdecimal():
+            found.frequencies[told_by[1]] = int(text) / 1000
     if found.frequencies:
         found.levels["frequency_mhz"] = sum(found.frequencies.values()) / len(found.frequencies)
     busy, total, used = (_numbers(texts, pattern) for pattern in _GPU)

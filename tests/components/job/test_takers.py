@@ -18,7 +18,10 @@ def work(*_: Any, **__: Any) -> None:
 def net_of(**settings: Any) -> Net:
     net = Net("takers")
     net.transition("make", work, inputs=[net.input("seeds", [1, 2])], outputs=[net.place("made")])
-    tables, limits = net.place("tables", ["table"], may_keep=True), net.place("limits", ["limit"], may_keep=True)
+    tables, limits = (
+        net.place("tables", ["table"], may_keep=True),
+        net.place("limits", ["limit"], may_keep=True),
+    )
     done = net.output("done")
     net.transition("use", work, inputs=["made", tables], reads=[limits], outputs=[done], **settings)
     return net

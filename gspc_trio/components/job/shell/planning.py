@@ -12,13 +12,13 @@ from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import KnownTask, TasksKnown
 from gspc_trio.components.job.scheduler.plans import Plans
 from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.components.job.takers import Takers
 from gspc_trio.core.ids import ResourceId, RifId, TaskId, host_name
 from gspc_trio.core.task import Outcome, Task
 from gspc_trio.policies.plans.by_name import find_plan
 from gspc_trio.protocol.values import Reference, TrackedReference, decode_reference, is_reference
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.graph import TaskGraph
-from gspc_trio.components.job.takers import Takers
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.data import JobData
