@@ -39,7 +39,7 @@ def sum_rows(told: IoReport) -> Iterator[tuple[str, ...]]:
     for one in told.sums:
         hit = one.hit_share
         yield (
-            " ".join(one.keys),
+            " ".join(one.keys) + (f" (run {one.run})" if one.run else ""),
             str(one.amounts.get("read_calls", 0)),
             size(one.amounts.get("read_bytes", 0)),
             "" if hit is None else f"{hit:.0%}",

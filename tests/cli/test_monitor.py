@@ -58,7 +58,8 @@ def run(
         (monitor, "nodes --host b --since 10m --store STORE", ["b", "536870912"]),
         (monitor, "events --store STORE", ["user", "half way", "j1"]),
         (monitor, "io --store STORE", ["j1", "8.0 KiB", "75%", "50%"]),
-        (monitor, "io --by task --job j1 --store STORE", ["j1", "3", "4.0 KiB"]),
+        (monitor, "io --by task --job j1 --run 1 --store STORE", ["j1", "3", "4.0 KiB"]),
+        (monitor, "runs --store STORE", ["run", "begun", "jobs", "1"]),
         (monitor, "io --by host --since 1h --store STORE", ["a", "b"]),
         (monitor, "io --task 3 --store STORE", ["storage_read_bytes", "1024"]),
         (monitor, "locality --store STORE", ["j1", "90.0%", "7.5%", "2.5%", "80-90 %"]),
@@ -79,7 +80,7 @@ def test_json_is_one_object(store: Path, capsys: pytest.CaptureFixture[str]) -> 
     io = json.loads(run(monitor, store, "io --json --store STORE", capsys))
     assert io["rows"][0] | {"job": "j1", "read_bytes": 8192, "seen": 0.5} == io["rows"][0]
     events = json.loads(run(monitor, store, "events --json --store STORE", capsys))
-    assert events["columns"] == ["at_s", "kind", "host", "job", "task", "detail"]
+    assert events["columns"] == ["at_s", "kind", "host", "job", "task", "run", "detail"]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,8 @@ def test_json_is_one_object(store: Path, capsys: pytest.CaptureFixture[str]) -> 
         (monitor, "locality --job j9 --store STORE", "no task of job j9 has taken data"),
         (monitor, "locality --by task --store STORE", "--by task: there are job, host, frame"),
         (monitor, "io --job j9 --store STORE", "nothing is known of job j9"),
+        (monitor, "io --job j1 --run 2 --store STORE", "nothing is known of job j1 of run 2"),
+        (monitor, "locality --run 2 --store STORE", "no task of run 2 has taken data"),
         (monitor, "events --since soon --store STORE", "--since soon"),
         (monitor, "query 'DELETE FROM events' --store STORE", "a query only reads"),
         (monitor, "query 'SELECT gone' --store STORE", "no such column: gone"),

@@ -121,7 +121,7 @@ async def events(
     directory = await store_directory(store, connection_file)
     if host:
         await check_host(directory, host)
-    sql = "SELECT at_s, kind, host, job, task, detail FROM events WHERE at_s >= ?"
+    sql = "SELECT at_s, kind, host, job, task, run, detail FROM events WHERE at_s >= ?"
     sql += " AND host = ? ORDER BY at_s" if host else " ORDER BY at_s"
     begin_s = time.time() - seconds(since) if since else 0.0
     _print(await ask(directory, sql, begin_s, *([host] if host else [])), json)
@@ -200,11 +200,12 @@ async def anomalies(
     if json:
         print_json({"anomalies": [structs.asdict(one) for one in found]})
         return
-    rows = [(one.host, one.kind, _clock(one.begin_s), _clock(one.end_s), one.evidence) for one in found]
+    rows = [(one.host, one.kind, clock(one.begin_s), clock(one.end_s), one.evidence) for one in found]
     print("\n".join(in_columns([("host", "class", "from", "until", "evidence"), *rows])))
 
 
-def _clock(at_s: float | None) -> str:
+def clock(at_s: float | None) -> str:
+    """Return a moment for people, "-" for none."""
     return NOT_TOLD if at_s is None else time.strftime("%m-%d %H:%M:%S", time.localtime(at_s))
 
 

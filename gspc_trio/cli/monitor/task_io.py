@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json
-from gspc_trio.cli.monitor.commands import StoreOption, app, ask, seconds, store_directory
+from gspc_trio.cli.monitor.commands import StoreOption, app, ask, clock, seconds, store_directory
 from gspc_trio.cli.monitor.hosts import NOT_TOLD, Json, RunningFile, in_columns
 from gspc_trio.components.monitor.io_frames import IO, coverage
 from gspc_trio.components.monitor.locality import DISTANCES, EXPECTED
@@ -37,6 +37,7 @@ async def task_io(
     job: str = "",
     task: int = 0,
     host: str = "",
+    run: int = 0,
     since: str = "",
     store: StoreOption = None,
     connection_file: RunningFile = None,
@@ -57,16 +58,18 @@ async def task_io(
         Of the task with this number.
     host
         On this host alone.
+    run
+        Of this run of the run-time system alone: gspc-monitor runs lists them.
     since
         Only what is not older than this, such as 10m or 2h.
     """
     if by not in BY:
         raise UsageError(f"--by {by}: there are {', '.join(BY)}{did_you_mean(by, BY)}")
     wanted, arguments = ["begin_s >= ?"], [time.time() - seconds(since) if since else 0.0]
-    given = {"job": job, "task": task, "host": host}
+    given = {"job": job, "task": task, "host": host, "run": run}
     values: list[object] = [*arguments, *(value for value in given.values() if value)]
     wanted += [f"{name} = ?" for name, value in given.items() if value]
-    keys = BY["task"] if task else BY[by]
+    keys = _with_run(BY["task"] if task else BY[by])
     sums = ", ".join(f"sum({name})" for name in IO.counts)
     order = (
         f"SELECT {', '.join(keys)}, {sums} FROM io WHERE {' AND '.join(wanted)} GROUP BY {', '.join(keys)}"
@@ -91,11 +94,42 @@ async def task_io(
         ]
         print_json({"by": by, "rows": shown})
         return
-    texts = [tuple(map(str, row)) for row, _ in rows]
+    keys, texts = _shown_keys(keys, [tuple(map(str, row)) for row, _ in rows])
     table = [(*row, *_shown(amounts)) for row, (_, amounts) in zip(texts, rows, strict=True)]
     print("\n".join(in_columns([(*keys, *HEAD), *table])))
     if task:
         print("\n".join(line for _, amounts in rows for line in _details(amounts)))
+
+
+def _with_run(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return key columns, those of jobs with the run in which a job has its name."""
+    return (*keys, "run") if "job" in keys else keys
+
+
+def _shown_keys(
+    keys: tuple[str, ...], rows: list[tuple[str, ...]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return key columns and what is in them, without the run if all rows are of one."""
+    if keys[-1] != "run" or len({row[-1] for row in rows}) > 1:
+        return keys, rows
+    return keys[:-1], [row[:-1] for row in rows]
+
+
+@app.command
+async def runs(*, store: StoreOption = None, connection_file: RunningFile = None, json: Json = False) -> None:
+    """Show which runs of a run-time system have written the metrics: names of jobs begin anew with each."""
+    sql = "SELECT run, begin_s, host, (SELECT count(*) FROM names WHERE names.run = runs.run) FROM runs"
+    found = await ask(await store_directory(store, connection_file), f"{sql} ORDER BY run")
+    rows = [
+        (int(str(run)), float(str(at_s)), str(host), int(str(jobs))) for run, at_s, host, jobs in found.rows
+    ]
+    if json:
+        print_json(
+            {"runs": [dict(zip(("run", "begin_s", "host", "jobs"), row, strict=True)) for row in rows]}
+        )
+        return
+    table = [(str(run), clock(at_s), host, str(jobs)) for run, at_s, host, jobs in rows]
+    print("\n".join(in_columns([("run", "begun", "host", "jobs"), *table])))
 
 
 @app.command
@@ -103,6 +137,7 @@ async def locality(
     *,
     by: str = "job",
     job: str = "",
+    run: int = 0,
     since: str = "",
     store: StoreOption = None,
     connection_file: RunningFile = None,
@@ -119,31 +154,34 @@ async def locality(
         Add up by job, host or frame.
     job
         Of this job alone.
+    run
+        Of this run of the run-time system alone: gspc-monitor runs lists them.
     since
         Only what is not older than this, such as 10m or 2h.
     """
-    keys = {name: columns for name, columns in BY.items() if name != "task"}
-    if by not in keys:
-        raise UsageError(f"--by {by}: there are {', '.join(keys)}{did_you_mean(by, keys)}")
-    (key,) = keys[by]
+    there = {name: columns for name, columns in BY.items() if name != "task"}
+    if by not in there:
+        raise UsageError(f"--by {by}: there are {', '.join(there)}{did_you_mean(by, there)}")
+    keys, given = _with_run(there[by]), {"job": job, "run": run}
     sums = ", ".join(f"coalesce(sum({name}), 0)" for name in DISTANCES)
-    wanted = "begin_s >= ?" + (" AND job = ?" if job else "")
-    values: list[object] = [time.time() - seconds(since) if since else 0.0, *([job] if job else [])]
-    order = f"SELECT {key}, {sums} FROM locality WHERE {wanted} GROUP BY {key}"
+    wanted = "begin_s >= ?" + "".join(f" AND {name} = ?" for name, value in given.items() if value)
+    values: list[object] = [time.time() - seconds(since) if since else 0.0, *filter(None, given.values())]
+    order = f"SELECT {', '.join(keys)}, {sums} FROM locality WHERE {wanted} GROUP BY {', '.join(keys)}"
     found = await ask(await store_directory(store, connection_file), order, *values)
     if not found.rows:
-        raise CommandError(f"no task{_what({'job': job})} has taken data from a memory layer")
-    rows = [(str(row[0]), [int(str(n)) for n in row[1:]]) for row in found.rows]
+        raise CommandError(f"no task{_what(given)} has taken data from a memory layer")
+    rows = [(row[: len(keys)], [int(str(n)) for n in row[len(keys) :]]) for row in found.rows]
     if json:
-        shown = [{key: name, **dict(zip(DISTANCES, found, strict=True))} for name, found in rows]
-        print_json({"by": by, "rows": shown})
+        columns = (*keys, *DISTANCES)
+        print_json({"by": by, "rows": [dict(zip(columns, (*row, *n), strict=True)) for row, n in rows]})
         return
-    table = [(name, *(_share(n, sum(found)) for n in found), size_text(sum(found))) for name, found in rows]
-    print("\n".join(in_columns([(key, "node", "rack", "inter-rack", "of"), *table, EXPECTED_ROW])))
-
-
-EXPECTED_ROW = ("expected", *EXPECTED, "")
-"""Last line of the table."""
+    keys, texts = _shown_keys(keys, [tuple(map(str, row)) for row, _ in rows])
+    table = [
+        (*row, *(_share(n, sum(found)) for n in found), size_text(sum(found)))
+        for row, (_, found) in zip(texts, rows, strict=True)
+    ]
+    expected = ("expected", *("" for _ in keys[1:]), *EXPECTED, "")
+    print("\n".join(in_columns([(*keys, "node", "rack", "inter-rack", "of"), *table, expected])))
 
 
 def _share(number: int, total: int) -> str:

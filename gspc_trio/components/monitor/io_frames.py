@@ -69,7 +69,7 @@ class IoTold(Struct, frozen=True):
 MODES = ("off", "counts", "calls")
 """What can be told of the reading and writing of tasks."""
 
-IO = Table("io", ("host", "job"), ("task", "attempt"), (*COUNTS, *OTHERS, *CALLS))
+IO = Table("io", ("host", "job"), ("task", "attempt"), (*COUNTS, *OTHERS, *CALLS), of_run=("job",))
 """What tasks have read and written."""
 
 NUMBER_MAX = 1 << 62

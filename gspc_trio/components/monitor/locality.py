@@ -17,7 +17,7 @@ DISTANCES = ("node_bytes", "rack_bytes", "inter_rack_bytes")
 EXPECTED = ("80-90 %", "5-10 %", "2-5 %")
 """What ASPIDE expects of these (D2.1)."""
 
-LOCALITY = Table("locality", ("host", "job"), counts=DISTANCES)
+LOCALITY = Table("locality", ("host", "job"), counts=DISTANCES, of_run=("job",))
 """From where data came."""
 
 NUMBER_MAX = 1 << 62

@@ -15,6 +15,11 @@ from gspc_trio.core.messages import Question
 BY: dict[str, tuple[str, ...]] = {"job": ("job",), "task": ("job", "task", "attempt"), "host": ("host",)}
 """What sums are made by -> columns of the table of frames."""
 
+KEYS: dict[str, tuple[str, ...]] = {
+    by: names if by == "host" else (*names, "run") for by, names in BY.items()
+}
+"""The same with the run of the run-time system where that is another one's otherwise."""
+
 STEPS = 120
 """A stretch of time is told in so many steps at most."""
 
@@ -33,6 +38,7 @@ class IoSum(Struct, frozen=True):
 
     Attributes:
         keys: job; or job, task and attempt; or host.
+        run: which run of the run-time system the job was of, if that was not the newest one; else 0.
         amounts: name -> amount, as in ``docs/monitoring.md``; what is 0 is absent.
         moved_bytes: bytes read and written in each step.
         read_durations, write_durations: how many calls took so long: each call counts with the mean of its
@@ -44,6 +50,7 @@ class IoSum(Struct, frozen=True):
     moved_bytes: tuple[Count, ...]
     read_durations: tuple[Count, ...]
     write_durations: tuple[Count, ...]
+    run: Count = 0
 
     @property
     def hit_share(self) -> float | None:
@@ -153,7 +160,7 @@ def sums_sql(by: str, wanted: str) -> str:
         by: a key of :data:`BY`.
         wanted: a condition.
     """
-    keys = ", ".join(BY[by])
+    keys = ", ".join(KEYS[by])
     sums = ", ".join((*(f"sum({name})" for name in IO.counts), *_durations()))
     return (
         f"SELECT {keys}, {sums} FROM io WHERE {wanted} GROUP BY {keys} "
@@ -181,8 +188,8 @@ def steps_sql(by: str, wanted: str, keys: int) -> str:
         wanted: a condition.
         keys: of so many of them; their keys are arguments behind those of the condition.
     """
-    names = ", ".join(BY[by])
-    place = f"({', '.join('?' * len(BY[by]))})"
+    names = ", ".join(KEYS[by])
+    place = f"({', '.join('?' * len(KEYS[by]))})"
     there = f"({names}) IN (VALUES {', '.join([place] * keys)})"
     grouped = f"GROUP BY {names}, begin_s / ?"
     return f"SELECT {names}, begin_s / ?, {MOVED} FROM io WHERE {wanted} AND {there} {grouped}"

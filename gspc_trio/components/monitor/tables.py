@@ -32,6 +32,7 @@ class Table(Struct, frozen=True):
         numbers: key columns that hold whole numbers.
         counts: columns that can be added.
         levels: columns whose mean counts.
+        of_run: which of the names say the same of one run of the run-time system alone.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Table(Struct, frozen=True):
     numbers: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    of_run: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -67,17 +69,37 @@ class Row(Struct, frozen=True):
     values: Mapping[str, float]
 
 
+Name = tuple[str, bool]
+"""A name, and whether it is one of this run alone."""
+
 NODES = Table("nodes", ("host",), counts=COUNTS, levels=LEVELS)
 """Metrics of hosts."""
 
 COMMON = """
-CREATE TABLE IF NOT EXISTS names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS runs (run INTEGER PRIMARY KEY, begin_s REAL NOT NULL, host TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS names (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, run INTEGER NOT NULL DEFAULT 0, UNIQUE (name, run)
+);
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, host TEXT, job TEXT, task INTEGER,
-    detail TEXT NOT NULL
+    detail TEXT NOT NULL, run INTEGER
 );
 CREATE INDEX IF NOT EXISTS events_by_time ON events (at_s);
 """
+"""Names of jobs begin anew with each run of the run-time system. Those of hosts, of run 0, do not."""
+
+NAMES_OF_RUNS = """
+BEGIN;
+ALTER TABLE events ADD COLUMN run INTEGER;
+ALTER TABLE names RENAME TO names_without_runs;
+CREATE TABLE names (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, run INTEGER NOT NULL DEFAULT 0, UNIQUE (name, run)
+);
+INSERT INTO names (id, name) SELECT id, name FROM names_without_runs;
+DROP TABLE names_without_runs;
+COMMIT;
+"""
+"""Makes the names of a store of an earlier version such as have a run; of jobs before, it is 0."""
 
 
 def creation(table: Table) -> Iterator[str]:
@@ -93,6 +115,7 @@ def creation(table: Table) -> Iterator[str]:
     yield f"DROP VIEW IF EXISTS {table.name}"
     rest = [f"{name}{_OF_UNIT[_unit(name)]} AS {name}" for name in table.levels]
     shown = [f"(SELECT name FROM names WHERE id = {name}) AS {name}" for name in table.names]
+    shown += [f"(SELECT run FROM names WHERE id = {name}) AS run" for name in table.of_run]
     rest = ["covered_s / 1000.0 AS covered_s", *table.numbers, *table.counts, *rest]
     parts = (
         f"SELECT begin_s, {seconds} AS seconds, {', '.join((*shown, *rest))} FROM {table.name}_{suffix}"
@@ -121,7 +144,7 @@ def _added(table: Table) -> str:
     return ", ".join(("covered_s = covered_s + excluded.covered_s", *sums, *means))
 
 
-def values_of(table: Table, row: Row, names: Mapping[str, int]) -> list[float | int | None]:
+def values_of(table: Table, row: Row, names: Mapping[Name, int]) -> list[float | int | None]:
     """Return a row as values for :func:`insertion`.
 
     Args:
@@ -129,7 +152,9 @@ def values_of(table: Table, row: Row, names: Mapping[str, int]) -> list[float | 
         row: the row.
         names: name -> its number.
     """
-    keys = [names[key] if isinstance(key, str) else key for key in row.keys]
+    given = zip(table.names, row.keys, strict=False)
+    numbers = [names[str(key), column in table.of_run] for column, key in given]
+    keys = [*numbers, *map(int, row.keys[len(numbers) :])]
     counts = [row.values.get(name) for name in table.counts]
     levels = ((name, row.values.get(name)) for name in table.levels)
     small = [None if value is None else round(value / _unit(name)) for name, value in levels]
@@ -175,9 +200,10 @@ def ageing(table: Table, until_s: int) -> tuple[str, str]:
     )
 
 
-def names_in(rows: Iterable[Row]) -> set[str]:
+def names_in(table: Table, rows: Iterable[Row]) -> set[Name]:
     """Return all names that key columns of these rows have."""
-    return {key for row in rows for key in row.keys if isinstance(key, str)}
+    columns = [(place, name in table.of_run) for place, name in enumerate(table.names)]
+    return {(str(row.keys[place]), is_of_run) for row in rows for place, is_of_run in columns}
 
 
 NETWORK_FILE_SYSTEMS = frozenset(

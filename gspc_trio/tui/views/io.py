@@ -90,7 +90,7 @@ class Io(View):
         sums = report.sums if report is not None else ()
         self._shown = [one for one in sums if self.fits(one.keys)]
         shown, width = self._shown, max(4, self.table.width_of(VOLUME))
-        self.table.show(["\0".join(one.keys) for one in shown], lambda at: _cells(shown[at], width))
+        self.table.show(["\0".join(_label(one)) for one in shown], lambda at: _cells(shown[at], width))
         whose = "all jobs" if self.top.job is None else f"job {self.top.job}"
         title = f" by {self._by}, of {whose}"
         if report is not None and report.more:
@@ -125,7 +125,7 @@ class Io(View):
             self.top.choose_job(chosen.keys[0])
         else:
             lines = [f"{name:<28}{amount:>18,}" for name, amount in chosen.amounts.items()]
-            self.top.show_text(" ".join((self._by, *_label(chosen.keys))), "\n".join(lines))
+            self.top.show_text(" ".join((self._by, *_label(chosen))), "\n".join(lines))
 
     def job_under_cursor(self) -> JobId | None:
         """Return the job on whose row the cursor is."""
@@ -175,14 +175,15 @@ class Io(View):
         self.query_one("#io-events", Lines).show(text)
 
 
-def _label(keys: tuple[str, ...]) -> tuple[str, ...]:
+def _label(one: IoSum) -> tuple[str, ...]:
     """Return the keys of a sum for people: the number of an attempt only if it is not the first."""
-    if len(keys) == 3:
-        job, task, attempt = keys
+    run = (f"(run {one.run})",) if one.run else ()
+    if len(one.keys) == 3:
+        job, task, attempt = one.keys
         if task == "0":
-            return job, "between tasks"
-        return (job, task) if attempt in ("0", "1") else (job, task, f"attempt {attempt}")
-    return keys
+            return job, "between tasks", *run
+        return (job, task, *run) if attempt in ("0", "1") else (job, task, f"attempt {attempt}", *run)
+    return (*one.keys, *run)
 
 
 def _cells(one: IoSum, width: int) -> list[Cell]:
@@ -191,7 +192,7 @@ def _cells(one: IoSum, width: int) -> list[Cell]:
     spent_s = (amounts.get("file_read_ns", 0) + amounts.get("file_write_ns", 0)) / 1e9
     volume = [float(moved) for moved in one.moved_bytes]
     return [
-        (" ".join(_label(one.keys)), "bold"),
+        (" ".join(_label(one)), "bold"),
         count(amounts.get("read_calls", 0)),
         size(amounts.get("read_bytes", 0)),
         "" if hit is None else (f"{hit:.0%}", "warning" if hit < 0.5 else ""),

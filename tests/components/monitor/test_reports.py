@@ -67,6 +67,20 @@ def test_a_job_is_added_up_with_its_calls_its_steps_and_its_events(tmp_path: Pat
         read_io(tmp_path, GetIo("hosts"), 1013.5)
 
 
+def test_jobs_of_earlier_runs_are_told_apart_and_a_live_run_sees_its_own(tmp_path: Path) -> None:
+    for host, amount in (("a", 7), ("b", 100)):
+        row = Row(1000, (host, "j1", 1, 1), 5.0, {"read_bytes": amount})
+        store_of(tmp_path, row, events=(StoredEvent(1001.0, "user", host),))
+    found = read_io(tmp_path, GetIo("task", "j1", 15), 1013.5)
+    shown = [(one.keys, one.run, one.amounts["read_bytes"], sum(one.moved_bytes)) for one in found.sums]
+    assert shown == [(("j1", "1", "1"), 0, 100, 100), (("j1", "1", "1"), 1, 7, 7)]
+    assert (found.more, [one.detail for one in found.events]) == (0, ["a", "b"])
+    own = read_io(tmp_path, GetIo("job", "", 15), 1013.5, run=1)
+    assert [(one.keys, one.run, one.amounts["read_bytes"]) for one in own.sums] == [(("j1",), 0, 7)]
+    assert [one.detail for one in own.events] == ["a"]
+    assert [one.run for one in read_io(tmp_path, GetIo("host", "", 15), 1013.5).sums] == [0, 0]
+
+
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(1, 9))),

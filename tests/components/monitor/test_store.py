@@ -21,7 +21,7 @@ from gspc_trio.components.monitor.shell.store import (
     checked_directory,
     query,
 )
-from gspc_trio.components.monitor.tables import NODES, Row, Table, file_system_of
+from gspc_trio.components.monitor.tables import NODES, SCHEMA, Row, Table, file_system_of
 from gspc_trio.protocol.listening import BadSetting
 
 DAY_S = 24 * 3600
@@ -155,6 +155,52 @@ def test_other_tables_have_other_keys(tmp_path: Path) -> None:
     found = query(tmp_path, "SELECT host, job, task, reads FROM calls ORDER BY task").rows
     assert found == [("a", "j1", 7, 3), ("a", "j1", 8, None)]
     store.close()
+
+
+def test_jobs_of_the_same_name_are_told_apart_by_the_run_in_which_they_had_it(tmp_path: Path) -> None:
+    calls = Table("calls", ("host", "job"), ("task",), ("reads",), of_run=("job",))
+    for run, reads in ((1, 3), (2, 50)):
+        store = Store(tmp_path, 1 << 30, tables=(calls,), wall=lambda: 7.0)
+        assert store.run == run
+        for _ in range(2):  # amounts of one frame of one task are added, of one run alone
+            store.write(
+                {"calls": [Row(5, ("j1", "j1", 7), 1.0, {"reads": reads})]}, [StoredEvent(6.0, "x", "y")]
+            )
+        store.age()
+        store.close()
+        assert query(tmp_path, "SELECT begin_s FROM runs").rows == [(7.0,)] * run
+    rows = query(tmp_path, "SELECT run, host, job, task, reads FROM calls ORDER BY run").rows
+    assert rows == [(1, "j1", "j1", 7, 6), (2, "j1", "j1", 7, 100)]
+    assert query(tmp_path, "SELECT run FROM events").rows == [(1,), (1,), (2,), (2,)]
+    assert query(tmp_path, "SELECT name, run FROM names ORDER BY run").rows == [
+        ("j1", 0),
+        ("j1", 1),
+        ("j1", 2),
+    ]
+
+
+def test_a_store_of_a_version_without_runs_is_written_on(tmp_path: Path) -> None:
+    calls = Table("calls", ("host", "job"), ("task",), ("reads",), of_run=("job",))
+    with sqlite3.connect(tmp_path / STORE_FILE) as database:
+        names = "CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)"
+        events = (
+            "id INTEGER PRIMARY KEY, at_s REAL, kind TEXT, host TEXT, job TEXT, task INTEGER, detail TEXT"
+        )
+        frames = "CREATE TABLE calls_frames (begin_s, host, job, task, covered_s, reads"
+        for statement in (
+            *(names, f"CREATE TABLE events ({events})", f"{frames}, PRIMARY KEY (begin_s, host, job, task))"),
+            "INSERT INTO names VALUES (1, 'a'), (2, 'j1')",
+            "INSERT INTO calls_frames VALUES (5, 1, 2, 7, 5000, 9)",
+            f"PRAGMA user_version = {SCHEMA}",
+        ):
+            database.execute(statement)
+    database.close()
+    for _ in range(2):
+        store = Store(tmp_path, 1 << 30, tables=(calls,), wall=float)
+        store.write({"calls": [Row(5, ("a", "j1", 7), 1.0, {"reads": 1})]}, [StoredEvent(6.0, "x", "y")])
+        store.close()
+    rows = query(tmp_path, "SELECT run, host, job, reads FROM calls ORDER BY run").rows
+    assert rows == [(0, "a", "j1", 9), (1, "a", "j1", 1), (2, "a", "j1", 1)]
 
 
 def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:

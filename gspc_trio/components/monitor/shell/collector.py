@@ -234,7 +234,7 @@ class Collector:
         if store is None:
             call.fail(NoMetrics("this run-time system does not keep metrics any more; its log says why"))
             return
-        look = partial(read_io, store.path.parent, asked, time.time())
+        look = partial(read_io, store.path.parent, asked, time.time(), store.run)
         try:
             call.reply(await trio.to_thread.run_sync(look, limiter=self._one_reader))
         except StoreError as error:

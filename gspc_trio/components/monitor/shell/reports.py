@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from heapq import merge
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gspc_trio.components.monitor.frames import frame_of
 from gspc_trio.components.monitor.io_frames import IO
 from gspc_trio.components.monitor.locality import LOCALITY
@@ -13,6 +15,7 @@ from gspc_trio.components.monitor.reports import (
     BY,
     DURATIONS_NS,
     EVENTS_MAX,
+    KEYS,
     GetIo,
     IoEvent,
     IoReport,
@@ -38,13 +41,14 @@ TOLD_S = 3.0
 """So long after its end a frame is in the store."""
 
 
-def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
+def read_io(directory: Path, asked: GetIo, until_s: float, run: int = 0) -> IoReport:
     """Return what was read and written.
 
     Args:
         directory: of the store.
         asked: what is to be told.
         until_s: what happened later is not told, in seconds since 1970; nor frames that may be incomplete.
+        run: of this run of the run-time system alone; 0: of all.
 
     Raises:
         StoreError: the store cannot be read, or there is no such sum.
@@ -58,8 +62,10 @@ def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
     wanted, values = "begin_s >= ? AND begin_s < ?", list[object]((begin * step_s, whole_s))
     if asked.job:
         wanted, values = f"{wanted} AND job = ?", [*values, asked.job]
+    if run:
+        wanted, values = f"{wanted} AND run = ?", [*values, run]
     rows = query(directory, sums_sql(asked.by, wanted), values).rows
-    keys = len(BY[asked.by])
+    keys = len(KEYS[asked.by])
     names = [name for row in rows for name in row[:keys]]
     in_steps = [step_s, *values, *names, step_s]
     volumes: dict[tuple[str, ...], dict[int, int]] = {}
@@ -71,17 +77,28 @@ def read_io(directory: Path, asked: GetIo, until_s: float) -> IoReport:
     steps = range(begin, end)
     counted = query(
         directory,
-        f"SELECT count(*) FROM (SELECT 1 FROM io WHERE {wanted} GROUP BY {', '.join(BY[asked.by])})",
+        f"SELECT count(*) FROM (SELECT 1 FROM io WHERE {wanted} GROUP BY {', '.join(KEYS[asked.by])})",
         values,
     )
     return IoReport(
         begin * step_s,
         step_s,
         tuple(by_step.get(step, nothing) for step in steps) if totals else (),
-        tuple(_sum(row, keys, volumes, steps) for row in rows),
+        tuple(_with_run(asked.by, [_sum(row, keys, volumes, steps) for row in rows])),
         _whole(counted.rows[0][0]) - len(rows),
-        _events(directory, asked.job, begin * step_s, until_s),
+        _events(directory, asked.job, begin * step_s, until_s, run),
     )
+
+
+def _with_run(by: str, sums: list[IoSum]) -> list[IoSum]:
+    """Return sums with the last one of their keys as their run, unless that is the newest."""
+    if KEYS[by] == BY[by]:
+        return sums
+    newest = max((int(one.keys[-1] or 0) for one in sums), default=0)
+    return [
+        replace(one, keys=one.keys[:-1], run=0 if one.keys[-1] == str(newest) else int(one.keys[-1] or 0))
+        for one in sums
+    ]
 
 
 def _sum(
@@ -100,12 +117,13 @@ def _sum(
     )
 
 
-def _events(directory: Path, job: str, begin_s: float, until_s: float) -> tuple[IoEvent, ...]:
+def _events(directory: Path, job: str, begin_s: float, until_s: float, run: int) -> tuple[IoEvent, ...]:
     found = query(
         directory,
         "SELECT at_s, kind, coalesce(host, ''), coalesce(job, ''), coalesce(task, 0), detail FROM events "
-        "WHERE at_s >= ? AND at_s <= ? AND (? = '' OR job IS NULL OR job = ?) ORDER BY at_s DESC LIMIT ?",
-        (begin_s, until_s, job, job, EVENTS_MAX),
+        "WHERE at_s >= ? AND at_s <= ? AND (? = '' OR job IS NULL OR job = ?) AND ? IN (0, run) "
+        "ORDER BY at_s DESC LIMIT ?",
+        (begin_s, until_s, job, job, run, EVENTS_MAX),
     )
     return tuple(
         IoEvent(float(str(at_s)), str(kind), str(host), str(of), _whole(task), str(detail))

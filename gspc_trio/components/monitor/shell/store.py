@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import gethostname
 
 from msgspec import Struct
 
@@ -19,9 +20,11 @@ from gspc_trio.components.monitor.tables import (
     COMMON,
     KEEP_FRAMES_S,
     MINUTE_S,
+    NAMES_OF_RUNS,
     NETWORK_FILE_SYSTEMS,
     NODES,
     SCHEMA,
+    Name,
     Row,
     Table,
     ageing,
@@ -100,6 +103,10 @@ class Store:
         wall: returns the seconds since 1970.
         tables: of frames.
 
+    Attributes:
+        path: of the file.
+        run: counts the writers of this file from 1; names of jobs begin anew with each.
+
     Raises:
         StoreBusy: another process writes it.
         StoreError: the file is none of ours, or is torn.
@@ -116,7 +123,7 @@ class Store:
         self._bytes_max = bytes_max
         self._wall = wall
         self._tables = tables
-        self._names: dict[str, int] = {}
+        self._names: dict[Name, int] = {}
         self._aged_s = -AGE_S
         self._lock = _lock(directory)
         try:
@@ -136,7 +143,10 @@ class Store:
         if version not in (0, SCHEMA):
             self._database.close()
             raise StoreError(f"{self.path} was written by another version: name another directory")
+        there = {row[1] for row in run("PRAGMA table_info(names)")}
         self._database.executescript(COMMON)
+        if there and "run" not in there:
+            self._database.executescript(NAMES_OF_RUNS)
         with self._transaction():
             for table in self._tables:
                 make, minutes, *views = creation(table)
@@ -146,7 +156,10 @@ class Store:
                 for statement in views:
                     run(statement)
             run(f"PRAGMA user_version = {SCHEMA}")
-        self._names = {name: number for number, name in run("SELECT id, name FROM names")}
+            begun = run("INSERT INTO runs (begin_s, host) VALUES (?, ?)", (self._wall(), gethostname()))
+            self.run: int = begun.lastrowid or 0
+        found = run("SELECT id, name FROM names WHERE run = 0")
+        self._names = {(name, False): number for number, name in found}
 
     def _add_columns(self, table: Table) -> None:
         """Give tables that an earlier version has made the columns that they lack."""
@@ -171,24 +184,28 @@ class Store:
             with self._transaction():
                 for table in self._tables:
                     if found := rows.get(table.name):
-                        self._learn(names_in(found) - self._names.keys())
+                        self._learn(names_in(table, found) - self._names.keys())
                         values = (values_of(table, row, self._names) for row in found)
                         self._database.executemany(insertion(table), values)
                 self._database.executemany(
-                    "INSERT INTO events (at_s, kind, detail, host, job, task) VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO events (at_s, kind, detail, host, job, task, run) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (
-                        (one.at_s, one.kind, one.detail, one.host or None, one.job or None, one.task or None)
+                        (
+                            *(one.at_s, one.kind, one.detail),
+                            *(one.host or None, one.job or None, one.task or None, self.run),
+                        )
                         for one in events
                     ),
                 )
             self._make_room()
 
-    def _learn(self, names: set[str]) -> None:
-        for name in sorted(names):
-            run = self._database.execute
-            number = run("INSERT INTO names (name) VALUES (?)", (name,)).lastrowid
+    def _learn(self, names: set[Name]) -> None:
+        for name, is_of_run in sorted(names):
+            row = name, self.run if is_of_run else 0
+            number = self._database.execute("INSERT INTO names (name, run) VALUES (?, ?)", row).lastrowid
             assert number is not None
-            self._names[name] = number
+            self._names[name, is_of_run] = number
 
     def _make_room(self) -> None:
         """Make minutes of old frames once an hour; remove the oldest of all when there is no room."""
