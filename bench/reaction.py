@@ -1,16 +1,32 @@
 """What it brings to avoid a slow host of four: real scheduler and resource manager, simulated clock.
 
     python bench/reaction.py [--json]
+    python bench/reaction.py --measure [--json]
 
-``anomaly.gain``          time that a workflow takes with a slow host that is avoided 20 s after it has become
-                          slow, over the time without any reaction: 20 stages, each of 64 tasks of 5 s that
-                          the next one waits for; of 4 hosts of 4 cores one gets to 0.1 of its speed at 60 s
+``anomaly.gain``          time that a workflow takes with a slow host that is avoided once that is found, over
+                          the time without any reaction: 20 stages, each of 64 tasks of 5 s that the next one
+                          waits for; of 4 hosts of 4 cores one gets to 0.1 of its speed at 60 s, and that is
+                          found 20 s later
 ``anomaly.gain_quarter``  the same, to 0.25 of its speed
 ``anomaly.gain_half``     the same, to 0.5 of its speed
 ``anomaly.gain_apart``    the same as the first one, of 1,280 tasks that wait for nothing
+``anomaly.gain_CLASS``    40 stages of 12 tasks, for which there is room on the three other hosts; the host is as
+                          slow as tasks were beside such an anomaly, which is found when it was found, too
+``anomaly.gain_wide_CLASS``  the same of 20 stages of 64 tasks, which take all hosts more than once
+
+``--measure`` puts anomalies into this host for real, and says how fast three kinds of tasks are beside each, of
+their speed without: tasks that compute, that copy 8 MiB again and again, and that write 256 KiB and sync them.
+One of them runs on each core. It needs a machine on which nothing else runs.
 """
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import Pool
 
 from figures import Figures, options_parser
 from schedule.replay import Hosts, Replay, Work, WorkTask
@@ -18,8 +34,12 @@ from schedule.replay import Hosts, Replay, Work, WorkTask
 from gspc_trio.components.rm.events import Rested
 
 HOSTS, CORES, STAGES, TASKS, RUN_S = 4, 4, 20, 64, 5.0
+NARROW_STAGES, NARROW_TASKS = 40, 12
 SLOW_S, FOUND_S = 60.0, 80.0
 """When a host gets slow, and when that is found."""
+
+MEASURED: dict[str, tuple[float, float]] = {}
+"""Class -> speed of the tasks that are slowed down most beside it (``--measure``), and seconds until it was found."""
 
 
 class SlowHost(Replay):
@@ -29,11 +49,12 @@ class SlowHost(Replay):
         work: the workflow.
         speed: of the host from then on.
         reacts: whether it is avoided once that is found.
+        found_s: when that is.
     """
 
-    def __init__(self, work: Work, speed: float, reacts: bool) -> None:
+    def __init__(self, work: Work, speed: float, reacts: bool, found_s: float = FOUND_S) -> None:
         super().__init__(work, Hosts("one slow", (1.0,) * HOSTS, (0,) * HOSTS, CORES))
-        self._speed, self._waits = speed, reacts
+        self._speed, self._waits, self._found_s = speed, reacts, found_s
 
     def _begin(self, resource_id: str) -> None:
         speed = self._speed if self.now >= SLOW_S else 1.0
@@ -42,35 +63,108 @@ class SlowHost(Replay):
 
     def feed(self, events: list[object]) -> None:
         """Carry events from machine to machine, after the news that the host is to be avoided."""
-        if self._waits and self.now >= FOUND_S:
+        if self._waits and self.now >= self._found_s:
             self._waits = False
             self.rest(Rested(("r0.node",)))
         super().feed(events)
 
 
-def stages(waits: bool) -> Work:
+def stages(waits: bool, number: int = STAGES, width: int = TASKS) -> Work:
     """Return stages of tasks, each of which waits for all of the stage before, or for nothing."""
     tasks, before = list[WorkTask](), tuple[int, ...]()
-    for _ in range(STAGES):
-        ids = range(len(tasks) + 1, len(tasks) + 1 + TASKS)
+    for _ in range(number):
+        ids = range(len(tasks) + 1, len(tasks) + 1 + width)
         tasks += [WorkTask(task_id, RUN_S, before) for task_id in ids]
         before = tuple(ids) if waits else ()
     return Work("stages", tuple(tasks))
 
 
+def gain(work: Work, speed: float, found_s: float = FOUND_S) -> float:
+    """Return the time with the reaction over that without."""
+    with_it, without = (SlowHost(work, speed, reacts, found_s).run().makespan_s for reacts in (True, False))
+    return with_it / without
+
+
+# How slow tasks are beside an anomaly -----------------------------------------------------------------------
+
+MIB = 1 << 20
+EACH_S, BEGIN_S = 8.0, 3.0
+"""So long tasks of a kind are looked at; so long an anomaly needs to begin."""
+
+ANOMALIES = (
+    *(("", ""), ("dial", ""), ("ddot", "--caches=5"), ("ddot", "--caches=10"), ("memeater", "")),
+    *(("leak", ""), ("copy", "")),
+)
+
+
+def compute() -> None:
+    """Use a core."""
+    sum(number * number % 7 for number in range(20_000))
+
+
+BLOCK = bytearray(b"1") * (8 * MIB)
+
+
+def copy_memory() -> None:
+    """Use memory."""
+    bytes(BLOCK)
+
+
+def write() -> None:
+    """Use a disk."""
+    with tempfile.TemporaryFile(buffering=0, dir="/var/tmp") as file:
+        file.write(bytes(MIB // 4))
+        os.fsync(file.fileno())
+
+
+def rounds(kind: int) -> int:
+    """Return how often one of these was done in some seconds."""
+    done, end_s = 0, time.monotonic() + EACH_S
+    while time.monotonic() < end_s:
+        (compute, copy_memory, write)[kind]()
+        done += 1
+    return done
+
+
+def measure(figures: Figures) -> None:
+    """Print how fast tasks are beside each anomaly, of their speed without."""
+    usual = [0, 0, 0]
+    cores = len(os.sched_getaffinity(0))
+    with Pool(cores) as pool:
+        for name, more in ANOMALIES:
+            words = [sys.executable, "-m", "gspc_trio.testing.anomalies", name, "--for-s", "60"]
+            other = subprocess.Popen([*words, more] if more else words) if name else None
+            time.sleep(BEGIN_S)
+            done = [sum(pool.map(rounds, [kind] * cores)) for kind in range(3)]
+            if other is None:
+                usual = done
+                continue
+            other.kill()
+            other.wait()
+            for kind, now, before in zip(("compute", "memory", "write"), done, usual, strict=True):
+                figures.add(f"anomaly.speed_{name}{more.replace('--caches=', '')}_{kind}", now / before, "")
+
+
 def main() -> None:
     """Measure and print."""
-    figures = Figures(options_parser(__doc__).parse_args().json)
+    parser = options_parser(__doc__)
+    parser.add_argument("--measure", action="store_true", help="how slow tasks are beside an anomaly")
+    chosen = parser.parse_args()
+    figures = Figures(chosen.json)
+    if chosen.measure:
+        measure(figures)
+        return
     for name, waits, speed in (
         ("", True, 0.1),
         ("_quarter", True, 0.25),
         ("_half", True, 0.5),
         ("_apart", False, 0.1),
     ):
-        with_it, without = (
-            SlowHost(stages(waits), speed, reacts).run().makespan_s for reacts in (True, False)
-        )
-        figures.add(f"anomaly.gain{name}", with_it / without, "")
+        figures.add(f"anomaly.gain{name}", gain(stages(waits), speed), "")
+    for name, (speed, soon_s) in MEASURED.items():
+        narrow = stages(True, NARROW_STAGES, NARROW_TASKS)
+        figures.add(f"anomaly.gain_{name}", gain(narrow, speed, SLOW_S + soon_s), "")
+        figures.add(f"anomaly.gain_wide_{name}", gain(stages(True), speed, SLOW_S + soon_s), "")
 
 
 if __name__ == "__main__":
