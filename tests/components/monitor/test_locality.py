@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from gspc_trio.components.monitor.locality import DISTANCES, DataRead, DataReads, read_topology, rows_of_reads
 from gspc_trio.components.monitor.messages import MonitorTold
 from gspc_trio.components.monitor.shell.collector import open_collector
+from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import query
 from gspc_trio.components.monitor.tables import Row
 from gspc_trio.components.rts.shell.system import RtsSettings
@@ -64,6 +68,33 @@ def test_no_byte_is_lost_or_counted_twice(told: list[tuple[float, str, int]], lo
     groups = ("a", "b", "cd")
     assert sums == [sum(size for _, source, size in told if source in group) for group in groups]
     assert reads.close(1e10) == ()
+
+
+async def test_a_clock_that_is_set_back_or_forward_opens_no_old_frame_and_loses_no_byte(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    steps, told = {17: -3600.0, 64: 7200.0}, list[DataRead]()
+    reads, begin, off_s = DataReads(), autojump_clock.current_time(), 0.0
+
+    def wall() -> float:
+        return 1000.0 + off_s + autojump_clock.current_time() - begin
+
+    def post(one: MonitorTold) -> None:
+        told.extend(one.reads)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(sample, post, reads, root=tmp_path, wall=wall))
+        await trio.sleep(0.5)
+        for second in range(90):
+            off_s += steps.get(second, 0.0)
+            reads.took("j1", "b", 1, wall())
+            await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    frames = [one.begin_s for one in told]
+    assert frames == sorted(set(frames)), "each is told once, and none that is older than one before"
+    # While the clock is an hour behind, frames last twice as long; then it is an hour ahead.
+    assert [one.read_bytes for one in told] == [5, 5, 5, 10, 10, 10, 10, 9, 1, 5, 5, 5, 5]
+    assert sum(one.read_bytes for one in told) + sum(one.read_bytes for one in reads.close(1e9)) == 90
 
 
 @pytest.mark.parametrize("text", ["left", "left:", ": a", "left right: a", "left: a\nright: b a"])
