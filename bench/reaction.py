@@ -10,13 +10,13 @@
 ``anomaly.gain_quarter``  the same, to 0.25 of its speed
 ``anomaly.gain_half``     the same, to 0.5 of its speed
 ``anomaly.gain_apart``    the same as the first one, of 1,280 tasks that wait for nothing
-``anomaly.gain_CLASS``    40 stages of 12 tasks, for which there is room on the three other hosts; the host is as
-                          slow as tasks were beside such an anomaly, which is found when it was found, too
+``anomaly.gain_CLASS``    40 stages of 12 tasks, for which there is room on the three other hosts; the host is
+                          as slow as tasks were beside such an anomaly, which is found as soon as it was
 ``anomaly.gain_wide_CLASS``  the same of 20 stages of 64 tasks, which take all hosts more than once
 
-``--measure`` puts anomalies into this host for real, and says how fast three kinds of tasks are beside each, of
-their speed without: tasks that compute, that copy 8 MiB again and again, and that write 256 KiB and sync them.
-One of them runs on each core. It needs a machine on which nothing else runs.
+``--measure`` puts anomalies into this host for real, and says how fast three kinds of tasks are beside each,
+of their speed without: tasks that compute, that copy 8 MiB again and again, and that write 256 KiB and sync
+them. One of them runs on each core. It needs a machine on which nothing else runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ SLOW_S, FOUND_S = 60.0, 80.0
 """When a host gets slow, and when that is found."""
 
 MEASURED: dict[str, tuple[float, float]] = {}
-"""Class -> speed of the tasks that are slowed down most beside it (``--measure``), and seconds until it was found."""
+"""Class -> speed of the tasks that are slowed down most beside it (``--measure``), and seconds until it was
+found (``bench/anomalies.py``)."""
 
 
 class SlowHost(Replay):

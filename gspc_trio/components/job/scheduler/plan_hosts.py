@@ -1,4 +1,4 @@
-"""The hosts of a job, as its plan sees them: their resources, features, racks and speeds."""
+"""The hosts and tasks of a job, as its plan sees them: resources, features, speeds, and what tasks need."""
 
 from __future__ import annotations
 
@@ -24,13 +24,34 @@ from gspc_trio.components.job.plan import (
 )
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Task
+from gspc_trio.core.task import Shape, Task
 
 LOOKED_AT = 32
 """If there are so many hosts or less all are looked at for tasks that get ready, else about so many."""
 
 NEAR_LOOKED_AT = 2
 """In each rack that has data of them."""
+
+
+class Known:
+    """A task that has not ended, as its plan needs it.
+
+    Attributes:
+        task: as the planner has it; one that can run has no dependencies, but the data that it takes.
+        code_id: of its code.
+        output_bytes: the size of its result that it states, or None.
+        estimate_s: the run time on a host of speed 1 that it states, or None.
+        shape: what it asked for when it got ready, None before.
+    """
+
+    __slots__ = ("code_id", "estimate_s", "output_bytes", "shape", "task")
+
+    def __init__(self, task: PlanTask, of: Task) -> None:
+        self.task: PlanTask = task
+        self.code_id: int = of.code_id
+        self.output_bytes: int | None = of.options.output_bytes
+        self.estimate_s: float | None = of.options.estimate_s
+        self.shape: Shape | None = None
 
 
 @define(eq=False)
@@ -222,3 +243,10 @@ def expected_host(
         return sum(fetch_s(data, host, hosts, links) for data in inputs)
 
     return min(looked_at, key=brought_s).name if looked_at else own
+
+
+def learn(means: dict[int, tuple[int, float]], code_id: int, newest: float) -> None:
+    """Take a sample into a mean in which the newest one weighs an eighth at least."""
+    count, mean = means.get(code_id, (0, 0.0))
+    count = min(count + 1, 8)
+    means[code_id] = count, mean + (newest - mean) / count

@@ -33,7 +33,14 @@ from gspc_trio.components.job.plan import (
     why,
 )
 from gspc_trio.components.job.scheduler.interface import KnownTask
-from gspc_trio.components.job.scheduler.plan_hosts import HostTurns, JobHosts, expected_host, needed_by
+from gspc_trio.components.job.scheduler.plan_hosts import (
+    HostTurns,
+    JobHosts,
+    Known,
+    expected_host,
+    learn,
+    needed_by,
+)
 from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
 from gspc_trio.components.worker.messages import Finished, Submission
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
@@ -58,27 +65,6 @@ AHEAD_MAX = 2_000
 
 ANEW_PAUSE_S = 1e-3
 """So many seconds for each task lie at least between two plans of all of them."""
-
-
-class Known:
-    """A task that has not ended, as its plan needs it.
-
-    Attributes:
-        task: as the planner has it; one that can run has no dependencies, but the data that it takes.
-        code_id: of its code.
-        output_bytes: the size of its result that it states, or None.
-        estimate_s: the run time on a host of speed 1 that it states, or None.
-        shape: what it asked for when it got ready, None before.
-    """
-
-    __slots__ = ("code_id", "estimate_s", "output_bytes", "shape", "task")
-
-    def __init__(self, task: PlanTask, of: Task) -> None:
-        self.task: PlanTask = task
-        self.code_id: int = of.code_id
-        self.output_bytes: int | None = of.options.output_bytes
-        self.estimate_s: float | None = of.options.estimate_s
-        self.shape: Shape | None = None
 
 
 @define(eq=False)
@@ -189,9 +175,9 @@ class Plans:
             self.links.note(self.knowledge.named(label), host, size_bytes, seconds)
         size_bytes = self.knowledge.output_bytes(outcome)
         assumed = self._placed(task_id)
-        _learn(self.sizes, code_id, size_bytes)
+        learn(self.sizes, code_id, size_bytes)
         speed = self._plan_host[host].speed if host in self._plan_host else 1.0
-        _learn(self.seconds, code_id, outcome.duration_s * speed)
+        learn(self.seconds, code_id, outcome.duration_s * speed)
         if task_id in self.users:
             self._run[task_id] = PlannedPlace(host, output_bytes=size_bytes, end_s=now)
             if self._planner is not None and host in self.there.hosts:
@@ -586,10 +572,3 @@ class Plans:
         for task_id, placed in self.placed.items():
             gone = placed.host not in (*self.there.hosts, *evacuated) and task_id not in self._new
             assert not gone, f"task {task_id} is planned on {placed.host}, which is gone"
-
-
-def _learn(means: dict[int, tuple[int, float]], code_id: int, newest: float) -> None:
-    """Take a sample into a mean in which the newest one weighs an eighth at least."""
-    count, mean = means.get(code_id, (0, 0.0))
-    count = min(count + 1, 8)
-    means[code_id] = count, mean + (newest - mean) / count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio import Net
-from gspc_trio.components.job.takers import Takers, takers_in
+from gspc_trio.components.job.shell.planning import Takers, takers_in
 from gspc_trio.core.task import TaskOptions
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
