@@ -1,4 +1,5 @@
-"""Long runs of what the tests show in short: broken texts, order of random trees, cuts at each message.
+"""Long runs of what the tests show in short: broken texts, order of random trees, cuts at each message, kills
+at each record of the journal.
 
 Run as ``make coallocation-long``: some twelve minutes of a core. A part runs alone with the others at 0:
 ``python -m tests.components.coallocation.long --texts 500000 --trees 0 --cuts 0 --seed 1``.
@@ -198,12 +199,28 @@ def cut_each_message(seed: int) -> int:
     return world.messages.total()
 
 
+def kill_at_each_record(seed: int) -> int:
+    """Simulate services again and again; kill the top at each record of its journal, just before that is
+    durable and just after; return how often."""
+    world = RequestsWorld(seed, faults=False, journal=True)
+    world.run()
+    for number in range(1, world.records + 1):
+        for before in (True, False):
+            killed = RequestsWorld(seed, False, journal=True, kill_at=number, kills_before=before)
+            killed.run()
+            assert any("top was killed" in line for line in killed.happened), f"seed {seed}, record {number}"
+            assert killed.noted is not None
+            assert not killed.noted.requests, f"seed {seed}, record {number}: a request did not end"
+    return 2 * world.records
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=1_000_000)
     parser.add_argument("--trees", type=int, default=10_000)
     parser.add_argument("--cuts", type=int, default=3, help="worlds each message of which is cut")
+    parser.add_argument("--kills", type=int, default=1, help="worlds whose top is killed at each record")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     random = Random(chosen.seed)
@@ -214,6 +231,8 @@ def main() -> None:
     print(f"{chosen.trees:,} trees: the model agrees with every start of {jobs:,} jobs")
     cuts = sum(cut_each_message(seed) for seed in range(chosen.seed, chosen.seed + chosen.cuts))
     print(f"{cuts:,} worlds of services, each with a connection cut at another message: all holds")
+    kills = sum(kill_at_each_record(seed) for seed in range(chosen.seed, chosen.seed + chosen.kills))
+    print(f"{kills:,} worlds of services with a journal, killed before or after another record: all holds")
     print(f"{time.monotonic() - begin_s:.0f} s")
 
 
