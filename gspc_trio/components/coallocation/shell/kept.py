@@ -8,13 +8,13 @@ soon as the resource manager recalls it, or somebody here has waited longer for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import trio
 
 from gspc_trio.components.coallocation.shell.programs import made_ready
-from gspc_trio.components.rts.shell.acquire import HeldGrant, Resources
+from gspc_trio.components.rts.shell.acquire import HeldGrant, Resources, Waiter
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.direct import DirectWorker, open_worker
 from gspc_trio.core.ids import GrantId, ResourceId
@@ -36,12 +36,14 @@ class ReadyWorker:
         worker: to speak to.
         is_gone: its connection is over.
         directory: where its process is.
+        on_lost: called when the connection is over, by who waits without a task.
     """
 
     def __init__(self, worker: DirectWorker) -> None:
         self.worker: DirectWorker = worker
         self.is_gone: bool = False
         self.directory: str = ""
+        self.on_lost: Callable[[], None] | None = None
         self._waiting: trio.CancelScope | None = None
 
     async def wait_for(self, event: trio.Event) -> bool:
@@ -57,6 +59,8 @@ class ReadyWorker:
         self.is_gone = True
         if self._waiting is not None:
             self._waiting.cancel()
+        if self.on_lost is not None:
+            self.on_lost()
 
 
 class KeptGrant:
@@ -120,22 +124,58 @@ class KeptGrants:
             AcquireRefused, ValueError, PeerGone: as :meth:`Resources.acquire`.
         """
         shape = Shape(tuple(needs), memories=tuple(memories))
-        idle = self._idle.get(shape)
-        if idle:
-            kept = idle.pop()
-            kept.idle_since_s = None
-            return kept
+        if (idle := self._take_idle(shape)) is not None:
+            return idle
         try:
             held = await self._resources.acquire(*needs, memories=memories)
         except BaseException:
             for other in [one for one in self._kept.values() if one.held.released.is_set()]:
                 self._release(other)  # it was handed on just when nobody wanted it any more
             raise
+        return self._kept_of(held, shape)
+
+    def ask(self, shape: Shape, take: Callable[[KeptGrant | Exception], None]) -> Waiter | None:
+        """Have ``take`` called with a grant, or with why there is none, as soon as that is known.
+
+        Args:
+            shape: of what is wanted.
+            take: called once; maybe before this returns.
+
+        Returns:
+            Waiter: for :meth:`withdraw`; None if it has been called.
+        """
+        if (idle := self._take_idle(shape)) is not None:
+            take(idle)
+            return None
+
+        def taken(waiter: Waiter) -> None:
+            if waiter.held is not None:
+                take(self._kept_of(waiter.held, shape))
+            else:
+                assert waiter.error is not None
+                take(waiter.error)
+
+        return self._resources.ask(shape, taken)
+
+    def withdraw(self, shape: Shape, waiter: Waiter) -> None:
+        """Nobody waits any more for what was asked for."""
+        self._resources.withdraw(shape, waiter)
+
+    def _take_idle(self, shape: Shape) -> KeptGrant | None:
+        idle = self._idle.get(shape)
+        if not idle:
+            return None
+        kept = idle.pop()
+        kept.idle_since_s = None
+        return kept
+
+    def _kept_of(self, held: HeldGrant, shape: Shape) -> KeptGrant:
+        """Return what was kept of a grant that was handed on, or keep a new one from now on."""
         handed_on = self._kept.get(held.grant_id)
         if handed_on is not None:
             return handed_on
         kept = self._kept[held.grant_id] = KeptGrant(held, shape)
-        self.held.update(need.resource_class for need in needs)
+        self.held.update(need.resource_class for need in shape.requirements)
         self._nursery.start_soon(self._watch, kept)
         return kept
 

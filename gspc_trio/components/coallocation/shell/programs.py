@@ -12,10 +12,12 @@ from typing import Any
 import trio
 from attrs import evolve
 
+from gspc_trio.components.coallocation.agents.words import PartResources
 from gspc_trio.components.rts.shell.direct import CallFailed, DirectWorker
 from gspc_trio.compute.commands import working_directory
 from gspc_trio.core.code import Program
 from gspc_trio.core.current import current_address
+from gspc_trio.core.held import RESOURCES_VARIABLE
 from gspc_trio.core.nested import BARRIER_VARIABLE, NO, YES
 from gspc_trio.nursery.scopes.scope import open_scope
 
@@ -27,12 +29,28 @@ REFUSED_S = 0.02
 """A worker that still stops what it ran before is asked again after so long, until the barrier times out."""
 
 
+PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
+"""Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
+
+
 class NotReady(Exception):
     """The parts of a request could not be had or made ready; the message says why."""
 
 
 class ProgramFailed(Exception):
     """A program has failed, or was lost; the message says how."""
+
+
+def named_at(resources: PartResources, part: int, rank: int) -> dict[str, object]:
+    """Return what a program is told by variables of its environment.
+
+    Args:
+        resources: of all parts of its job.
+        part: its own, from 0.
+        rank: its number in the part, from 0.
+    """
+    told = ",".join([one for _, names in resources for one in names])
+    return {RESOURCES_VARIABLE: told, PART_VARIABLE: part, RANK_VARIABLE: rank}
 
 
 class InsideBarrier:

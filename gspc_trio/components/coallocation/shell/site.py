@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 from msgspec.msgpack import decode
 
 from gspc_trio.components.coallocation.agents.delegation import (
@@ -24,10 +24,10 @@ from gspc_trio.components.coallocation.agents.delegation import (
 from gspc_trio.components.coallocation.agents.service import PeerGone as SiteGone
 from gspc_trio.components.coallocation.agents.service import PeerSaid, SiteOffered
 from gspc_trio.components.coallocation.agents.words import (
-    CancelParts,
     CredentialLent,
     CredentialWanted,
     DownMessage,
+    PartNeed,
     PartOutputs,
     PartResources,
     PartsAccepted,
@@ -44,12 +44,16 @@ from gspc_trio.components.coallocation.running import PartProgram
 from gspc_trio.components.coallocation.shell.kept import KeptGrant, KeptGrants
 from gspc_trio.components.coallocation.shell.pilots import left_pilots, open_pilots, pilot_cores
 from gspc_trio.components.coallocation.shell.programs import (
+    PART_VARIABLE,
+    RANK_VARIABLE,
     InsideBarrier,
     NotReady,
     ProgramFailed,
     in_time,
+    named_at,
     run_inside,
 )
+from gspc_trio.components.coallocation.shell.single import SingleRuns
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, Resources, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.delegation import minted
@@ -57,7 +61,7 @@ from gspc_trio.components.rts.shell.direct import CallFailed
 from gspc_trio.core.code import Program
 from gspc_trio.core.held import RESOURCES_VARIABLE
 from gspc_trio.core.ids import ResourceId, RifId
-from gspc_trio.core.task import Requirement
+from gspc_trio.core.task import Requirement, Shape
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
@@ -79,9 +83,6 @@ COUNT_MAX = 100_000
 
 KNOWN_MAX = 1000
 """So many programs of parts a site remembers."""
-
-PART_VARIABLE, RANK_VARIABLE = "GSPC_PART", "GSPC_RANK"
-"""Environment variables of programs: of the part in its job, and of the program in its part; from 0."""
 
 
 class _Place(Struct):
@@ -153,6 +154,8 @@ class RtsSite:
         self._hosts: dict[str, frozenset[ResourceId]] = {}
         self._host_of: dict[ResourceId, str] = {}
         self._grants: KeptGrants | None = None
+        self._singles: SingleRuns | None = None
+        self._shapes: dict[PartNeed, Shape] = {}
         self._tries = 0
         self._known: dict[bytes, PartProgram] = {}
         self._programs: dict[tuple[bytes, str], Program] = {}
@@ -203,15 +206,56 @@ class RtsSite:
             if self._nursery is None:
                 self._say(PartsDone(message.request, f"{self.name} is gone"))
                 return
-            run = self._runs[message.request] = _Run()
-            self._nursery.start_soon(self._serve, message, run)
+            if not self._begin_single(message):
+                self._begin(message)
             return
         asked = self._runs.get(message.request)
-        if asked is not None and isinstance(message, CancelParts):
+        if isinstance(message, PartsGo):
+            if asked is not None:
+                asked.resources = message.resources
+                asked.go.set()
+            elif self._singles is not None:
+                self._singles.go(message)
+        elif asked is not None:
             asked.stop(asked.scope)
-        elif asked is not None and isinstance(message, PartsGo):
-            asked.resources = message.resources
-            asked.go.set()
+        elif self._singles is not None:
+            self._singles.cancel(message)
+
+    def _begin(self, message: PartsRequest, kept: KeptGrant | None = None) -> None:
+        """Serve a request in a task of its own.
+
+        Args:
+            message: the request.
+            kept: what it has been granted already.
+        """
+        assert self._nursery is not None
+        run = self._runs[message.request] = _Run()
+        self._nursery.start_soon(self._serve, message, run, kept)
+
+    def _begin_single(self, message: PartsRequest) -> bool:
+        """Serve a request without a task; return False if it needs one."""
+        singles = self._singles
+        if singles is None or len(message.parts) != 1 or not self._lends:
+            return False
+        (part,) = message.parts
+        need = part.need
+        if need.count != 1 or need.memory_bytes or part.credential is not None:
+            return False
+        if batch_queue(need.contact) is not None:
+            return False
+        try:
+            program = self._program_of(need.payload)
+        except NotReady:
+            return False
+        if program.start != "together" or program.max_time_s is not None:
+            return False
+        shape = self._shapes.get(need)
+        if shape is None:
+            if len(self._shapes) >= KNOWN_MAX:
+                self._shapes.clear()
+            shape = self._shapes[need] = Shape((self._requirement(part, ""),))
+        singles.begin(message, program, shape)
+        return True
 
     async def _lend(self, request: str) -> None:
         """Have the run-time system mint a credential for a request of a service above."""
@@ -239,7 +283,10 @@ class RtsSite:
         try:
             async with open_scope() as nursery:
                 self._nursery = nursery
-                self._grants = KeptGrants(system, self._resources, nursery)
+                grants = self._grants = KeptGrants(system, self._resources, nursery)
+                self._singles = SingleRuns(
+                    self.name, grants, nursery, self._put, self._host, self._program_at, self._begin
+                )
                 nursery.start_soon(self._look_again)
                 await system.peer.lost.wait()
                 reason = system.peer.reason
@@ -247,7 +294,9 @@ class RtsSite:
                 self._put(SiteGone(self.name, reason))
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = self._grants = None
+            if self._singles is not None:
+                self._singles.forget()
+            self._nursery = self._grants = self._singles = None
 
     async def _look_again(self) -> None:
         while True:
@@ -262,15 +311,18 @@ class RtsSite:
         status = await self._system.status()
         if (left := left_pilots(status)) and self._nursery is not None:
             self._nursery.start_soon(self._take_down, left)
-        self._hosts = {host: frozenset(ids) for host, ids in status.hosts.items()}
+        hosts = {host: frozenset(ids) for host, ids in status.hosts.items()}
+        if hosts != self._hosts:
+            self._shapes.clear()
+        self._hosts = hosts
         self._host_of = {one: host for host, ids in self._hosts.items() for one in ids}
         there = {kind: entry.total for kind, entry in status.classes.items()}
         held = {} if self._grants is None else self._grants.held
         free = {kind: entry.free + held.get(kind, 0) for kind, entry in status.classes.items()}
         memory_bytes = max((one.total_bytes for one in status.memories.values()), default=0)
         features = frozenset(one for rif in status.rifs for one in rif.features)
-        hosts = frozenset(self._hosts)
-        offer = SiteOffer((self.name,), there, free, memory_bytes, features, hosts, self._lends)
+        names = frozenset(hosts)
+        offer = SiteOffer((self.name,), there, free, memory_bytes, features, names, self._lends)
         self._put(SiteOffered(offer))
 
     async def _take_down(self, rif_ids: Sequence[RifId]) -> None:
@@ -279,13 +331,16 @@ class RtsSite:
 
     # Requests
 
-    async def _serve(self, wanted: PartsRequest, run: _Run) -> None:
+    async def _serve(self, wanted: PartsRequest, run: _Run, kept: KeptGrant | None = None) -> None:
         """Get the parts of a request, run their programs, and say how they have ended."""
         error = "cancelled"
         with run.scope:
             try:
                 await self._verify(wanted.parts)
-                error = await self._hold(wanted, run)
+                if kept is None:
+                    error = await self._hold(wanted, run)
+                else:
+                    error = await self._run_parts(wanted.request, wanted.parts, kept, run)
             except NotReady as not_ready:
                 error = str(not_ready)
             except PeerGone as gone:
@@ -346,38 +401,57 @@ class RtsSite:
                 needs += [self._requirement(part, pilots[part.part])] * (cores[where] - part.need.count)
         memories = [part.need.memory_bytes for part in parts if part.need.memory_bytes]
         try:
-            programs = [self._program_of(part.need.payload) for part in parts]
             kept = await grants.acquire(needs, memories)
         except (AcquireRefused, ValueError) as refused:
             raise NotReady(f"site {self.name}: {refused}") from None
-        error = None
+        return await self._run_parts(request, parts, kept, run, not pilots)
+
+    async def _run_parts(
+        self,
+        request: str,
+        parts: Sequence[PlacedPart],
+        kept: KeptGrant,
+        run: _Run,
+        may_be_kept: bool = True,
+    ) -> str:
+        """Run on what was granted, and give it back; return why not all went well."""
+        grants, error = self._grants, None
+        assert grants is not None
         try:
+            programs = [self._program_of(part.need.payload) for part in parts]
             run.places = _places(parts, programs, kept.held.resources)
             if not _is_ready(kept, run.places):  # else that all are ready says this too
                 self._say(PartsAccepted(request))
             error = await self._run_on(request, grants, kept, run)
             return error
         finally:
-            kept.is_clean = error == "" and not pilots
+            kept.is_clean = error == "" and may_be_kept
             grants.give_back(kept)
 
     def _program_of(self, payload: bytes) -> PartProgram:
-        """Return what a part runs; jobs that are alike say the same."""
+        """Return what a part runs; jobs that are alike say the same.
+
+        Raises:
+            NotReady: it says nothing that can be read.
+        """
         known = self._known.get(payload)
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[payload] = decode(payload, type=PartProgram)
+            try:
+                known = self._known[payload] = decode(payload, type=PartProgram)
+            except DecodeError as error:
+                raise NotReady(f"site {self.name}: what is to run there cannot be read: {error}") from None
         return known
 
-    def _program_at(self, place: _Place, directory: str) -> Program:
+    def _program_at(self, payload: bytes, program: PartProgram, directory: str) -> Program:
         """Return what runs at a worker whose process is in a directory."""
-        key = place.part.need.payload, directory
+        key = payload, directory
         known = self._programs.get(key)
         if known is None:
             if len(self._programs) >= KNOWN_MAX:
                 self._programs.clear()
-            known = self._programs[key] = _as_program(place.program, directory)
+            known = self._programs[key] = _as_program(program, directory)
         return known
 
     def _requirement(self, part: PlacedPart, pilot: str) -> Requirement:
@@ -433,12 +507,8 @@ class RtsSite:
                 self._report(request, run)
                 if not await ready.wait_for(run.go):
                     raise NotReady(f"{place.resource} was lost before all parts were ready")
-            named = {
-                RESOURCES_VARIABLE: run.told(),
-                PART_VARIABLE: place.program.part,
-                RANK_VARIABLE: place.rank,
-            }
-            program = self._program_at(place, ready.directory)
+            named = named_at(run.resources, place.program.part, place.rank)
+            program = self._program_at(place.part.need.payload, place.program, ready.directory)
             if is_inside:
                 barrier = InsideBarrier(run.go, run.refused, run.told, partial(self._report, request, run))
                 run_it = partial(run_inside, ready.worker, program, barrier, named)
@@ -461,6 +531,9 @@ class RtsSite:
                 raise NotReady(f"the process at {place.resource} was not ready: {error}") from None
             raise ProgramFailed(f"{name} at {place.resource} was lost: {error}") from None
 
+    def _host(self, resource: ResourceId) -> str:
+        return self._host_of.get(resource, "")
+
     def _report(self, request: str, run: _Run) -> None:
         """One more is ready."""
         run.ready += 1
@@ -471,7 +544,7 @@ class RtsSite:
         """Return the resources of each part with their hosts, as programs are told of them."""
         found: dict[int, tuple[str, ...]] = {}
         for place in places:
-            name = f"{place.resource}@{self._host_of.get(place.resource, '')}"
+            name = f"{place.resource}@{self._host(place.resource)}"
             found[place.part.part] = (*found.get(place.part.part, ()), name)
         return tuple(sorted(found.items()))
 

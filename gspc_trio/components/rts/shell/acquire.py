@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import trio
@@ -66,12 +66,24 @@ class HeldGrant:
         return f"HeldGrant({self.grant_id}, {self.resources})"
 
 
-class _Waiter:
-    """A call of ``acquire`` and what became of it; earlier calls have lower numbers."""
+class Waiter:
+    """Somebody who waits for resources, and what became of that.
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.done = trio.Event()
+    Args:
+        number: earlier ones have lower numbers.
+        over: called once when the wait is over; not if it is withdrawn.
+
+    Attributes:
+        number: see above.
+        held: what it was granted.
+        error: why it was granted nothing.
+    """
+
+    __slots__ = ("error", "held", "number", "over")
+
+    def __init__(self, number: int, over: Callable[[], None]) -> None:
+        self.number: int = number
+        self.over: Callable[[], None] = over
         self.held: HeldGrant | None = None
         self.error: Exception | None = None
 
@@ -87,7 +99,8 @@ class Resources:
         self.job = job
         self._peer = peer
         self._seen: GrantId = NO_GRANT
-        self._waiters: dict[Shape, deque[_Waiter]] = {}
+        self._waiters: dict[Shape, deque[Waiter]] = {}
+        self._told: dict[Shape, int] = {}
         self._held: dict[GrantId, HeldGrant] = {}
         self._last = 0
 
@@ -125,19 +138,44 @@ class Resources:
             PeerGone: the run-time system is gone.
         """
         shape = _shape(requirements or ("core",), memories, same_host, estimate_s, wait)
-        self._last += 1
-        waiter = _Waiter(self._last)
-        self._waiters.setdefault(shape, deque()).append(waiter)
+        done = trio.Event()
+        waiter = self._wait(shape, done.set)
         try:
             self._demand(shape)
-            await waiter.done.wait()
+            await done.wait()
         except BaseException:
-            self._forget(shape, waiter)
+            self.withdraw(shape, waiter)
             raise
         if waiter.error is not None:
             raise waiter.error
         assert waiter.held is not None
         return waiter.held
+
+    def ask(self, shape: Shape, take: Callable[[Waiter], None]) -> Waiter:
+        """Wait as :meth:`acquire` does, without a task that waits.
+
+        Args:
+            shape: of what is wanted.
+            take: called once, when it is held or will not come; maybe before this returns.
+
+        Returns:
+            Waiter: for :meth:`withdraw`.
+
+        Raises:
+            PeerGone: the run-time system is gone.
+        """
+        waiter = self._wait(shape, lambda: take(waiter))
+        count = len(self._waiters[shape])
+        # Of many that wait the resource manager hears as they get fewer: it can meet few of them at a time.
+        if count <= CREDITS_UNTOLD_MAX or count >= self._told.get(shape, 0) + CREDITS_UNTOLD_MAX:
+            self._demand(shape)
+        return waiter
+
+    def _wait(self, shape: Shape, over: Callable[[], None]) -> Waiter:
+        self._last += 1
+        waiter = Waiter(self._last, over)
+        self._waiters.setdefault(shape, deque()).append(waiter)
+        return waiter
 
     def release(self, *grants: HeldGrant, resources: Sequence[ResourceId] = ()) -> None:
         """Give these grants back, or of a single one these resources.
@@ -176,12 +214,12 @@ class Resources:
                 return False
         waiter = waiting.popleft()
         waiter.held = held
-        waiter.done.set()
         if not waiting:
             del self._waiters[shape]
         if not len(waiting) % CREDITS_UNTOLD_MAX:
             with suppress(PeerGone):
                 self._demand(shape)  # what is said later of others says this too
+        waiter.over()
         return True
 
     def interrupt(self) -> None:
@@ -193,10 +231,20 @@ class Resources:
         self._peer.post(Interrupt(self.job))
 
     def _demand(self, shape: Shape) -> None:
-        self._peer.post(Demand(self.job, shape, len(self._waiters.get(shape, ())), self._seen))
+        count = len(self._waiters.get(shape, ()))
+        if count:
+            self._told[shape] = count
+        else:
+            self._told.pop(shape, None)
+        self._peer.post(Demand(self.job, shape, count, self._seen))
 
-    def _forget(self, shape: Shape, waiter: _Waiter) -> None:
-        """Nobody waits here any more: withdraw the credit, or give back what came in the same moment."""
+    def withdraw(self, shape: Shape, waiter: Waiter) -> None:
+        """Nobody waits here any more: withdraw the credit, or give back what came in the same moment.
+
+        Args:
+            shape: of what was wanted.
+            waiter: that waited for it.
+        """
         waiting = self._waiters.get(shape)
         try:
             if waiter.held is not None:
@@ -215,9 +263,10 @@ class Resources:
             self._granted(message)
         elif isinstance(message, Refuse):
             kind = AcquireInterrupted if message.kind == "interrupted" else AcquireRefused
+            self._told.pop(message.shape, None)
             for waiter in self._waiters.pop(message.shape, ()):
                 waiter.error = kind(message.reason, message.kind)
-                waiter.done.set()
+                waiter.over()
         elif isinstance(message, Recall | Lapsed):
             for grant_id in message.grant_ids:
                 held = self._held.get(grant_id)
@@ -234,21 +283,24 @@ class Resources:
             self._peer.post(Release(self.job, grant.grant_id))
             return
         waiter = waiting.popleft()
+        told = self._told[grant.shape] = self._told.get(grant.shape, 0) - 1
         if not waiting:
             del self._waiters[grant.shape]
+        elif told <= 0:
+            self._demand(grant.shape)  # of those that it was not told of
         waiter.held = self._held[grant.grant_id] = HeldGrant(grant)
-        waiter.done.set()
+        waiter.over()
 
     def fail(self, error: Exception) -> None:
         """The connection is over: nobody waits any more, nothing is held."""
-        for waiting in self._waiters.values():
-            for waiter in waiting:
-                waiter.error = error
-                waiter.done.set()
+        waiters = [waiter for waiting in self._waiters.values() for waiter in waiting]
         self._waiters.clear()
         for held in self._held.values():
             held.lapsed.set()
         self._held.clear()
+        for waiter in waiters:
+            waiter.error = error
+            waiter.over()
 
 
 def _shape(

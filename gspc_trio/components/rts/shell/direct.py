@@ -55,9 +55,26 @@ class CallFailed(Exception):
 
 
 class _Call:
+    """A call that a task waits for."""
+
     def __init__(self) -> None:
         self.over = trio.Event()
         self.outcome: Outcome | None = None
+
+    def end(self, outcome: Outcome | None) -> None:
+        self.outcome = outcome
+        self.over.set()
+
+
+def result_of(outcome: Outcome) -> Any:
+    """Return what a call has returned.
+
+    Raises:
+        CallFailed: it raised, or was lost or refused.
+    """
+    if outcome.reason is not Reason.FINISHED:
+        raise CallFailed(outcome)
+    return loads(outcome.values[0][0])
 
 
 class DirectWorker:
@@ -80,7 +97,7 @@ class DirectWorker:
         self._grant_id = held.grant_id
         self._codes: dict[bytes, int] = {}
         self._recent: tuple[Program | None, tuple[str, ...], int] = (None, (), 0)
-        self._calls: dict[TaskId, _Call] = {}
+        self._calls: dict[TaskId, Callable[[Outcome | None], None]] = {}
         self._last = 0
         self.on_barrier: Callable[[Callable[[bytes], None]], None] | None = None
         self._closed = False
@@ -115,34 +132,68 @@ class DirectWorker:
         if self._closed or self._peer.reason:
             await trio.lowlevel.checkpoint()
             raise self._gone()
-        names = tuple(named or ())
+        call = _Call()
+        task_id = self._submit(function, arguments, named or {}, call.end)
+        try:
+            await call.over.wait()
+        except trio.Cancelled:
+            self.cancel(task_id)
+            if not self._peer.reason:
+                with trio.move_on_after(STOP_S, shield=True):
+                    await call.over.wait()
+            raise
+        finally:
+            self._calls.pop(task_id, None)
+        if call.outcome is None:
+            raise self._gone()
+        return result_of(call.outcome)
+
+    def begin(
+        self, program: Program, named: Mapping[str, object], ended: Callable[[Outcome | None], None]
+    ) -> TaskId:
+        """Run a program at the worker as :meth:`run` does, without a task that waits.
+
+        Args:
+            program: what runs.
+            named: values of its placeholders.
+            ended: called once with how it has ended, None if the connection is over.
+
+        Returns:
+            TaskId: for :meth:`cancel`.
+
+        Raises:
+            BadCode, BadValue: it cannot be sent.
+            PeerGone: the endpoint was closed.
+        """
+        if self._closed or self._peer.reason:
+            raise self._gone()
+        return self._submit(program, (), named, ended)
+
+    def cancel(self, task_id: TaskId) -> None:
+        """Have what :meth:`begin` has begun stopped; that it has ended is told as ever."""
+        if task_id in self._calls and not self._peer.reason:
+            self._peer.post(Cancel(self._job, self.resource_id, ((task_id, 1),)))
+
+    def _submit(
+        self,
+        function: Callable[..., object] | Program,
+        arguments: tuple[object, ...],
+        named: Mapping[str, object],
+        ended: Callable[[Outcome | None], None],
+    ) -> TaskId:
+        names = tuple(named)
         if isinstance(function, Program):
-            arguments = tuple((named or {}).values())
+            arguments = tuple(named.values())
         recent, recent_names, number = self._recent
         if recent is not function or recent_names != names:  # else it is the program that ran here last
             number = self._number_of(function, names)
             if isinstance(function, Program):
                 self._recent = function, names, number
+        submission = Submission(self._last + 1, 1, number, tuple(map(dumps, arguments)))
         self._last += 1
-        task_id, call = self._last, _Call()
-        self._calls[task_id] = call
-        submission = Submission(task_id, 1, number, tuple(map(dumps, arguments)))
-        try:
-            self._peer.post(Submit(self._job, self._grant_id, (self.resource_id,), (submission,)))
-            await call.over.wait()
-        except trio.Cancelled:
-            if not self._peer.reason:
-                self._peer.post(Cancel(self._job, self.resource_id, ((task_id, 1),)))
-                with trio.move_on_after(STOP_S, shield=True):
-                    await call.over.wait()
-            raise
-        finally:
-            del self._calls[task_id]
-        if call.outcome is None:
-            raise self._gone()
-        if call.outcome.reason is not Reason.FINISHED:
-            raise CallFailed(call.outcome)
-        return loads(call.outcome.values[0][0])
+        self._calls[self._last] = ended
+        self._peer.post(Submit(self._job, self._grant_id, (self.resource_id,), (submission,)))
+        return submission.task_id
 
     def _number_of(self, function: Callable[..., object] | Program, names: tuple[str, ...]) -> int:
         """Return the number of a function or program at the worker, which is told of a new one."""
@@ -168,24 +219,32 @@ class DirectWorker:
     async def listen(self) -> None:
         """Take what the worker says, until its endpoint is closed."""
         try:
-            while True:
-                for message in await self._peer.receive():
-                    if isinstance(message, Finished):
-                        for outcome in message.outcomes:
-                            self._end(outcome.task_id, outcome)
-                    elif isinstance(message, FromTask):
-                        self._from_task(message)
-                    elif not isinstance(message, Begun):
-                        self._peer.drop(f"a worker does not say {type(message).__name__}")
+            await self._peer.listen(self._take)
         except PeerGone:
             pass
         finally:
             self._closed = True
-            for call in self._calls.values():
-                call.over.set()
+            while self._calls:
+                self._calls.popitem()[1](None)
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Finished):
+            for outcome in message.outcomes:
+                ended = self._calls.pop(outcome.task_id, None)
+                if ended is not None:  # else nobody waits for it any more
+                    ended(outcome)
+        elif isinstance(message, FromTask):
+            self._from_task(message)
+        elif not isinstance(message, Begun):
+            self._peer.drop(f"a worker does not say {type(message).__name__}")
+
+    @property
+    def reason(self) -> str:
+        """Why the connection to the worker is over, if it is."""
+        return self._peer.reason or CLOSED_HERE
 
     def _gone(self) -> PeerGone:
-        return PeerGone(self._peer.reason or CLOSED_HERE)
+        return PeerGone(self.reason)
 
     def _from_task(self, message: FromTask) -> None:
         """Take that a program is at its barrier; tell a task that calls current_executor() that nobody here
@@ -197,12 +256,6 @@ class DirectWorker:
             refusal = encode(NestedBroken("it was called by open_worker, at one worker alone"))
             for data in (refusal, b""):
                 self._peer.post(ToTask(message.job, message.session, data))
-
-    def _end(self, task_id: TaskId, outcome: Outcome) -> None:
-        call = self._calls.get(task_id)
-        if call is not None:  # else nobody waits for it any more
-            call.outcome = outcome
-            call.over.set()
 
 
 @asynccontextmanager
