@@ -14,6 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gspc_trio.components.coallocation.agents.service import (
+    OF_PARTS,
     PARENT,
     CoallocationService,
     DropPeer,
@@ -87,6 +88,8 @@ TEXT_MAX = 200
 
 PARENT_BACK_S = 30.0
 """A stage of a service with a journal goes on for so long without that service; which waits longer."""
+
+_OF_JOBS = (PartsGo, PartsDone)
 
 _HERE = "="
 """Begins what the service calls a request that runs here, beside the names of others."""
@@ -286,13 +289,15 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
         """Give something to the service; what it says to requests that run here stays here."""
         told: list[ServiceAction] = []
         for action in self.service.handle(event, self.now):
-            is_here = isinstance(action, ToPeer) and action.who.startswith(_HERE)
-            (told if is_here or isinstance(action, DropPeer) else self.actions).append(action)
+            if type(action) is ToPeer and not action.who.startswith(_HERE):
+                self.actions.append(action)
+            else:
+                told.append(action)
         for action in told:
             if isinstance(action, DropPeer):
                 self.actions.append(action)
                 self._lose(action.who, action.reason, is_silent=True)
-            elif isinstance(action.message, PartsGo | PartsDone):
+            elif isinstance(action.message, _OF_JOBS):
                 self._feed(action.who.removeprefix(_HERE), PlacedSaid(action.message))
 
     def _look_at_time(self) -> None:
@@ -410,7 +415,9 @@ class CoallocationHost(MachineBase[HostEvent, HostAction]):
     def _said(self, event: PeerSaid) -> None:
         self._look_at_time()
         message = event.message
-        if isinstance(message, AttachRequest) and event.who == PARENT:
+        if isinstance(message, OF_PARTS):
+            self._serve(event)
+        elif isinstance(message, AttachRequest) and event.who == PARENT:
             if self.service.is_linked:
                 self._attach_stage(message)
         elif isinstance(message, AttachRequest):

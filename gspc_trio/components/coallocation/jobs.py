@@ -103,19 +103,26 @@ def jobs_with_options(request: Request, named: NamedJobs) -> tuple[CoJob, ...]:
     while stack:
         one, inherited = stack.pop()
         if isinstance(one, Multistage):
-            below = inherited | {option.name: option for option in one.options}
+            below = inherited
+            if one.options:
+                below = inherited | {option.name: option for option in one.options}
             stack.extend((stage, below) for stage in reversed(one.stages))
         else:
-            found.append(_job(len(found) + 1, one, inherited, described))
+            found.append(_like_others(len(found) + 1, one, inherited, described))
     return tuple(found)
 
 
 class _Described:
-    """The jobs that can be named; each is read once."""
+    """The jobs that can be named; each is read once.
+
+    Attributes:
+        made: name -> a job of this name that says nothing else, with the options that it has inherited.
+    """
 
     def __init__(self, named: NamedJobs) -> None:
         self._named = named
         self._read: dict[str, DescribedJob | SingleStage] = {}
+        self.made: dict[str, tuple[Mapping[str, Option], CoJob]] = {}
 
     def find(self, job: NamedJob) -> DescribedJob | SingleStage:
         """Return what a name stands for, without the options that stand behind the name."""
@@ -161,6 +168,28 @@ def _value(value: object) -> Value:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
     raise RslError(f"{value!r:.60} can be no value of an option: texts, numbers and lists can")
+
+
+def _like_others(number: int, one: Request, inherited: Mapping[str, Option], described: _Described) -> CoJob:
+    """Return a job; of many that are named alike each has the parts of the first one."""
+    if not isinstance(one, NamedJob) or one.options:
+        return _job(number, one, inherited, described)
+    known = described.made.get(one.name)
+    if known is None or known[0] is not inherited:
+        made = _job(number, one, inherited, described)
+        described.made[one.name] = inherited, made
+        return made
+    it = known[1]
+    return CoJob(
+        number,
+        it.name,
+        it.parts,
+        it.barrier_timeout_s,
+        it.on_error,
+        it.attempts,
+        it.start,
+        one.place,
+    )
 
 
 def _job(number: int, one: Request, inherited: Mapping[str, Option], described: _Described) -> CoJob:

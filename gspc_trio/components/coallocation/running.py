@@ -229,6 +229,14 @@ class _Here(Struct):
     stopping: bool = False
 
 
+class _Needs(Struct):
+    """What the jobs with the same parts, which start in the same way, need."""
+
+    start: str
+    needs: tuple[PartNeed, ...]
+    ladders: tuple[OptionLadder, ...]
+
+
 class RunningRequest(MachineBase[RequestEvent, RequestAction]):
     """One request of one asker.
 
@@ -266,6 +274,7 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         self._told = told
         self._stages: dict[str, GivenStage] = {stage.told.request: stage for stage in stages}
         self._attempts: dict[int, int] = {}
+        self._needs: dict[int, _Needs] = {}
         self._untold: list[JobReport] = []
         self._untold_characters = 0
         self._tell_s: float | None = None
@@ -447,10 +456,14 @@ class RunningRequest(MachineBase[RequestEvent, RequestAction]):
         attempt = self._attempts[number] = self._attempts.get(number, 0) + 1
         self.here[number] = _Here(attempt)
         on_error = None if job.on_error == math.inf else int(job.on_error)
+        known = self._needs.get(id(job.parts))
+        if known is None or known.start != job.start:  # jobs that are alike have the same parts
+            needs = needs_of(job, self._told.directory)
+            known = self._needs[id(job.parts)] = _Needs(job.start, needs, ladders_of(job))
         wanted = SubmitParts(
             f"{number}.{attempt}",
-            needs_of(job, self._told.directory),
-            ladders_of(job),
+            known.needs,
+            known.ladders,
             on_error,
             job.barrier_timeout_s,
             self._told.credentials,

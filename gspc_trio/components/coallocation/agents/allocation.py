@@ -140,6 +140,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         tries: number of the present try, from 1.
         steps: how far each ladder was lowered.
         go_s: when all were started.
+        id_below: what those below know the present try by.
     """
 
     noun = "a co-allocation request"
@@ -177,11 +178,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self._error = ""
         self._cancelled = False
         self._count = 0
-
-    @property
-    def id_below(self) -> str:
-        """What those below know the present try by."""
-        return f"{self.request}/{self._count}"
+        self.id_below: str = f"{request}/0"
 
     def deadline(self) -> float | None:
         """Return when the barrier is over, or the next try begins."""
@@ -312,7 +309,9 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
     def _ask_all(self, parts: Sequence[PlacedPart]) -> None:
         doors: dict[str, list[PlacedPart]] = {}
         placed: dict[tuple[str, ...], dict[str, int]] = {}
-        for part in sorted(parts, key=lambda one: (one.path, one.part)):
+        if len(parts) > 1:
+            parts = sorted(parts, key=lambda one: (one.path, one.part))
+        for part in parts:
             doors.setdefault(part.path[0], []).append(part)
             there, kind = placed.setdefault(part.path, {}), part.need.resource_class
             if batch_queue(part.need.contact) is None:  # else it takes nothing of what is there
@@ -320,6 +319,7 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self.placed = placed
         self._resources, self._outputs = (), ()
         self._count += 1
+        self.id_below = f"{self.request}/{self._count}"
         self._parts = {door: tuple(doors[door]) for door in sorted(doors)}
         self.doors = dict.fromkeys(self._parts, DoorState.WAITING)
         self._held_s = None
@@ -358,6 +358,10 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
 
     def _below(self, door: str) -> tuple[PlacedPart, ...]:
         """Return the parts as the next one on the way sees them, each credential good for these alone."""
+        if len(self._parts[door]) == 1:  # as most jobs have
+            (part,) = self._parts[door]
+            if part.credential is None and not self._lent:
+                return (PlacedPart(part.part, part.need, part.path[1:]),)
         sites: dict[tuple[str, ...], list[PlacedPart]] = {}
         for part in self._parts[door]:
             sites.setdefault(part.path, []).append(part)
@@ -398,7 +402,8 @@ class PartsAllocation(MachineBase[AllocationEvent, AllocationAction]):
         self.doors[door] = DoorState.READY
         if all(state is DoorState.READY for state in self.doors.values()):
             self.phase = RequestPhase.IN_DOUBT
-            self._resources = tuple(sorted(self._resources))
+            if len(self._resources) > 1:
+                self._resources = tuple(sorted(self._resources))
             if isinstance(self.wanted, SubmitParts):
                 self._start()
                 self.actions.append(AnswerAsker(PartsGo(self.wanted.request, self._resources)))

@@ -30,6 +30,8 @@ def at_steps(
     needs: Sequence[PartNeed], ladders: Sequence[OptionLadder], steps: Sequence[int]
 ) -> tuple[PartNeed, ...]:
     """Return what is needed when each ladder stands at its step, 0 the best."""
+    if not ladders:
+        return tuple(needs)
     lowered = list(needs)
     for ladder, step in zip(ladders, steps, strict=True):
         lowered[ladder.part] = replace(lowered[ladder.part], **{ladder.field: ladder.values[step]})

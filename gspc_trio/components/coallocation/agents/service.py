@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from gspc_trio.components.coallocation.agents.allocation import (
     AllocationEvent,
-    AnswerAsker,
     CredentialHere,
     DoorGone,
     DoorSaid,
     PartsAllocation,
     RequestBegun,
     RequestPhase,
+    TellDoor,
     WantCredential,
 )
 from gspc_trio.components.coallocation.agents.delegation import EXPIRY_S_MAX, Credential
@@ -51,6 +51,9 @@ from gspc_trio.core.machine import MachineBase, Tick, handles
 
 PARENT = "^"
 """Whom a service calls its parent, beside the names of its sites, children and clients."""
+
+OF_PARTS = (PartsAccepted, PartsReady, PartsDone)
+"""What comes from below of what was placed there; a union would be made anew for each message."""
 
 LENT_S = EXPIRY_S_MAX / 2
 """For a request that runs for longer a new credential is asked for."""
@@ -264,7 +267,7 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             self._take_register(who, message)
         elif who == PARENT:
             self._from_parent(message)
-        elif isinstance(message, PartsAccepted | PartsReady | PartsDone):
+        elif isinstance(message, OF_PARTS):
             self._from_below(who, message)
         elif isinstance(message, CredentialLent):
             self._take_lent(who, message)
@@ -437,15 +440,15 @@ class CoallocationService(MachineBase[ServiceEvent, ServiceAction]):
             self._note_placed(key[0], placed, -1)
             self._note_placed(key[0], allocation.placed, 1)
         for action in actions:
-            if isinstance(action, WantCredential):
+            if isinstance(action, TellDoor):
+                if action.door in self.sites or action.door in self.children:
+                    self.actions.append(ToPeer(action.door, action.said))
+                else:
+                    missing.append(action.door)
+            elif isinstance(action, WantCredential):
                 self._lend(key, action.path)
-            elif isinstance(action, AnswerAsker):
-                if key[0] != PARENT or self._linked:
-                    self.actions.append(ToPeer(key[0], action.said))
-            elif action.door in self.sites or action.door in self.children:
-                self.actions.append(ToPeer(action.door, action.said))
-            else:
-                missing.append(action.door)
+            elif key[0] != PARENT or self._linked:
+                self.actions.append(ToPeer(key[0], action.said))
         if allocation.phase is RequestPhase.ENDED and self.allocations.pop(key, None) is not None:
             del self._by_id[allocation.request]
         for door in missing:  # the one who asks has not heard of it yet

@@ -31,6 +31,8 @@ BATCH_SYSTEMS = ("slurm", "pbs", "oar", "local-batch")
 
 def batch_queue(contact: str) -> tuple[str, str] | None:
     """Return the batch system and the queue that a contact names, None if it names none."""
+    if not contact:
+        return None
     name, colon, queue = contact.rpartition("/")[2].partition(":")
     return (name, queue) if colon and name in BATCH_SYSTEMS else None
 
