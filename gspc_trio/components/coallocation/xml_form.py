@@ -64,10 +64,10 @@ class _Reader:
         if element.tag != "coallocate":
             raise RslError(f"<{element.tag}> cannot be here; <coallocate> or <job> may", place)
         below = [one for one in element.children if one.tag in ("coallocate", "job", "resource")]
-        if not below:
-            message = "<coallocate> is empty; it has <resource>, or <coallocate> and <job>, in it"
-            raise RslError(message, place)
         options = self._options(element, depth, ("name",))
+        if not below:
+            message = "<coallocate> has nothing to run: it has <resource>, or <coallocate> and <job>, in it"
+            raise RslError(message, place)
         is_single = below[0].tag == "resource"
         for other in below:
             if (other.tag == "resource") is not is_single:
