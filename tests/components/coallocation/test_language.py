@@ -188,7 +188,8 @@ def test_errors_name_the_place_and_what_may_stand_there(text: str, line: int, co
     ("xml", "line", "column", "said"),
     [
         ("<job/>", 1, 1, "<job> has neither ref nor options"),
-        ("<coallocate/>", 1, 1, "<coallocate> is empty"),
+        ("<coallocate/>", 1, 1, "<coallocate> has nothing to run"),
+        ("<coallocate><x/></coallocate>", 1, 13, "there is no option 'x'"),
         ("<resource name='a'/>", 1, 1, "<resource> cannot be here; <coallocate> or <job>"),
         ("<coallocate>\n<resource name='a'/><job ref='b'/></coallocate>", 2, 21, "cannot be beside"),
         ("<job ref='a'><job ref='b'/></job>", 1, 14, "<job> cannot be in <job>"),
