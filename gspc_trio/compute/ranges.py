@@ -5,6 +5,8 @@ from __future__ import annotations
 import _thread
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from time import perf_counter, sleep
 from typing import Any
@@ -41,18 +43,18 @@ class _Watch:
     """Another thread that ends a range which takes long while several items are called in a row."""
 
     def __init__(self) -> None:
-        self._present: tuple[float, list[object], list[object]] | None = None
+        self._present: tuple[float, _Found] | None = None
         self._runs = False
 
-    def begin(self, due_s: float, behind: list[object], results: list[object]) -> None:
+    def begin(self, due_s: float, found: _Found) -> None:
         """A range begins.
 
         Args:
             due_s: when it has taken long (``perf_counter``).
-            behind: emptied then.
-            results: while there are none, it goes on.
+            found: what is called next is not called then, unless there are no results. Its ``tell`` is called
+                once if no item ends for a while after that.
         """
-        self._present = due_s, behind, results
+        self._present = due_s, found
         if not self._runs:
             self._runs = True
             _thread.start_new_thread(self._look, ())
@@ -62,13 +64,21 @@ class _Watch:
         self._present = None
 
     def _look(self) -> None:
-        idle = 0
+        idle, count = 0, 0
+        seen: _Found | None = None
         while idle < IDLE_LOOKS:
             sleep(LIMIT_S)
             present = self._present
             idle = 0 if present is not None else idle + 1
-            if present is not None and present[2] and perf_counter() > present[0]:
-                present[1].clear()
+            if present is not None and perf_counter() > present[0]:
+                found = present[1]
+                if found.results:
+                    found.behind.clear()
+                is_stuck = seen is found and count == len(found.results)
+                if is_stuck and found.tell is not None:
+                    tell, found.tell = found.tell, None
+                    tell()
+                seen, count = found, len(found.results)
             if idle == IDLE_LOOKS:
                 self._runs = False
                 if self._present is not None:  # it has begun just before, and started no other thread
@@ -87,6 +97,7 @@ class _Found:
         errors: number -> fields of the error.
         size_bytes: about how long all that is.
         behind: first arguments of the items that are called next; none is called once this is empty.
+        tell: says what there is to who waits for it; None: nobody does, or it was said.
     """
 
     def __init__(self) -> None:
@@ -95,6 +106,7 @@ class _Found:
         self.errors: dict[int, ErrorFields] = {}
         self.size_bytes: int = 0
         self.behind: list[object] = []
+        self.tell: Callable[[], None] | None = None
 
     def take(self, values: Iterable[object]) -> None:
         """Take what items return: numbers as they come, all else before the next item can change it."""
@@ -120,6 +132,15 @@ class _Found:
         if self.size_bytes > RESULT_BYTES_MAX:
             self.behind.clear()
 
+    def answer(self) -> bytes:
+        """Return what is said of the items that have ended; also in another thread, while one runs."""
+        count = len(self.results)
+        encoded = {number: data for number, data in self.encoded.copy().items() if number < count}
+        errors = {number: fields for number, fields in self.errors.copy().items() if number < count}
+        # pickle is for tuples much faster than msgpack
+        data = pickled(pickle.dumps((self.results[:count], encoded, errors), 5))
+        return ANSWER_HEAD.pack(count, len(errors)) + data
+
     def fail(self, problem: BaseException) -> None:
         """An item has raised something."""
         self.errors[len(self.results)] = fields = describe(problem)
@@ -127,14 +148,31 @@ class _Found:
         self.results.append(None)
 
 
-def call_items(function: Callable[..., object], are_encoded: bool, *columns: Sequence[object]) -> bytes:
+def _tell_first(found: _Found, place: ComputePlace) -> None:
+    """Say what has become of the first items to who waits for them, while another one takes long."""
+    import socket
+
+    from gspc_trio.compute.channel import FRAME_HEADER
+    from gspc_trio.core.nested import ItemsEnded, TaskHello, encode
+
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.connect("\0" + place.address)
+        for word in (TaskHello(place.job, place.task_id, place.attempt), ItemsEnded(dumps(found.answer()))):
+            data = encode(word)
+            line.sendall(FRAME_HEADER.pack(len(data)) + data)
+
+
+def call_items(
+    function: Callable[..., object], are_encoded: bool | None, *columns: Sequence[object]
+) -> bytes:
     """Call a function with each row of some columns.
 
     What an item raises is its own error. What it has changed in the process is undone before the next one.
 
     Args:
         function: what to call.
-        are_encoded: whether the arguments are encoded values.
+        are_encoded: whether the arguments are encoded values. None: they are not, and somebody may wait for
+            one of the items: when another one takes long, those before are told of, and the row ends.
         columns: of each parameter, the arguments of all items.
 
     Returns:
@@ -144,23 +182,25 @@ def call_items(function: Callable[..., object], are_encoded: bool, *columns: Seq
     """
     place = current_place() or ComputePlace("", "")
     found = _Found()
-    results = found.results
     place.behind = changes.behind = found.behind
     begun_s, is_long = perf_counter(), len(columns[0]) > TOGETHER_MAX
     due_s, waited_s = begun_s + LIMIT_S, _waited_s() if is_long else 0.0
+    if are_encoded is None:
+        found.tell = partial(_tell_first, found, place)
+        _watch.begin(due_s, found)
     try:
-        while _call_all(function, are_encoded, columns, found, place, due_s) and is_long:
+        while _call_all(function, bool(are_encoded), columns, found, place, due_s) and is_long:
             now = perf_counter()
             left_s = LIMIT_S - (now - begun_s) + _waited_s() - waited_s
             if left_s < LIMIT_S / 4:
                 break
             due_s = now + left_s
+            if are_encoded is None:
+                _watch.begin(due_s, found)
     finally:
         _watch.end()
         found.behind.clear()
-    # pickle is for tuples much faster than msgpack
-    answer = pickled(pickle.dumps((results, found.encoded, found.errors), 5))
-    return ANSWER_HEAD.pack(len(results), len(found.errors)) + answer
+    return found.answer()
 
 
 def _call_all(
@@ -206,7 +246,7 @@ def _call_all(
                 return True
             now = perf_counter()  # the look is no part of the next item: else that would be looked at, too
         if together == 1 and taken_s < TOGETHER_S and count > TOGETHER_MAX:
-            _watch.begin(due_s, behind, results)  # not before: who forks in an item wants no other thread
+            _watch.begin(due_s, found)  # not before: who forks in an item wants no other thread
         together = min(TOGETHER_MAX, 2 * together) if taken_s < TOGETHER_S else max(1, together // 4)
         before = now
     return False

@@ -70,6 +70,15 @@ class TaskWaits(Struct, frozen=True, tag=True):
     waits: bool
 
 
+class ItemsEnded(Struct, frozen=True, tag=True):
+    """The first items of the range that the process computes have ended, and the next one takes long.
+
+    ``answer`` is what the task would return if it had only these.
+    """
+
+    answer: bytes
+
+
 class NestedDepth(Struct, frozen=True, tag=True):
     """The first answer to a process: how deep its task is nested. 0: no other task has started it."""
 
@@ -98,7 +107,7 @@ class NestedBroken(Struct, frozen=True, tag=True):
     reason: str
 
 
-FromTaskProcess: TypeAlias = TaskHello | StartNested | CancelNested | ForgetNested | TaskWaits
+FromTaskProcess: TypeAlias = TaskHello | StartNested | CancelNested | ForgetNested | TaskWaits | ItemsEnded
 """What the process of a task says."""
 
 ToTaskProcess: TypeAlias = NestedDepth | NestedEnded | NestedBroken

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gspc_trio.components.job.item_values import (
     BLOCK_ITEMS,
@@ -24,19 +23,12 @@ from gspc_trio.components.job.item_values import (
     ITEM_BYTES_MAX,
     PLAIN,
     can_share,
-    open_answer,
     open_results,
     together_max,
 )
 from gspc_trio.components.job.item_values import packed as pack
 from gspc_trio.components.job.ranges import (
-    Event,
     ItemsAdded,
-    RangeCancelled,
-    RangeEnded,
-    RangeLost,
-    Ranges,
-    RunItems,
     Stop,
 )
 from gspc_trio.components.job.shell.settings import JobSettings
@@ -45,7 +37,6 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import (
     DEFAULT_OPTIONS,
     LastAttempt,
-    Outcome,
     Shape,
     TaskError,
     TaskOptions,
@@ -53,9 +44,10 @@ from gspc_trio.core.task import (
 )
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, SomeTaskFuture, lending
+from gspc_trio.executor.items import Found, Items, Part
 from gspc_trio.executor.results import result_or_cancel
-from gspc_trio.protocol.values import LONG_BYTES, dumps, loads
-from gspc_trio.workflow.failures import ExecutorBroken, exception_of
+from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.workflow.failures import exception_of
 
 if TYPE_CHECKING:
     from gspc_trio.executor.call_table import CallTable
@@ -110,66 +102,7 @@ def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
     return Block(begin, begin + count, tuple(packed), are_encoded, together_max(bytes_each))
 
 
-Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
-"""What became of some items: a result or the results of a range, encoded; an error; or futures."""
-
-
-class Part:
-    """A task of a map.
-
-    Attributes:
-        outcome: of its last attempt.
-        task_id: of the task.
-    """
-
-    __slots__ = ("begin", "end", "items", "number", "outcome", "task_id")
-
-    def __init__(self, items: ItemsMap, run: RunItems) -> None:
-        self.items: ItemsMap = items
-        self.number: int = run.number
-        self.begin: int = run.begin
-        self.end: int = run.end
-        self.outcome: Outcome | None = None
-        self.task_id: int = 0
-
-    def finish(self, data: bytes) -> None:
-        """It has computed items, all or the first ones."""
-        items, outcome = self.items, self.outcome
-        assert outcome is not None
-        apart, count = bool(outcome.stdout or outcome.stderr), self.end - self.begin
-        if count == 1:
-            done = 1
-            apart = apart or len(data) > LONG_BYTES
-            found: Found = data
-        else:
-            done, failed, found = open_answer(data)
-            items.maps.extra[TaskState.FINISHED] += done - failed - 1
-            items.maps.extra[TaskState.FAILED] += failed
-        if done:
-            items.put_found(self.begin, self.begin + done, found)
-        items.tell(RangeEnded(self.number, done, outcome.duration_s, apart))
-
-    def fail(self, error: BaseException) -> None:
-        """It has none."""
-        items = self.items
-        if isinstance(error, ExecutorBroken):
-            items.end(error)
-            return
-        if self.end - self.begin == 1:
-            items.put_found(self.begin, self.end, error)
-        else:
-            items.maps.extra[TaskState.FAILED] -= 1
-        items.tell(RangeLost(self.number))
-
-    def give_up(self) -> None:
-        """It was cancelled."""
-        items = self.items
-        items.maps.extra[TaskState.CANCELLED] += self.end - self.begin - 1
-        items.put_found(self.begin, self.end, CancelledError())
-        items.tell(RangeCancelled(self.number))
-
-
-class ItemsMap:
+class ItemsMap(Items):
     """A map over many items.
 
     Args:
@@ -188,22 +121,11 @@ class ItemsMap:
     def __init__(
         self, maps: Maps, name: str, code_ids: tuple[int, int], shape: Shape, options: TaskOptions, cores: int
     ) -> None:
-        self.maps: Maps = maps
-        self.cell: int = 0
-        self.machine: Ranges = Ranges(cores)
-        self._name = name
-        self._code_ids = code_ids
-        self._shape = shape
-        self._options = options
-        self._range_options = replace(options, loss_attempts=1)
+        super().__init__(maps, name, code_ids, shape, options, cores)
         self._blocks: dict[int, tuple[Block, list[int]]] = {}  # with the number of those that have not ended
         self._begins: list[int] = []  # of all blocks
         self._opened: tuple[Block | None, list[Sequence[Any]]] = (None, [])
-        self._news: deque[Event] = deque()
         self._next = 0
-        self._is_read = False
-        self._is_over = False
-        self._is_unwanted = False
         self._changed = threading.Condition()
         self._found: dict[int, tuple[int, Found]] = {}  # number of the first item -> behind the last, result
         self._wanted = -1
@@ -319,16 +241,6 @@ class ItemsMap:
 
     # The loop's thread
 
-    def tell(self, event: Event) -> None:
-        """Have the machine told this soon; in any thread."""
-        self._news.append(event)
-        self.maps.loop.stir()
-
-    def drop(self, is_unwanted: bool) -> None:
-        """Cancel what has not begun; and what has, if nobody wants its results."""
-        self._is_unwanted |= is_unwanted
-        self.tell(Stop())
-
     def put_found(self, begin: int, end: int, found: Found) -> None:
         """These items have ended."""
         where = self._begins[bisect_right(self._begins, begin) - 1]
@@ -349,61 +261,15 @@ class ItemsMap:
         self._is_over = True
         self.maps.active.pop(self, None)
 
-    def look(self, now: float) -> None:
-        """Tell the machine what is new, and do what it says."""
-        news, machine = self._news, self.machine
-        while news and not self._is_over:
-            event = news.popleft()
-            for action in machine.handle(event, now):
-                if isinstance(action, RunItems):
-                    self._run(action)
-                else:
-                    self.maps.extra[TaskState.CANCELLED] += action.end - action.begin
-                    self.put_found(action.begin, action.end, CancelledError())
-            if isinstance(event, Stop):
-                self._cancel()
-        if self._is_read and not (machine.waiting or machine.tasks or news):
-            self._is_over = True
-            self.maps.active.pop(self, None)
-
-    def _cancel(self) -> None:
-        """Cancel the tasks that have not begun, and if nobody wants their results, the others."""
-        table = self.maps.table
-        parts = [part for part in table.parts.values() if isinstance(part, Part) and part.items is self]
-        if not self._is_unwanted:
-            assert table.job is not None
-            running = table.job.machine.scheduler.is_running
-            parts = [part for part in parts if not running(part.task_id)]
-        told = set(table.cancel([part.task_id for part in parts]))
-        for part in parts:
-            if part.task_id not in told:
-                part.give_up()
-
-    def _run(self, run: RunItems) -> None:
-        part = Part(self, run)
-        code_id, of_items = self._code_ids
-        columns, are_encoded = self._arguments(run)
-        count = run.end - run.begin
-        name, options = self._name, self._options
-        arguments: list[bytes]
-        if count == 1:
-            arguments = [column[0] if are_encoded else dumps(column[0]) for column in columns]
-        else:
-            arguments = [ENCODED if are_encoded else PLAIN, *map(pack, columns)]
-            name, code_id, options = f"{name} x {count}", of_items, self._range_options
-        part.task_id = self.maps.table.graph.add(name, code_id, arguments, self._shape, options)
-        self.maps.table.parts[part.task_id] = part
-
-    def _arguments(self, run: RunItems) -> tuple[list[Sequence[Any]], bool]:
-        """Return the columns of some items, and whether their arguments are encoded."""
-        block = self._blocks[self._begins[bisect_right(self._begins, run.begin) - 1]][0]
+    def _arguments(self, part: Part) -> tuple[bytes, list[Sequence[Any]]]:
+        block = self._blocks[self._begins[bisect_right(self._begins, part.begin) - 1]][0]
         if self._opened[0] is not block:
             self._opened = (
                 block,
                 [column if isinstance(column, range) else loads(column) for column in block.columns],
             )
-        begin, end = run.begin - block.begin, run.end - block.begin
-        return [column[begin:end] for column in self._opened[1]], block.are_encoded
+        begin, end = part.begin - block.begin, part.end - block.begin
+        return ENCODED if block.are_encoded else PLAIN, [column[begin:end] for column in self._opened[1]]
 
 
 class Owner(Protocol):
@@ -452,7 +318,7 @@ class Maps:
     def __init__(self, loop: Owner, table: CallTable[Any], settings: JobSettings, is_each_told: bool) -> None:
         self.loop: Owner = loop
         self.table: CallTable[Any] = table
-        self.active: dict[ItemsMap, None] = {}
+        self.active: dict[Items, None] = {}
         self.extra: Counter[TaskState] = Counter()
         self._added = trio.Event()
         self._are_possible = settings.may_have_ranges and not is_each_told
@@ -473,9 +339,7 @@ class Maps:
             codes: code table of the executor.
             shape, options: what each item needs, and states about itself.
         """
-        job = self.table.job
-        is_usual = options == DEFAULT_OPTIONS and len(shape.requirements) == 1 and shape.estimate_s is None
-        if not (self._are_possible and is_usual and job is not None and job.tracer is None):
+        if not self.may_open(shape, options):
             return None
         try:
             of_items = codes.items_entry(fn)
@@ -485,6 +349,12 @@ class Maps:
             return None
         codes_of_it = codes.entry(fn, often=True)[0], of_items
         return ItemsMap(self, name, codes_of_it, shape, options, self.loop.capacity(shape))
+
+    def may_open(self, shape: Shape, options: TaskOptions) -> bool:
+        """Whether several calls of this shape, with these options, may be one task; in any thread."""
+        job = self.table.job
+        is_usual = options == DEFAULT_OPTIONS and len(shape.requirements) == 1 and shape.estimate_s is None
+        return self._are_possible and is_usual and job is not None and job.tracer is None
 
     def look(self) -> None:
         """Do what is to be done."""

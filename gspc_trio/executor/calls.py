@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gspc_trio.core.code import Variants, checked_size
 from gspc_trio.core.task import Shape, TaskOptions, TaskVariant, TaskVariants
-from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import Argument, Call, TaskFuture, VariantCall
+from gspc_trio.executor.codes import CodeTable, name_of
+from gspc_trio.executor.futures import Argument, Call, TaskFuture, variant_call
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, with_stated
 
@@ -30,6 +30,22 @@ OFTEN = 16
 
 PUT_MAX = 500
 """Calls that are put at a time, so that the first are on their way while the others are made."""
+
+
+NUMBERS = frozenset({type(None), bool, int, float})
+_TEXTS = frozenset({str, bytes})
+
+TEXT_BYTES_MAX = 256
+"""Texts up to this length may be arguments of calls that travel in ranges."""
+
+
+def may_share(values: Iterable[Any]) -> bool:
+    """Whether these may be arguments of a call that travels with others: short, and never changed."""
+    for value in values:
+        kind = type(value)
+        if kind not in NUMBERS and (kind not in _TEXTS or len(value) > TEXT_BYTES_MAX):
+            return False
+    return True
 
 
 class ManyCalls(Generic[T]):
@@ -182,7 +198,7 @@ class VariantCalls:
             variants = with_holes(variants, self._codes, self._fn)
         else:
             variants = sized(variants, self._fn, args, kwargs)
-        return VariantCall(future, self._name, arguments, self._options, variants)
+        return variant_call(future, self._name, arguments, self._options, variants)
 
 
 class CallsTogether:
@@ -345,13 +361,3 @@ def arguments_with_holes(
             arguments.append(value if isinstance(value, Future) else encode(value))
     counts = [len(futures) if futures else -1 for futures in within]
     return [dumps(list(kwargs)), dumps(counts), *arguments]
-
-
-def name_of(fn: Callable[..., object] | Variants) -> str:
-    """Return the name of what is called, for people; of Variants, the shortest name of their code."""
-    if isinstance(fn, Variants):
-        return min((name_of(way.run) for way in fn.ways.values()), key=len)
-    try:
-        return fn.__name__
-    except Exception:  # a callable object may have none, and say so in its own way
-        return type(fn).__name__

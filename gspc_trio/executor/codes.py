@@ -18,6 +18,7 @@ from gspc_trio.compute.code import (
     function_code,
     is_importable,
 )
+from gspc_trio.core.code import Variants
 from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, take_snapshot
 from gspc_trio.protocol.values import dumps, modules_by_value
@@ -54,6 +55,7 @@ class _Known:
 
     Attributes:
         function: the function; kept, so that no other one gets its id.
+        name: of it, for people.
         holds: returns whether it still means what it meant then.
         code_id: its number, or None.
         alike: calls since then.
@@ -61,7 +63,7 @@ class _Known:
         anew: whether each task has to get a copy of its own.
     """
 
-    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds")
+    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds", "name")
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class _Known:
     ) -> None:
         self.anew = anew
         self.function = function
+        self.name = name_of(function)
         self.holds = holds
         self.code_id: int | None = None
         self.alike = 0
@@ -135,6 +138,13 @@ class CodeTable:
             return code_id, []
         return self._by_value(fn, parameters)
 
+    def known(self, fn: Callable[..., object]) -> tuple[int, str] | None:
+        """Return number and name of a function that has come before without names of arguments; or None."""
+        known = self._known.get(id(fn))
+        if known is None or known.code_id is None or not known.holds():
+            return None
+        return known.code_id, known.name
+
     def items_entry(self, fn: Callable[..., object]) -> int | None:
         """Return the number under which a task calls ``fn`` with each of many items.
 
@@ -145,8 +155,10 @@ class CodeTable:
             BadCode, BadValue: it cannot be sent to another process.
         """
         code_id, leading = self.entry(fn, often=True)
-        if leading:
-            return None
+        return None if leading else self.items_entry_of(code_id)
+
+    def items_entry_of(self, code_id: int) -> int | None:
+        """Return the number under which a task calls code with each of many items; the rest as there."""
         if code_id not in self._of_items:
             data = code_of_items(self._data[code_id])
             self._of_items[code_id] = None if data is None else self._add(data)
@@ -243,3 +255,13 @@ class CodeTable:
         with self._lock:
             self._data.append(data)
             return len(self._data) - 1
+
+
+def name_of(fn: Callable[..., object] | Variants) -> str:
+    """Return the name of what is called, for people; of Variants, the shortest name of their code."""
+    if isinstance(fn, Variants):
+        return min((name_of(way.run) for way in fn.ways.values()), key=len)
+    try:
+        return fn.__name__
+    except Exception:  # a callable object may have none, and say so in its own way
+        return type(fn).__name__

@@ -8,24 +8,37 @@ from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from copy import copy
-from functools import partial
 from itertools import islice
-from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
-from gspc_trio.compute.code import call_each, calls_of_chunks, flat, function_code
+from gspc_trio.compute.code import call_each, calls_of_chunks, flat
 from gspc_trio.core.code import Variants
 from gspc_trio.core.html import facts_table
 from gspc_trio.core.imports import collector_paused, refuse_in_imports_of_tasks
 from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
-from gspc_trio.executor.calls import CallsTogether, ManyCalls, VariantCalls, entry_with_holes, name_of
-from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import Call, Deadline, TaskFuture
+from gspc_trio.executor.arguments import (
+    cache_settings,
+    checked_bytes_min,
+    checked_sites,
+    checked_workers,
+    initializer_code,
+    layer_at,
+    open_systems,
+)
+from gspc_trio.executor.calls import (
+    CallsTogether,
+    ManyCalls,
+    VariantCalls,
+    entry_with_holes,
+    may_share,
+)
+from gspc_trio.executor.codes import CodeTable, name_of
+from gspc_trio.executor.futures import NOTHING, Call, Deadline, TaskFuture
 from gspc_trio.executor.results import results, results_as_read, within
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, checked_count, with_stated
@@ -36,10 +49,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
-    from gspc_trio.components.rts.shell.several import ConnectionFiles
     from gspc_trio.components.rts.shell.system import SitesGiven
     from gspc_trio.executor.call_table import RtsOptions
-    from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.policies.scheduling import SchedulingPolicy
 
 T = TypeVar("T")
@@ -137,8 +148,8 @@ class Executor(ExecutorInterface):
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         is_running = connection_file is not None or rts is not None
-        cores = _checked_workers(max_workers, cores, is_running, mp_context)
-        opened, files = _running(rts, connection_file, data_bytes)
+        cores = checked_workers(max_workers, cores, is_running, mp_context)
+        opened, files = open_systems(rts, connection_file, data_bytes)
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
         from gspc_trio.components.worker.shell.template_process import early_template
@@ -152,26 +163,27 @@ class Executor(ExecutorInterface):
             settings = replace(
                 call_settings("executor", policy, assign),
                 threads=threads,
-                data=_layer(iml),
+                data=layer_at(iml),
                 priority=priority,
                 placement=placement,
                 plan=plan,
-                large_bytes_min=_size(large_bytes_min),
-                initializer=_initializer_code(initializer, initargs),
+                large_bytes_min=checked_bytes_min(large_bytes_min),
+                initializer=initializer_code(initializer, initargs),
                 process_tasks_max=process_tasks_max(max_tasks_per_child, threads),
-                cache=_cache(cache),
+                cache=cache_settings(cache),
                 otel=otel,
                 model="" if model is None else str(Path(model).absolute()),
             )
             opening: RtsOptions = {"cores": cores, "connection_file": files, "data_bytes": data_bytes}
             if sites is not None:
-                opening["sites"] = _checked_sites(sites, is_running)
+                opening["sites"] = checked_sites(sites, is_running)
             mode, noted = output_mode(output), None if records is None else Path(records)
             self._loop = Loop(opened or opening, settings, self._codes, tune_gc, mode, template, noted)
         self._loop.start(self._shape.at)
         follow_cells(self._loop, mode == "show")
         has_layer = data_bytes or iml is not None or (opened is not None and opened.data is not None)
         self._encode = self._loop.encode if has_layer else dumps
+        self._may_share = not has_layer and self._options == DEFAULT_OPTIONS
         weakref.finalize(self, self._loop.close).atexit = False
 
     @property
@@ -228,6 +240,7 @@ class Executor(ExecutorInterface):
         """
         other = copy(self)
         other._shape, other._options = with_stated(self._shape, self._options, stated)
+        other._may_share = self._encode is dumps and other._options == DEFAULT_OPTIONS
         if other._shape.at:
             self._loop.check_location(other._shape.at)
         other._origin = self  # which must not be collected before: that would shut it down
@@ -255,6 +268,11 @@ class Executor(ExecutorInterface):
         future: TaskFuture[T] = TaskFuture(loop)
         if isinstance(fn, Variants):
             return self._submit_variants(future, fn, args, kwargs)
+        if self._may_share and not kwargs and may_share(args):
+            known = self._codes.known(fn)
+            if known is not None:
+                loop.put((Call(future, *known, NOTHING, self._shape, self._options, args),))
+                return future
         try:
             code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
             for value in (*args, *kwargs.values()) if kwargs else args:
@@ -451,127 +469,3 @@ class Executor(ExecutorInterface):
         if kind is not None and not issubclass(kind, Exception):
             self._loop.stop()  # Ctrl-C: what runs is stopped instead of waited for
         self.shutdown(wait=True)
-
-
-def _refuse_file(rts: object) -> None:
-    """Raise TypeError if a run-time system is the name of a file, or something else."""
-    if isinstance(rts, str | Path):
-        raise TypeError(f"rts is what open_rts has opened; a file is connection_file={str(rts)!r}")
-    if not hasattr(rts, "home"):
-        raise TypeError(f"rts is what open_rts has opened, not {rts!r}")
-
-
-def _running(
-    rts: RunTimeSystem | Mapping[str, RunTimeSystem | Path | str] | None,
-    connection_file: Path | str | None,
-    data_bytes: int,
-) -> tuple[RunTimeSystem | None, ConnectionFiles | None]:
-    """Return the run-time system that is open already, or several as one handle; else connection files.
-
-    Raises:
-        LocationError: a name cannot be used, or two name the same one.
-        TypeError: something else was given, or more than one of them.
-    """
-    if rts is None:
-        return None, connection_file
-    _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
-    if not isinstance(rts, Mapping):
-        _refuse_file(rts)
-        return rts, None
-    from gspc_trio.components.rts.shell.several import systems_or_files
-
-    return systems_or_files(rts)
-
-
-def _checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:
-    """Return the sites.
-
-    Raises:
-        ValueError: the run-time system runs already.
-    """
-    if is_running:
-        raise ValueError(
-            "sites have no meaning beside a running run-time system: add them with gspc-rts site add"
-        )
-    return sites
-
-
-def _layer(iml: Path | str | None) -> DataLayer | None:
-    if iml is None:
-        return None
-    from gspc_trio.iml.shell.layer import published_layer  # only here: few need it
-
-    return published_layer(Path(iml))
-
-
-def _cache(cache: CacheSettings | Path | str | None) -> CacheSettings | None:
-    if cache is None:
-        return None
-    from gspc_trio.components.job.cache import CacheSettings
-
-    if isinstance(cache, CacheSettings):
-        return cache
-    if not isinstance(cache, str | Path) or not str(cache):
-        raise TypeError(f"cache must be the name of a directory or CacheSettings, not {cache!r}")
-    return CacheSettings(str(cache))
-
-
-def _initializer_code(initializer: Callable[..., object] | None, initargs: Iterable[object]) -> bytes:
-    if initializer is None:
-        return b""
-    if not callable(initializer):
-        raise TypeError("initializer must be a callable")
-    arguments = tuple(initargs)
-    return function_code(partial(initializer, *arguments) if arguments else initializer)
-
-
-def _size(large_bytes_min: SupportsIndex | None) -> int | None:
-    return None if large_bytes_min is None else checked_count("large_bytes_min", large_bytes_min)
-
-
-_HAS_ITS_OWN = (
-    "{} is for a run-time system that the executor starts; one that runs has as many workers as resources: "
-    "leave it out"
-)
-
-
-def _refuse_beside(name: str, **given: object) -> None:
-    """Raise TypeError if something is given that is settled by the argument ``name``."""
-    for other, value in given.items():
-        if value:
-            raise TypeError(f"{other} is an option of open_rts; {name} is open already: leave {other} out")
-
-
-def _checked_workers(
-    max_workers: SupportsIndex | None, cores: int, is_running: bool, mp_context: object
-) -> int:
-    """Return the number of cores to offer, 0 for what there is.
-
-    Args:
-        max_workers: as the standard library calls it.
-        cores: as everything else here calls it.
-        is_running: whether the run-time system runs already.
-        mp_context: how the standard library is told to start its processes.
-
-    Raises:
-        TypeError: both are given, or ``max_workers`` is no whole number.
-        ValueError: ``max_workers`` is not positive, or the run-time system has its own; there is a context.
-    """
-    if mp_context is not None:
-        raise ValueError(
-            "mp_context has no meaning here: compute processes are forked from a fresh interpreter that has "
-            "never seen this program, and have no thread, lock or open file of it; leave it out"
-        )
-    if max_workers is None:
-        if cores and is_running:
-            raise ValueError(_HAS_ITS_OWN.format(f"cores={cores}"))
-        return cores
-    if not isinstance(max_workers, SupportsIndex):
-        raise TypeError(f"max_workers is a whole number, None for what this machine has, not {max_workers!r}")
-    if (number := index(max_workers)) <= 0:
-        raise ValueError(f"max_workers must be greater than 0, not {number}")
-    if cores:
-        raise TypeError(f"max_workers={number} and cores={cores} say the same: give one of them")
-    if is_running:
-        raise ValueError(_HAS_ITS_OWN.format(f"max_workers={number}"))
-    return number

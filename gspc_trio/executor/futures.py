@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from gspc_trio.core.current import current_place
 from gspc_trio.core.html import facts_table, short
 from gspc_trio.core.task import Shape, TaskOptions, TaskVariants
@@ -85,15 +87,16 @@ class TaskFuture(Future[T]):
     _cell = 0
     """Number of the notebook's cell that has submitted it; 0: none has."""
 
+    _state = PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+
     __reduce__ = refuse_future
 
     def __init__(self, owner: TaskOwner) -> None:
         # Not the base class's: that makes a condition and two lists at once, which cost more than all else of
         # a future; here they are made when they are first used, which is seldom, for :meth:`result` does not.
         self._owner = owner
-        self._state = PENDING
-        self._result: Any = None
-        self._exception: BaseException | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x} state={self._describe()}>"
@@ -292,6 +295,26 @@ class TaskFuture(Future[T]):
         return not told
 
 
+def finish_all(futures: Sequence[SomeTaskFuture], values: Sequence[object]) -> None:
+    """The tasks have returned these values, which are not encoded, and which nobody can change."""
+    awaited, late = [], []
+    with _locks:
+        for future, value in zip(futures, values, strict=True):
+            if future._has_condition:  # as in :meth:`TaskFuture.finish`
+                late.append((future, value))
+                continue
+            future._decoded = value
+            future._state = _FINISHED
+            if future._waker is not None or future._tell is not None:
+                awaited.append(future)
+    for future in awaited:
+        future._wake()
+        if future._tell is not None:
+            future._tell_end()
+    for future, value in late:
+        future.finish(dumps(value))
+
+
 LOOK_INTERVAL_S = 0.1
 """Who waits for many looks so often whether one has failed."""
 
@@ -349,47 +372,44 @@ def value_of(future: SomeFuture, name: str) -> bytes:
     return future.encoded() if isinstance(future, TaskFuture) else dumps(future.result(0))
 
 
-class Call:
-    """A submission on its way from the caller's thread to the loop."""
+NOTHING: list[Argument] = []
+"""What calls have in common whose arguments are not encoded; nobody changes it."""
 
-    __slots__ = ("arguments", "code_id", "future", "name", "options", "shape")
 
+class Call(Struct, eq=False):
+    """A submission on its way from the caller's thread to the loop.
+
+    Attributes:
+        future: of the result.
+        code_id: number of the code.
+        name: for people.
+        arguments: each encoded, or a future.
+        shape, options: what it needs and states about itself.
+        values: the arguments as they are, if they are numbers and short texts alone; then ``arguments`` is
+            empty. () otherwise.
+        variants: ways to run it, if there are several; then code and shape are those of the first one.
+    """
+
+    future: SomeTaskFuture
+    code_id: int
+    name: str
+    arguments: list[Argument]
+    shape: Shape
+    options: TaskOptions
+    values: tuple[object, ...] = ()
     variants: TaskVariants | None = None
-    """Ways to run it, if there are several; only :class:`VariantCall` has them."""
-
-    def __init__(
-        self,
-        future: SomeTaskFuture,
-        code_id: int,
-        name: str,
-        arguments: list[Argument],
-        shape: Shape,
-        options: TaskOptions,
-    ) -> None:
-        self.future: SomeTaskFuture = future
-        self.code_id: int = code_id
-        self.name: str = name
-        self.arguments: list[Argument] = arguments
-        self.shape: Shape = shape
-        self.options: TaskOptions = options
 
 
-class VariantCall(Call):
-    """A submission of code with variants; its own code and shape are those of the first one."""
-
-    __slots__ = ("variants",)
-
-    def __init__(
-        self,
-        future: SomeTaskFuture,
-        name: str,
-        arguments: list[Argument],
-        options: TaskOptions,
-        variants: TaskVariants,
-    ) -> None:
-        first = variants.ways[0]
-        super().__init__(future, first.code_id, name, arguments, first.shape, options)
-        self.variants: TaskVariants = variants
+def variant_call(
+    future: SomeTaskFuture,
+    name: str,
+    arguments: list[Argument],
+    options: TaskOptions,
+    variants: TaskVariants,
+) -> Call:
+    """Return a submission of code with variants."""
+    first = variants.ways[0]
+    return Call(future, first.code_id, name, arguments, first.shape, options, variants=variants)
 
 
 class Deadline:

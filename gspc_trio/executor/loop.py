@@ -21,6 +21,7 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.several import check_location
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.task import Shape, TaskState
+from gspc_trio.executor.arguments import check_other_thread
 from gspc_trio.executor.bulk import ItemsMap, Maps
 from gspc_trio.executor.call_table import CallTable, RtsOptions, capacity, count_resources, open_system
 from gspc_trio.executor.codes import CodeTable
@@ -33,6 +34,7 @@ from gspc_trio.executor.futures import (
     value_of,
 )
 from gspc_trio.executor.notebook import Cells
+from gspc_trio.executor.submitted import SubmittedCalls
 from gspc_trio.executor.waiting import HandOver, loops, wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
@@ -92,11 +94,13 @@ class Loop:
         self._table: CallTable[SomeTaskFuture] = CallTable("executor", self._break)
         self._graph, self._futures = self._table.graph, self._table.receivers
         self.maps: Maps = Maps(self, self._table, settings, output == "files" or records is not None)
+        self._submitted = SubmittedCalls(self.maps, codes, self._take_rested)
         self._calls: deque[Call] = deque()
         self._cancelled: deque[SomeTaskFuture] = deque()
         self._parked: dict[Call, None] = {}
         self._lock = threading.Lock()
         self._waking = False
+        self._is_resting = False  # it looks at new calls after a while
         self._hand_over = HandOver()
         self._closed = False
         self._closing = False
@@ -154,14 +158,7 @@ class Loop:
 
     def _start_in_its_thread(self, rts: RunTimeSystem) -> None:
         """Start in the thread of a run-time system."""
-        if rts.home is None:
-            raise TypeError("rts is a run-time system that open_rts has opened in a thread of this program")
-        token, nursery = rts.home
-        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
-            raise RuntimeError(
-                "Executor(rts=...) blocks, and this is the thread in which the run-time system runs: use it "
-                "in another one (await trio.to_thread.run_sync(function, rts)), or use open_job here"
-            )
+        token, nursery = check_other_thread(rts)
 
         def begin() -> None:
             try:
@@ -181,14 +178,18 @@ class Loop:
             ExecutorBroken: the run-time system has gone.
             RuntimeError: it was closed, or belongs to another process.
         """
-        self.check_process()
+        if self.forked:
+            self.check_process()
         with self._lock:
-            self._check_takes()
+            if self._closed or self._broken is not None:
+                self._check_takes()
             if self.cells is not None:
                 self.cells.note(calls)
-            is_due = self._hand_over.is_due(len(calls), not (self._waking or self._futures))
+            is_idle = not (self._waking or self._futures or self.maps.active)
+            is_due = self._hand_over.is_due(len(calls), is_idle)
             self._calls.extend(calls)
-            self._wake()
+            if is_due or not self._waking:
+                self._wake()
         if is_due and threading.get_ident() != self._thread_id:
             self._hand_over.wait()
 
@@ -239,7 +240,7 @@ class Loop:
 
     def is_running(self, future: SomeTaskFuture) -> bool:
         """Return whether a worker computes the future's task now."""
-        return self.job is not None and self.job.machine.scheduler.is_running(future._task_id)
+        return self._submitted.is_running(future)
 
     def capacity(self, shape: Shape) -> int:
         """Return how many tasks of a shape could run at a time when the executor was made; at least 1."""
@@ -322,24 +323,26 @@ class Loop:
 
     def flush_output(self) -> None:
         """Return when what ended tasks have printed is shown, in 2 s at most; not in the loop's thread."""
-        token, flush = self._token, self._flush
-        if token is not None and flush is not None and not self.forked:
-            with suppress(trio.RunFinishedError, trio.Cancelled):
-                trio.from_thread.run(flush, trio_token=token)
+        if self._flush is not None:
+            self._ask(trio.from_thread.run, self._flush)
 
     def cancel_cell(self, cell: int) -> None:
         """Cancel what a cell of a notebook has submitted and has not ended; not in the loop's thread."""
-        token = self._token
-        if token is not None and not self.forked:
-            with suppress(trio.RunFinishedError, trio.Cancelled):
-                trio.from_thread.run_sync(self._cancel_cell, cell, trio_token=token)
+        self._ask(trio.from_thread.run_sync, self._cancel_cell, cell)
 
     def counts(self) -> Mapping[TaskState, int] | None:
         """Return the number of tasks in each state, None if it has ended; not in the loop's thread."""
+        if trio.lowlevel.in_trio_run():
+            return None
+        counts: Mapping[TaskState, int] | None = self._ask(trio.from_thread.run_sync, self._count)
+        return counts
+
+    def _ask(self, ask: Callable[..., Any], function: Callable[..., Any], *args: object) -> Any:
+        """Return what a function returns in the loop's thread, None if it has ended."""
         token = self._token
-        if token is not None and not self.forked and not trio.lowlevel.in_trio_run():
+        if token is not None and not self.forked:
             with suppress(trio.RunFinishedError, trio.Cancelled):
-                return trio.from_thread.run_sync(self._count, trio_token=token)
+                return ask(function, *args, trio_token=token)
         return None
 
     def check_may_wait(self) -> None:
@@ -353,8 +356,8 @@ class Loop:
 
     def _wake(self) -> None:
         """Have the loop look at calls and cancellations; the lock is held."""
-        if not self._waking and self._token is not None:
-            self._waking = True
+        if (self._is_resting or not self._waking) and self._token is not None:
+            self._waking, self._is_resting = True, False
             self._soon(self._take)
 
     def _soon(self, function: Callable[..., object], *args: object) -> None:
@@ -407,6 +410,7 @@ class Loop:
                 async with self._table.run(self._codes.data, rts, self._settings, self._records) as job:
                     self.job, self._system = job, rts
                     self._table.job = job
+                    job.take_items = self._submitted.take_first
                     job.machine.count_more = self.maps.count
                     self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
@@ -414,7 +418,7 @@ class Loop:
                         self._stop()
                     self._up.set()
                     async with treat_output(job, self._output, print_lines) as self._flush:
-                        result = await wait_ended(job, rts, beside=self.maps.keep_time)
+                        result = await wait_ended(job, rts, beside=self._submitted.keep_time)
                     if self._table.was_stopped:
                         self._why = self._table.describe_stop()
                     elif not (self._closing or self._table.is_stopped):
@@ -422,26 +426,38 @@ class Loop:
             except* JobFailed:
                 pass  # some of its tasks failed, which their futures say
 
+    def _take_rested(self) -> None:
+        """Take what has come, if nobody has done that meanwhile."""
+        if self._is_resting:
+            self._take()
+
     def _take(self) -> None:
         """Take calls and cancellations."""
         with self._lock:
-            self._waking = False
+            self._waking = self._is_resting = False
             cancelled, self._cancelled = self._cancelled, deque()
         assert self.job is not None
-        calls = self._calls
+        calls, futures, submitted = self._calls, self._futures, self._submitted
         for _ in range(min(len(calls), TAKEN_MAX)):
-            self._add(calls.popleft())
+            call = calls.popleft()
+            if not (call.values and submitted.gather(call, len(futures))):
+                self._add(call)
+        submitted.flush()
         if cancelled:
-            self._table.cancel([future._task_id for future in cancelled])
+            submitted.end_cancelled(cancelled)
         self.maps.look()
         self.job.look()
         self._hand_over.looked()
-        if calls or self._closing:
-            with self._lock:
-                if calls:
-                    self._wake()
-                    return
+        with self._lock:
+            if calls:
+                self._wake()
+                return
+        if self._closing:
             self._finish_closing()
+        if submitted.may_rest():
+            with self._lock:
+                self._is_resting = not self._waking
+                self._waking = True
 
     def _add(self, call: Call) -> None:
         """Add a task to the graph, or have it wait for an argument whose task is not in the graph."""
@@ -449,6 +465,8 @@ class Loop:
         if future._state is not PENDING:  # cancelled
             return
         arguments: list[Any] = call.arguments  # futures give way to what the graph takes
+        if call.values:
+            arguments = [dumps(value) for value in call.values]
         for position, argument in enumerate(arguments):
             if type(argument) is bytes or isinstance(argument, bytes):  # a reference is bytes, too
                 continue
@@ -516,10 +534,11 @@ class Loop:
     def _cancel_all(self, futures: Sequence[SomeTaskFuture]) -> None:
         for future in futures:
             future.give_up()
-        self._table.cancel([future._task_id for future in futures])
+        self._submitted.end_cancelled(futures)
 
     def _cancel_cell(self, cell: int) -> None:
         futures = [*self._futures.values(), *(call.future for call in (*self._calls, *self._parked))]
+        futures += self._submitted.pending()
         self._cancel_all([future for future in futures if future._cell == cell])
         self.maps.cancel_waiting(cell)
 

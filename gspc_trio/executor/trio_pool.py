@@ -35,8 +35,8 @@ from gspc_trio.core.code import Variants
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions, TaskVariants
 from gspc_trio.executor.call_table import CallTable, call_settings, capacity, count_resources, output_mode
-from gspc_trio.executor.calls import name_of, sized, variants_of
-from gspc_trio.executor.codes import CodeTable
+from gspc_trio.executor.calls import sized, variants_of
+from gspc_trio.executor.codes import CodeTable, name_of
 from gspc_trio.executor.flight import IN_FLIGHT_FACTOR, IN_FLIGHT_MIN, Flight, PoolCall
 from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.waiting import wait_ended

@@ -9,7 +9,7 @@ import pytest
 
 from gspc_trio.core.code import Program, Variant, Variants, checked_size
 from gspc_trio.core.task import CORE, Requirement, Shape, Task, TaskVariant, TaskVariants
-from gspc_trio.executor.calls import name_of
+from gspc_trio.executor.codes import name_of
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.calls import function_name
 from gspc_trio.workflow.graph import Ref, TaskGraph

@@ -19,8 +19,11 @@ RANGE_BYTES = 48_000
 ITEM_BYTES_MAX = 4096
 """Items that are longer on average are tasks of their own."""
 
-PLAIN, ENCODED = dumps(False), dumps(True)
-"""The first argument of a range: whether the others are encoded values."""
+PLAIN, ENCODED, AWAITED = dumps(False), dumps(True), dumps(None)
+"""The first argument of a range: whether the others are encoded values.
+
+AWAITED: they are not, and somebody may wait for one of the items alone.
+"""
 
 Results: TypeAlias = tuple[list[Value], dict[int, bytes], dict[int, list[Value]]]
 """Results of items, None for those of the next two; number -> encoded result; number -> error."""

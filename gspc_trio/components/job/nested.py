@@ -20,11 +20,11 @@ from gspc_trio.core.nested import (
     LENT_MAX,
     CancelNested,
     ForgetNested,
+    FromTaskProcess,
     NestedBroken,
     NestedDepth,
     NestedEnded,
     StartNested,
-    TaskHello,
     TaskWaits,
     ToTaskProcess,
 )
@@ -60,7 +60,7 @@ class TaskSaid(Struct, frozen=True):
     """What it says."""
 
     session: int
-    word: StartNested | CancelNested | ForgetNested | TaskWaits | TaskHello
+    word: FromTaskProcess
 
 
 class TaskSilent(Struct, frozen=True):

@@ -50,11 +50,15 @@ TURNAROUND = 4
 
 
 class ItemsAdded(Struct, frozen=True):
-    """Items from ``begin`` to before ``end`` wait, those behind all before; a range has ``together_max``."""
+    """Items from ``begin`` to before ``end`` wait, those behind all before; a range has ``together_max``.
+
+    Those that ``join`` may be in one range with those that were added directly before.
+    """
 
     begin: int
     end: int
     together_max: int
+    join: bool = False
 
 
 class RangeEnded(Struct, frozen=True):
@@ -160,6 +164,11 @@ class Ranges:
         return sum(task.end - task.begin for task in self._under.values())
 
     @property
+    def is_quick(self) -> bool:
+        """Whether items are so short that several travel together."""
+        return self._size > 1
+
+    @property
     def tasks(self) -> int:
         """Tasks under way."""
         return len(self._under)
@@ -206,7 +215,11 @@ class Ranges:
             raise ValueError(f"{event}: the next item is {self._next} or a later one")
         if not (self._waiting or self._under):
             self._heard = now
-        self._waiting.append(event)
+        last = self._waiting[-1] if event.join and self._waiting else None
+        if last is not None and (last.end, last.together_max) == (event.begin, event.together_max):
+            self._waiting[-1] = ItemsAdded(last.begin, event.end, event.together_max)
+        else:
+            self._waiting.append(event)
         self._next = event.end
         self._added += event.end - event.begin
 

@@ -125,6 +125,17 @@ def test_what_waited_for_a_busy_machine_makes_no_single_tasks_of_all_behind_it()
     assert len(slower) <= 2 * TASKS_PER_CORE
 
 
+@pytest.mark.parametrize(("join", "cut"), [(True, [(16, 20), (20, 24)]), (False, [(16, 20), (20, 23)])])
+def test_those_that_join_may_be_in_a_range_with_those_before(join: bool, cut: list[tuple[int, int]]) -> None:
+    ranges = Ranges(1)
+    runs(ranges, ItemsAdded(0, 23, 500), 0.0)
+    for number in range(1, 5):
+        assert runs(ranges, RangeEnded(number, 1, SHORT_S), 0.0) == []
+    assert ranges.is_quick
+    assert runs(ranges, ItemsAdded(23, 100, 500, join), 0.0) == []
+    assert runs(ranges, RangeEnded(5, 1, SHORT_S), 0.0) == cut
+
+
 def test_with_apart_no_more_ranges_are_made() -> None:
     ranges = Ranges(1)
     runs(ranges, ItemsAdded(0, 100, 500), 0.0)
@@ -160,7 +171,7 @@ def test_each_item_has_one_end_whatever_happens(data: st.DataObject) -> None:
         begin = max(added, default=-1) + 1 + draw(st.integers(0, 2))
         items = range(begin, begin + draw(st.integers(1, 60)))
         added.update(items)
-        take(ItemsAdded(items.start, items.stop, draw(st.sampled_from([1, 7, 500]))))
+        take(ItemsAdded(items.start, items.stop, draw(st.sampled_from([1, 7, 500])), draw(st.booleans())))
     while under:
         now += draw(st.sampled_from([0.0, 0.001, 1.0]))
         number = draw(st.sampled_from(sorted(under)[:8]))

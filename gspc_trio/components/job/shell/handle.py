@@ -119,6 +119,7 @@ class Job:
         self.ports: OutputPorts | None = None
         self.data: JobData | None = None
         self.tracer: JobTracer | None = None
+        self.take_items: Callable[[TaskId, bytes], None] | None = None  # of a range that goes on
         self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
 
     @property

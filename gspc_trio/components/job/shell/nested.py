@@ -35,7 +35,7 @@ from gspc_trio.components.worker.messages import FromTask, ToTask
 from gspc_trio.compute.code import call_filled, call_first, call_named, function_code
 from gspc_trio.core.ids import Counter, JobId, TaskId
 from gspc_trio.core.machine import Performer, performs
-from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
+from gspc_trio.core.nested import ItemsEnded, NestedBroken, TaskHello, decode_said, encode
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.policies.lookahead import WorkAhead
@@ -149,6 +149,10 @@ class NestedHub(Performer[NestedAction]):
         except msgspec.DecodeError as error:
             log.warning("job %s: task %d says what nobody understands: %s", self._job, message.task_id, error)
             peer.post(ToTask(message.job, message.session, b""))
+            return
+        if isinstance(word, ItemsEnded):
+            if self._first.take_items is not None and message.job == self._job:
+                self._first.take_items(message.task_id, word.answer)
             return
         if session is None:
             session = self._sessions[key] = self._numbers.next()

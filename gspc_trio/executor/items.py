@@ -1,0 +1,203 @@
+"""Items of an executor that are computed in ranges: what its loop does with them, in its own thread."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec.structs import replace
+
+from gspc_trio.components.job.item_values import ENCODED, open_answer
+from gspc_trio.components.job.item_values import packed as pack
+from gspc_trio.components.job.ranges import (
+    Event,
+    RangeCancelled,
+    RangeEnded,
+    RangeLost,
+    Ranges,
+    RunItems,
+    Stop,
+)
+from gspc_trio.core.task import Outcome, Shape, TaskOptions, TaskState
+from gspc_trio.protocol.values import LONG_BYTES, dumps
+from gspc_trio.workflow.failures import ExecutorBroken
+
+if TYPE_CHECKING:
+    from gspc_trio.executor.bulk import Maps
+
+Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
+"""What became of some items: a result or the results of a range, encoded; an error; or futures."""
+
+
+class Part:
+    """A task that computes items.
+
+    Args:
+        items: whose they are.
+        run: which.
+
+    Attributes:
+        count: of them, without those that were cancelled before.
+        outcome: of its last attempt.
+        task_id: of the task.
+    """
+
+    __slots__ = ("begin", "count", "end", "items", "number", "outcome", "task_id")
+
+    def __init__(self, items: Items, run: RunItems) -> None:
+        self.items: Items = items
+        self.number: int = run.number
+        self.begin: int = run.begin
+        self.end: int = run.end
+        self.count: int = run.end - run.begin
+        self.outcome: Outcome | None = None
+        self.task_id: int = 0
+
+    def give(self, done: int, found: Found) -> int:
+        """Pass on what became of the first items that were computed; return how many have ended by that."""
+        self.items.put_found(self.begin, self.begin + done, found)
+        return done
+
+    def finish(self, data: bytes) -> None:
+        """It has computed items, all or the first ones."""
+        items, outcome = self.items, self.outcome
+        assert outcome is not None
+        apart = bool(outcome.stdout or outcome.stderr)
+        if self.count == 1:
+            done = 1
+            apart = apart or len(data) > LONG_BYTES
+            found: Found = data
+        else:
+            done, failed, found = open_answer(data)
+            items.maps.extra[TaskState.FINISHED] += done - failed - 1
+            items.maps.extra[TaskState.FAILED] += failed
+        if done:
+            done = self.give(done, found)
+        items.tell(RangeEnded(self.number, done, outcome.duration_s, apart))
+
+    def fail(self, error: BaseException) -> None:
+        """It has none."""
+        items = self.items
+        if isinstance(error, ExecutorBroken):
+            items.end(error)
+            return
+        if self.count == 1:
+            self.give(1, error)
+        else:
+            items.maps.extra[TaskState.FAILED] -= 1
+        items.tell(RangeLost(self.number))
+
+    def give_up(self) -> None:
+        """It was cancelled."""
+        items = self.items
+        items.maps.extra[TaskState.CANCELLED] += self.count - 1
+        self.give(self.count, CancelledError())
+        items.tell(RangeCancelled(self.number))
+
+
+class Items(ABC):
+    """Items of one function, each as if it were a task of its own.
+
+    Args:
+        maps: those of the executor.
+        name: of the function.
+        code_ids: number of the function, and of what calls it with each of many items.
+        shape, options: what each item needs, and states about itself.
+        cores: how many tasks can run at a time.
+
+    Attributes:
+        maps: those of the executor.
+        cell: number of the notebook's cell that has submitted them; 0: none has.
+        machine: decides what is a task.
+    """
+
+    def __init__(
+        self, maps: Maps, name: str, code_ids: tuple[int, int], shape: Shape, options: TaskOptions, cores: int
+    ) -> None:
+        self.maps: Maps = maps
+        self.cell: int = 0
+        self.machine: Ranges = Ranges(cores)
+        self._name = name
+        self._code_ids = code_ids
+        self._shape = shape
+        self._options = options
+        self._range_options = replace(options, loss_attempts=1)
+        self._news: deque[Event] = deque()
+        self._is_read = False
+        self._is_over = False
+        self._is_unwanted = False
+
+    @abstractmethod
+    def put_found(self, begin: int, end: int, found: Found) -> None:
+        """These items have ended."""
+
+    @abstractmethod
+    def end(self, error: BaseException) -> None:
+        """Nothing more will come."""
+
+    @abstractmethod
+    def _arguments(self, part: Part) -> tuple[bytes, list[Sequence[Any]]]:
+        """Return the columns of the items of a task, and before them what they are (``item_values``)."""
+
+    def tell(self, event: Event) -> None:
+        """Have the machine told this soon; in any thread."""
+        self._news.append(event)
+        self.maps.loop.stir()
+
+    def drop(self, is_unwanted: bool) -> None:
+        """Cancel what has not begun; and what has, if nobody wants its results."""
+        self._is_unwanted |= is_unwanted
+        self.tell(Stop())
+
+    def look(self, now: float) -> None:
+        """Tell the machine what is new, and do what it says."""
+        news, machine = self._news, self.machine
+        while news and not self._is_over:
+            event = news.popleft()
+            for action in machine.handle(event, now):
+                if isinstance(action, RunItems):
+                    self._run(action)
+                else:
+                    self.maps.extra[TaskState.CANCELLED] += action.end - action.begin
+                    self.put_found(action.begin, action.end, CancelledError())
+            if isinstance(event, Stop):
+                self._cancel()
+        if self._is_read and not (machine.waiting or machine.tasks or news):
+            self._is_over = True
+            self.maps.active.pop(self, None)
+
+    def _cancel(self) -> None:
+        """Cancel the tasks that have not begun, and if nobody wants their results, the others."""
+        table = self.maps.table
+        parts = [part for part in table.parts.values() if isinstance(part, Part) and part.items is self]
+        if not self._is_unwanted:
+            assert table.job is not None
+            running = table.job.machine.scheduler.is_running
+            parts = [part for part in parts if not running(part.task_id)]
+        told = set(table.cancel([part.task_id for part in parts]))
+        for part in parts:
+            if part.task_id not in told:
+                part.give_up()
+
+    def _run(self, run: RunItems) -> None:
+        part = self._part(run)
+        if part is None:
+            return
+        code_id, of_items = self._code_ids
+        kind, columns = self._arguments(part)
+        name, options = self._name, self._options
+        arguments: list[bytes]
+        if part.count == 1:
+            arguments = [column[0] if kind is ENCODED else dumps(column[0]) for column in columns]
+        else:
+            arguments = [kind, *map(pack, columns)]
+            name, code_id, options = f"{name} x {part.count}", of_items, self._range_options
+        part.task_id = self.maps.table.graph.add(name, code_id, arguments, self._shape, options)
+        self.maps.table.parts[part.task_id] = part
+
+    def _part(self, run: RunItems) -> Part | None:
+        """Return what takes the result of a task; None if nobody wants what it would compute."""
+        return Part(self, run)

@@ -1,0 +1,1 @@
+"""Many items, and many separate calls."""
