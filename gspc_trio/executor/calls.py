@@ -39,8 +39,10 @@ TEXT_BYTES_MAX = 256
 """Texts up to this length may be arguments of calls that travel in ranges."""
 
 
-def may_share(values: Iterable[Any]) -> bool:
+def may_share(values: Sequence[Any]) -> bool:
     """Whether these may be arguments of a call that travels with others: short, and never changed."""
+    if NUMBERS.issuperset(map(type, values)):
+        return True
     for value in values:
         kind = type(value)
         if kind not in NUMBERS and (kind not in _TEXTS or len(value) > TEXT_BYTES_MAX):

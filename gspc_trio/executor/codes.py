@@ -50,7 +50,7 @@ def _importing(function: Callable[..., object]) -> Callable[[], bool]:
     return holds
 
 
-class _Known:
+class Known:
     """A function that came before.
 
     Attributes:
@@ -90,13 +90,16 @@ class CodeTable:
 
     Args:
         codes_max: how many numbers it gives.
+
+    Attributes:
+        known: functions that came before.
     """
 
     def __init__(self, codes_max: int = CODES_MAX) -> None:
         self._codes_max = codes_max
         self._lock = threading.Lock()
         self._data: list[bytes] = []
-        self._known: dict[Key, _Known] = {}
+        self.known: dict[Key, Known] = {}
         self._seen: weakref.WeakSet[Callable[..., object]] = weakref.WeakSet()
         self._unsteady: weakref.WeakSet[Callable[..., object]] = (
             weakref.WeakSet()
@@ -123,13 +126,13 @@ class CodeTable:
             BadCode, BadValue: it cannot be sent to another process.
         """
         key: Key = (id(fn), parameters) if parameters else id(fn)
-        known = self._known.get(key)
+        known = self.known.get(key)
         if known is not None and known.code_id is not None and known.holds():
             return known.code_id, []
         if type(fn) is MethodType:
             code_id = self._method_id(fn, parameters)
         elif is_importable(fn):
-            code_id = self._number(key, _Known(fn, _importing(fn)), parameters)
+            code_id = self._number(key, Known(fn, _importing(fn)), parameters)
         elif type(fn) is FunctionType:
             code_id = self._function_id(fn, parameters, key, often)
         else:
@@ -137,13 +140,6 @@ class CodeTable:
         if code_id is not None:
             return code_id, []
         return self._by_value(fn, parameters)
-
-    def known(self, fn: Callable[..., object]) -> tuple[int, str] | None:
-        """Return number and name of a function that has come before without names of arguments; or None."""
-        known = self._known.get(id(fn))
-        if known is None or known.code_id is None or not known.holds():
-            return None
-        return known.code_id, known.name
 
     def items_entry(self, fn: Callable[..., object]) -> int | None:
         """Return the number under which a task calls ``fn`` with each of many items.
@@ -169,14 +165,14 @@ class CodeTable:
         if not is_importable(method):
             return None
         key = (id(method.__self__), id(method.__func__), parameters)
-        known = self._known.get(key) or _Known(method, _importing(method))
+        known = self.known.get(key) or Known(method, _importing(method))
         return self._number(key, known, parameters) if known.code_id is None else known.code_id
 
     def _function_id(
         self, function: FunctionType, parameters: tuple[str, ...], key: Key, often: bool
     ) -> int | None:
         """Return the number of a function that travels by value; None if it has none now."""
-        known = self._known.get(key)
+        known = self.known.get(key)
         if known is None:
             if function in self._unsteady or not (often or function in self._seen):
                 self._seen.add(function)
@@ -190,32 +186,32 @@ class CodeTable:
             return None
         return self._number(key, known, parameters)
 
-    def _look_at(self, function: FunctionType, key: Key, enough: int) -> _Known | None:
+    def _look_at(self, function: FunctionType, key: Key, enough: int) -> Known | None:
         snapshot = take_snapshot(function)
         if snapshot is None:
             self._unsteady.add(function)
-            self._known.pop(key, None)
+            self.known.pop(key, None)
             return None
-        known = _Known(function, snapshot.check(), enough, snapshot.has_containers)
+        known = Known(function, snapshot.check(), enough, snapshot.has_containers)
         with self._lock:
-            if key not in self._known and len(self._known) >= self._codes_max:
-                del self._known[next(iter(self._known))]
-            self._known[key] = known
+            if key not in self.known and len(self.known) >= self._codes_max:
+                del self.known[next(iter(self.known))]
+            self.known[key] = known
         return known
 
-    def _number(self, key: Key, known: _Known, parameters: tuple[str, ...]) -> int | None:
+    def _number(self, key: Key, known: Known, parameters: tuple[str, ...]) -> int | None:
         """Give it a number, if there is one left and it is small; it has to hold while it is encoded."""
         if len(self._data) >= self._codes_max:
             return None
         data = function_code(known.function, parameters, anew=known.anew)
         if len(data) > LEAF_BYTES_MAX:
             self._unsteady.add(known.function)
-            self._known.pop(key, None)
+            self.known.pop(key, None)
             return None
         if not known.holds():
             return None
         known.code_id = self._add(data)
-        self._known[key] = known
+        self.known[key] = known
         return known.code_id
 
     def _by_value(self, fn: Callable[..., object], parameters: tuple[str, ...]) -> tuple[int, list[Argument]]:

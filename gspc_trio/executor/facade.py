@@ -182,6 +182,7 @@ class Executor(ExecutorInterface):
         self._loop.start(self._shape.at)
         follow_cells(self._loop, mode == "show")
         has_layer = data_bytes or iml is not None or (opened is not None and opened.data is not None)
+        self._known = self._codes.known
         self._encode = self._loop.encode if has_layer else dumps
         self._may_share = not has_layer and self._options == DEFAULT_OPTIONS
         weakref.finalize(self, self._loop.close).atexit = False
@@ -268,10 +269,11 @@ class Executor(ExecutorInterface):
         future: TaskFuture[T] = TaskFuture(loop)
         if isinstance(fn, Variants):
             return self._submit_variants(future, fn, args, kwargs)
-        if self._may_share and not kwargs and may_share(args):
-            known = self._codes.known(fn)
-            if known is not None:
-                loop.put((Call(future, *known, NOTHING, self._shape, self._options, args),))
+        if self._may_share and args and not kwargs:
+            known = self._known.get(id(fn))
+            if known is not None and known.code_id is not None and known.holds() and may_share(args):
+                call = Call(future, known.code_id, known.name, NOTHING, self._shape, self._options, args)
+                loop.put((call,))
                 return future
         try:
             code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())

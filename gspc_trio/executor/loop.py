@@ -437,12 +437,8 @@ class Loop:
             self._waking = self._is_resting = False
             cancelled, self._cancelled = self._cancelled, deque()
         assert self.job is not None
-        calls, futures, submitted = self._calls, self._futures, self._submitted
-        for _ in range(min(len(calls), TAKEN_MAX)):
-            call = calls.popleft()
-            if not (call.values and submitted.gather(call, len(futures))):
-                self._add(call)
-        submitted.flush()
+        calls, submitted = self._calls, self._submitted
+        submitted.gather(calls, min(len(calls), TAKEN_MAX), self._add)
         if cancelled:
             submitted.end_cancelled(cancelled)
         self.maps.look()

@@ -5,6 +5,7 @@ Each has its future. As long as few wait, each is a task of its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
@@ -14,7 +15,7 @@ import trio
 from gspc_trio.components.job.item_values import AWAITED, BLOCK_ITEMS, open_answer, open_results, together_max
 from gspc_trio.components.job.ranges import Event, ItemsAdded, RangeCancelled, RangeLost, RunItems
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import LastAttempt, TaskError, TaskState
+from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.bulk import Maps
 from gspc_trio.executor.calls import NUMBERS
 from gspc_trio.executor.codes import CodeTable
@@ -108,16 +109,29 @@ class CallsPart(Part):
 
 
 class CallItems(Items):
-    """Calls of one function, with futures; the arguments are those of :class:`Items`."""
+    """Calls of one function, with futures.
 
-    has_cancelled: bool = False
-    """Whether some may have been cancelled."""
+    Args:
+        maps: those of the executor.
+        call: the first one.
+        of_items: number of what calls the function with each of many items.
+        cores: how many tasks can run at a time.
+
+    Attributes:
+        code_id, width, shape: what they have in common: the function, how many arguments, what each needs.
+        futures, rows: of those that come next, with the arguments of each.
+        has_cancelled: whether some may have been cancelled.
+    """
 
     def __init__(self, maps: Maps, call: Call, of_items: int, cores: int) -> None:
         super().__init__(maps, call.name, (call.code_id, of_items), call.shape, call.options, cores)
+        self.code_id: int = call.code_id
+        self.width: int = len(call.values)
+        self.shape: Shape = call.shape
         self._is_read = True
         self.futures: list[SomeTaskFuture] = []
         self.rows: list[tuple[object, ...]] = []
+        self.has_cancelled: bool = False
         self._next = 0
         self._chunks: dict[int, _Chunk] = {}
 
@@ -298,27 +312,42 @@ class SubmittedCalls:
         self._of: dict[tuple[int, int], CallItems | None] = {}
         self._asked = trio.Event()
 
-    def gather(self, call: Call, tasks: int) -> bool:
-        """Take a call whose arguments are numbers and short texts; return False if it is to be a task.
+    def gather(self, calls: deque[Call], count: int, add: Callable[[Call], None]) -> None:
+        """Take the first calls: as many as can travel in ranges, if many tasks have not ended.
 
         Args:
-            call: which.
-            tasks: number of those that have not ended.
+            calls: of which they are taken.
+            count: how many.
+            add: takes those that are to be tasks.
         """
+        futures, take = self._maps.table.receivers, calls.popleft
+        before: CallItems | None = None  # which took the last call
+        for _ in range(count):
+            call = take()
+            values = call.values
+            if not values:
+                add(call)
+                continue
+            if before is None or before.code_id != call.code_id or before.width != len(values):
+                before = self._items_of(call, len(futures))
+            if before is None or before.shape is not call.shape:
+                add(call)
+            elif call.future._state is PENDING:
+                before.futures.append(call.future)
+                before.rows.append(values)
+        for items in self._of.values():
+            if items is not None and items.futures:
+                items.flush()
+
+    def _items_of(self, call: Call, tasks: int) -> CallItems | None:
+        """Return what takes a call into ranges; None if it is to be a task."""
         key = (call.code_id, len(call.values))
         items = self._of.get(key)
-        if tasks < MANY and (items is None or not items.machine.waiting):
-            return False
-        if items is None or items._shape is not call.shape:
-            if key in self._of:
-                return False
+        if tasks < MANY and (items is None or not (items.futures or items.machine.waiting)):
+            return None
+        if key not in self._of:
             items = self._of[key] = self._opened(call)
-            if items is None:
-                return False
-        if call.future._state is PENDING:
-            items.futures.append(call.future)
-            items.rows.append(call.values)
-        return True
+        return items
 
     def _opened(self, call: Call) -> CallItems | None:
         """Return what takes calls of this function; None if each is to be a task of its own."""
@@ -327,12 +356,6 @@ class SubmittedCalls:
             return None
         of_items = self._codes.items_entry_of(call.code_id)
         return None if of_items is None else CallItems(maps, call, of_items, maps.loop.capacity(call.shape))
-
-    def flush(self) -> None:
-        """Have those computed that were gathered."""
-        for items in self._of.values():
-            if items is not None and items.futures:
-                items.flush()
 
     def may_rest(self) -> bool:
         """Whether there is no hurry to look at new calls, as many wait; if so, it is done after a while."""
