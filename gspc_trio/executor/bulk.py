@@ -395,9 +395,8 @@ class Maps:
             counts[state] = counts.get(state, 0) + number
         for items in tuple(self.active):
             machine = items.machine
-            counts[TaskState.READY] = (
-                counts.get(TaskState.READY, 0) + machine.waiting + machine.computing - machine.tasks
-            )
+            left = machine.waiting + machine.computing - machine.tasks - items.unheard
+            counts[TaskState.READY] = counts.get(TaskState.READY, 0) + left
 
 
 def blocks_of(iterables: Sequence[Iterable[Any]]) -> Iterator[Sequence[Sequence[object]]]:

@@ -76,7 +76,12 @@ class Part:
             items.maps.extra[TaskState.FAILED] += failed
         if done:
             done = self.give(done, found)
-        items.tell(RangeEnded(self.number, done, outcome.duration_s, apart))
+        self.tell(RangeEnded(self.number, done, outcome.duration_s, apart), done)
+
+    def tell(self, event: Event, ended: int) -> None:
+        """Have the machine told, by which so many items have ended."""
+        self.items.unheard += ended - 1  # the task itself is none any more
+        self.items.tell(event)
 
     def fail(self, error: BaseException) -> None:
         """It has none."""
@@ -84,18 +89,17 @@ class Part:
         if isinstance(error, ExecutorBroken):
             items.end(error)
             return
+        ended = 0
         if self.count == 1:
-            self.give(1, error)
+            ended = self.give(1, error)
         else:
             items.maps.extra[TaskState.FAILED] -= 1
-        items.tell(RangeLost(self.number))
+        self.tell(RangeLost(self.number), ended)
 
     def give_up(self) -> None:
         """It was cancelled."""
-        items = self.items
-        items.maps.extra[TaskState.CANCELLED] += self.count - 1
-        self.give(self.count, CancelledError())
-        items.tell(RangeCancelled(self.number))
+        self.items.maps.extra[TaskState.CANCELLED] += self.count - 1
+        self.tell(RangeCancelled(self.number), self.give(self.count, CancelledError()))
 
 
 class Items(ABC):
@@ -112,6 +116,7 @@ class Items(ABC):
         maps: those of the executor.
         cell: number of the notebook's cell that has submitted them; 0: none has.
         machine: decides what is a task.
+        unheard: items that have ended, of which the machine has not heard yet, without those that were tasks.
     """
 
     def __init__(
@@ -120,6 +125,7 @@ class Items(ABC):
         self.maps: Maps = maps
         self.cell: int = 0
         self.machine: Ranges = Ranges(cores)
+        self.unheard: int = 0
         self._name = name
         self._code_ids = code_ids
         self._shape = shape
@@ -165,6 +171,7 @@ class Items(ABC):
                     self.put_found(action.begin, action.end, CancelledError())
             if isinstance(event, Stop):
                 self._cancel()
+        self.unheard = 0
         if self._is_read and not (machine.waiting or machine.tasks or news):
             self._is_over = True
             self.maps.active.pop(self, None)

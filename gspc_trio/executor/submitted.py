@@ -97,13 +97,12 @@ class CallsPart(Part):
             super().give_up()
             return
         self.items.maps.extra[TaskState.CANCELLED] -= 1
-        self.items.tell(RangeLost(self.number))
+        self.tell(RangeLost(self.number), 0)
 
     def fail(self, error: BaseException) -> None:
         """It has no result."""
         if self.count == 1 < self.end - self.begin and not isinstance(error, ExecutorBroken):
-            self.give(1, error)
-            self.items.tell(RangeCancelled(self.number))
+            self.tell(RangeCancelled(self.number), self.give(1, error))
             return
         super().fail(error)
 
@@ -192,6 +191,7 @@ class CallItems(Items):
                 positions = None
         if not futures:
             self.forget(run.begin, run.end)
+            self.unheard += run.end - run.begin - 1
             self.tell(RangeCancelled(run.number))
             return None
         return CallsPart(self, run, futures, positions)
