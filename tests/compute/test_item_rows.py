@@ -1,13 +1,17 @@
 """Items of a range that are called in a row: each ends as if it had been called alone."""
 
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from gspc_trio.components.job.item_values import Results, open_answer, open_results
+from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.compute.ranges import TOGETHER_MAX, TOGETHER_S, call_items
 from gspc_trio.core.current import ComputePlace, offer_place
+from gspc_trio.core.nested import ItemsEnded, TaskHello, decode_said
 from gspc_trio.protocol.values import dumps, loads
 
 MANY = 10 * TOGETHER_MAX
@@ -134,3 +138,30 @@ def test_encoded_arguments_are_opened_for_each_item() -> None:
     arguments = [dumps([item]) for item in range(MANY)]
     _, encoded, _ = computed(lambda value: value, True, arguments)
     assert [loads(encoded[item]) for item in range(MANY)] == [[item] for item in range(MANY)]
+
+
+def test_an_item_that_waits_for_the_result_of_one_before_is_told_of(place: ComputePlace) -> None:
+    place.address = f"gspc-trio-test-{os.getpid()}-rows"
+    place.job, place.task_id, place.attempt = "j1", 7, 1
+    words: list[object] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind("\0" + place.address)
+        listener.listen()
+        listener.settimeout(60)
+
+        def wait_at_5(item: int) -> int:
+            if item == 5:
+                line, _ = listener.accept()
+                with line, line.makefile("rb") as said:
+                    while head := said.read(FRAME_HEADER.size):
+                        words.append(decode_said(said.read(*FRAME_HEADER.unpack(head))))
+            return item
+
+        while not words:  # a busy machine may end the range before that item
+            done, failed, (results, _, _) = opened(call_items(wait_at_5, None, range(10)))
+    assert (done, failed, results) == (6, 0, [*range(6)]), "those behind it go back"
+    hello, ended = words
+    assert hello == TaskHello("j1", 7, 1)
+    assert isinstance(ended, ItemsEnded)
+    done, failed, found = open_answer(ended.answer)
+    assert (done, failed, open_results(found)) == (5, 0, ([*range(5)], {}, {}))
