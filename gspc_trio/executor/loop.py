@@ -460,12 +460,15 @@ class Loop:
         future, futures = call.future, self._futures
         if future._state is not PENDING:  # cancelled
             return
-        arguments: list[Any] = call.arguments  # futures give way to what the graph takes
+        given: Sequence[Any] = call.arguments
+        arguments: list[Any] = call.arguments
         if call.values:
-            arguments = [dumps(value) for value in call.values]
-        for position, argument in enumerate(arguments):
+            given, arguments = (), [dumps(value) for value in call.values]
+        for position, argument in enumerate(given):
             if type(argument) is bytes or isinstance(argument, bytes):  # a reference is bytes, too
                 continue
+            if arguments is given:  # futures give way to what the graph takes; who is parked has them again
+                arguments = list(given)
             ours = type(argument) is TaskFuture and futures.get(argument._task_id) is argument
             if ours and argument._state is PENDING:
                 ref = argument._ref
