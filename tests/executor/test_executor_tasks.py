@@ -209,12 +209,12 @@ def test_futures_of_other_executors_are_arguments(executor: Executor, fifo: str)
 def test_a_call_waits_for_a_task_and_for_a_future_of_others(executor: Executor, fifo: str) -> None:
     foreign: Future[str] = Future()
     late = executor.submit(wait_for, fifo)
-    both = executor.submit(add, late, foreign)
+    both = executor.submit(max, late, foreign)
     assert executor.submit(double, 2).result(PATIENCE_S) == 4  # the calls were looked at
     Path(fifo).write_text("a")
     assert late.result(PATIENCE_S) == "a"
     foreign.set_result("b")
-    assert both.result(PATIENCE_S) == "ab"
+    assert both.result(PATIENCE_S) == "b"
 
 
 def test_a_failed_argument_fails_what_depends_on_it(executor: Executor) -> None:
