@@ -55,7 +55,6 @@ class Known:
 
     Attributes:
         function: the function; kept, so that no other one gets its id.
-        name: of it, for people.
         holds: returns whether it still means what it meant then.
         code_id: its number, or None.
         alike: calls since then.
@@ -63,7 +62,7 @@ class Known:
         anew: whether each task has to get a copy of its own.
     """
 
-    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds", "name")
+    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds")
 
     def __init__(
         self,
@@ -74,7 +73,6 @@ class Known:
     ) -> None:
         self.anew = anew
         self.function = function
-        self.name = name_of(function)
         self.holds = holds
         self.code_id: int | None = None
         self.alike = 0

@@ -269,16 +269,15 @@ class Executor(ExecutorInterface):
         future: TaskFuture[T] = TaskFuture(loop)
         if isinstance(fn, Variants):
             return self._submit_variants(future, fn, args, kwargs)
-        if self._may_share and args and not kwargs:
-            known = self._known.get(id(fn))
-            if known is not None and known.code_id is not None and known.holds() and may_share(args):
-                call = Call(future, known.code_id, known.name, NOTHING, self._shape, self._options, args)
-                loop.put((call,))
-                return future
+        values: tuple[object, ...] = ()
         try:
-            code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
-            for value in (*args, *kwargs.values()) if kwargs else args:
-                arguments.append(value if isinstance(value, Future) else encode(value))
+            known = self._known.get(id(fn)) if self._may_share and args and not kwargs else None
+            if known is not None and known.code_id is not None and known.holds() and may_share(args):
+                code_id, arguments, values = known.code_id, NOTHING, args
+            else:
+                code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
+                for value in (*args, *kwargs.values()) if kwargs else args:
+                    arguments.append(value if isinstance(value, Future) else encode(value))
         except Exception as error:
             try:
                 code_id, arguments = entry_with_holes(self._codes, encode, fn, args, kwargs, error)
@@ -286,7 +285,7 @@ class Executor(ExecutorInterface):
                 loop.check_process()
                 future.set_exception(problem)
                 return future
-        loop.put((Call(future, code_id, name_of(fn), arguments, self._shape, self._options),))
+        loop.put((Call(future, code_id, name_of(fn), arguments, self._shape, self._options, values),))
         return future
 
     def _submit_variants(

@@ -15,6 +15,7 @@ import trio
 from gspc_trio.components.job.item_values import AWAITED, BLOCK_ITEMS, open_answer, open_results, together_max
 from gspc_trio.components.job.ranges import Event, ItemsAdded, RangeCancelled, RangeLost, RunItems
 from gspc_trio.core.ids import TaskId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.bulk import Maps
 from gspc_trio.executor.calls import NUMBERS
@@ -142,7 +143,7 @@ class CallItems(Items):
     def tell(self, event: Event) -> None:
         """Have the machine told this soon; in any thread."""
         self._news.append(event)
-        if not self.is_busy:  # else the loop looks after a while, when more calls may have come
+        if not self.is_busy or isinstance(event, Tick):  # else the loop looks when more calls may have come
             self.maps.loop.stir()
 
     def flush(self) -> None:
