@@ -382,7 +382,7 @@ def test_a_full_table_gives_no_numbers_and_keeps_working() -> None:
         assert [compute.call(table.entry(function)) for _ in range(4)] == [number] * 4
     assert compute.call(table.entry(operator.neg), 1) == -1
     assert len(table._data) <= 11
-    assert len(table._known) <= 20
+    assert len(table.known) <= 20
 
 
 @pytest.mark.parametrize("often", [False, True])
