@@ -122,6 +122,7 @@ class ItemsMap(Items):
         self, maps: Maps, name: str, code_ids: tuple[int, int], shape: Shape, options: TaskOptions, cores: int
     ) -> None:
         super().__init__(maps, name, code_ids, shape, options, cores)
+        self._loop = maps.loop
         self._blocks: dict[int, tuple[Block, list[int]]] = {}  # with the number of those that have not ended
         self._begins: list[int] = []  # of all blocks
         self._opened: tuple[Block | None, list[Sequence[Any]]] = (None, [])
@@ -161,7 +162,7 @@ class ItemsMap(Items):
                     self._blocks[begin] = block, [count]
                     self._begins.append(begin)
                 self._news.append(ItemsAdded(begin, begin + count, block.together_max))
-                self.maps.loop.put_items(self)
+                self._loop.put_items(self)
         except BaseException:
             self.close()
             raise
@@ -210,7 +211,7 @@ class ItemsMap(Items):
         Raises:
             TimeoutError: it was not there in time.
         """
-        loop = self.maps.loop
+        loop = self._loop
         with self._changed:
             if position not in self._found and self._error is None:
                 loop.check_process()

@@ -32,24 +32,6 @@ PUT_MAX = 500
 """Calls that are put at a time, so that the first are on their way while the others are made."""
 
 
-NUMBERS = frozenset({type(None), bool, int, float})
-_TEXTS = frozenset({str, bytes})
-
-TEXT_BYTES_MAX = 256
-"""Texts up to this length may be arguments of calls that travel in ranges."""
-
-
-def may_share(values: Sequence[Any]) -> bool:
-    """Whether these may be arguments of a call that travels with others: short, and never changed."""
-    if NUMBERS.issuperset(map(type, values)):
-        return True
-    for value in values:
-        kind = type(value)
-        if kind not in NUMBERS and (kind not in _TEXTS or len(value) > TEXT_BYTES_MAX):
-            return False
-    return True
-
-
 class ManyCalls(Generic[T]):
     """Submits calls of one function: what they have in common is found out once.
 

@@ -35,10 +35,9 @@ from gspc_trio.executor.calls import (
     ManyCalls,
     VariantCalls,
     entry_with_holes,
-    may_share,
 )
 from gspc_trio.executor.codes import CodeTable, name_of
-from gspc_trio.executor.futures import NOTHING, Call, Deadline, TaskFuture
+from gspc_trio.executor.futures import NOTHING, Call, Deadline, TaskFuture, may_share
 from gspc_trio.executor.results import results, results_as_read, within
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, checked_count, with_stated

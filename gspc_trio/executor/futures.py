@@ -372,6 +372,24 @@ def value_of(future: SomeFuture, name: str) -> bytes:
     return future.encoded() if isinstance(future, TaskFuture) else dumps(future.result(0))
 
 
+NUMBERS = frozenset({type(None), bool, int, float})
+_TEXTS = frozenset({str, bytes})
+
+TEXT_BYTES_MAX = 256
+"""Texts up to this length may be arguments of calls that travel in ranges."""
+
+
+def may_share(values: Sequence[Any]) -> bool:
+    """Whether these may be arguments of a call that travels with others: short, and never changed."""
+    if NUMBERS.issuperset(map(type, values)):
+        return True
+    for value in values:
+        kind = type(value)
+        if kind not in NUMBERS and (kind not in _TEXTS or len(value) > TEXT_BYTES_MAX):
+            return False
+    return True
+
+
 NOTHING: list[Argument] = []
 """What calls have in common whose arguments are not encoded; nobody changes it."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -26,10 +26,37 @@ from gspc_trio.protocol.values import LONG_BYTES, dumps
 from gspc_trio.workflow.failures import ExecutorBroken
 
 if TYPE_CHECKING:
-    from gspc_trio.executor.bulk import Maps
+    from gspc_trio.executor.call_table import CallTable
 
 Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
 """What became of some items: a result or the results of a range, encoded; an error; or futures."""
+
+
+class Looking(Protocol):
+    """The executor's loop, as far as items need it."""
+
+    def stir(self) -> None:
+        """Look at all maps."""
+        ...
+
+
+class ItemsOwner(Protocol):
+    """What items of an executor have in common.
+
+    Attributes:
+        table: its calls.
+        active: those that have items without an end.
+        extra: what is to be added to the numbers of tasks, so that items are counted.
+    """
+
+    table: CallTable[Any]
+    active: dict[Items, None]
+    extra: Counter[TaskState]
+
+    @property
+    def loop(self) -> Looking:
+        """Of the executor."""
+        ...
 
 
 class Part:
@@ -120,9 +147,15 @@ class Items(ABC):
     """
 
     def __init__(
-        self, maps: Maps, name: str, code_ids: tuple[int, int], shape: Shape, options: TaskOptions, cores: int
+        self,
+        maps: ItemsOwner,
+        name: str,
+        code_ids: tuple[int, int],
+        shape: Shape,
+        options: TaskOptions,
+        cores: int,
     ) -> None:
-        self.maps: Maps = maps
+        self.maps: ItemsOwner = maps
         self.cell: int = 0
         self.machine: Ranges = Ranges(cores)
         self.unheard: int = 0

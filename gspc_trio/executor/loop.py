@@ -337,7 +337,7 @@ class Loop:
         counts: Mapping[TaskState, int] | None = self._ask(trio.from_thread.run_sync, self._count)
         return counts
 
-    def _ask(self, ask: Callable[..., Any], function: Callable[..., Any], *args: object) -> Any:
+    def _ask(self, ask: Callable[..., Any], function: Callable[..., object], *args: object) -> Any:
         """Return what a function returns in the loop's thread, None if it has ended."""
         token = self._token
         if token is not None and not self.forked:

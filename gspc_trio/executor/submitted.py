@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
 
 import trio
 
@@ -18,9 +17,8 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.bulk import Maps
-from gspc_trio.executor.calls import NUMBERS
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import PENDING, Call, SomeTaskFuture, finish_all
+from gspc_trio.executor.futures import NUMBERS, PENDING, Call, SomeTaskFuture, finish_all
 from gspc_trio.executor.items import Found, Items, Part
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.workflow.failures import ExecutorBroken, exception_of
@@ -197,7 +195,7 @@ class CallItems(Items):
             return None
         return CallsPart(self, run, futures, positions)
 
-    def _arguments(self, part: Part) -> tuple[bytes, list[Sequence[Any]]]:
+    def _arguments(self, part: Part) -> tuple[bytes, list[Sequence[object]]]:
         assert isinstance(part, CallsPart)
         pieces = self._pieces(part.begin, part.end)
         rows = [row for chunk, at, until in pieces for row in chunk.rows[at:until]]
@@ -291,7 +289,7 @@ def _bytes_each(rows: Sequence[tuple[object, ...]]) -> int:
     return 1 << longest.bit_length()
 
 
-def _longest(column: Sequence[Any]) -> int:
+def _longest(column: Sequence[object]) -> int:
     if NUMBERS.issuperset(map(type, column)):
         return NUMBER_BYTES
     return max(len(value) if isinstance(value, str | bytes) else NUMBER_BYTES for value in column)
