@@ -89,7 +89,7 @@ def gain(work: Work, speed: float, found_s: float = FOUND_S) -> float:
 # How slow tasks are beside an anomaly -----------------------------------------------------------------------
 
 MIB = 1 << 20
-EACH_S, BEGIN_S = 8.0, 3.0
+EACH_S, BEGIN_S = 5.0, 3.0
 """So long tasks of a kind are looked at; so long an anomaly needs to begin."""
 
 ANOMALIES = (

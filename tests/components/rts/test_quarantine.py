@@ -111,11 +111,16 @@ def test_a_host_that_is_away_meanwhile_is_tried_again_all_the_same() -> None:
 
 
 def add_bert(bench: Bench) -> None:
-    node = Resource("r2.node", "node")
-    bench.give(1.0, events.BootstrapAsked(2, ("bert",)))
-    bench.give(1.0, events.RifConnected(2, RifHello("r2", 1, 8, "bert", "memory:r2", (node,))))
-    bench.give(1.0, events.RifAnswered(2, 2, DagReport(())))
-    bench.give(1.0, events.RmAnswered(Added((node,), "bert")))
+    add(bench, 2, "bert")
+
+
+def add(bench: Bench, number: int, host: str) -> None:
+    name = f"r{number}"
+    node = Resource(f"{name}.node", "node")
+    bench.give(1.0, events.BootstrapAsked(number, (host,)))
+    bench.give(1.0, events.RifConnected(number, RifHello(name, 1, 8, host, f"memory:{name}", (node,))))
+    bench.give(1.0, events.RifAnswered(number, number, DagReport(())))
+    bench.give(1.0, events.RmAnswered(Added((node,), host)))
 
 
 def test_a_host_with_an_anomaly_is_not_used_until_it_is_said() -> None:
@@ -148,6 +153,23 @@ def test_the_last_host_is_not_avoided_until_there_is_another() -> None:
         RifChanged(12.0, "r2", "bert", "quarantined", "a dial"),
         actions.TellRm(Rested(("r2.node",))),
     ]
+
+
+def test_of_several_hosts_with_anomalies_one_is_used_that_is_only_slow() -> None:
+    bench = Bench()
+    bench.give(0.5, events.HostAvoided("anna", "a leak"))
+    bench.give(0.6, events.HostAvoided("bert", "an ioerr", evacuate=True))
+    add_bert(bench)
+    states = {rif.host: rif.shown[0] for rif in bench.machine.rifs}
+    assert states == {"anna": "up", "bert": "quarantined"}
+    bench = Bench()
+    add_bert(bench)
+    add(bench, 3, "cleo")
+    bench.give(2.0, events.HostAvoided("anna", "an ioerr", evacuate=True))
+    bench.give(3.0, events.HostAvoided("bert", "a leak"))
+    bench.give(4.0, events.RifUnfit(3, WHY))
+    states = {rif.host: rif.shown[0] for rif in bench.machine.rifs}
+    assert states == {"anna": "quarantined", "bert": "up", "cleo": "quarantined"}
 
 
 def test_an_avoided_host_is_used_while_no_other_can_be() -> None:

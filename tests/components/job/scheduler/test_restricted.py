@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from gspc_trio.components.job.plan import PlanData
 from gspc_trio.components.job.scheduler.interface import HostRestricted, ResourcesUp, TasksReady
 from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
-from gspc_trio.components.worker.messages import Submit, TakeBack
+from gspc_trio.components.worker.messages import Finished, Submit, TakeBack
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import PLAN_MARK
-from gspc_trio.core.task import CORE, DataUse, Requirement, Shape, Task, TaskOptions
+from gspc_trio.core.task import (
+    CORE,
+    DataUse,
+    Outcome,
+    Reason,
+    Requirement,
+    Shape,
+    Task,
+    TaskError,
+    TaskOptions,
+)
 from gspc_trio.policies.queues import Queues
 from gspc_trio.policies.scheduling import SchedulingPolicy
 from tests.components.job.scheduler.support import JOB, World, core
+from tests.components.job.scheduler.test_plans import Knowledge, planned
 
 THERE = (Resource("r2.core0", "core"),)
 WHY = "host b gets no new tasks with files: anomaly: copy"
@@ -75,6 +88,52 @@ def test_a_task_with_files_waits_for_another_host_and_others_run_there(world: Wo
     )
     (aside,) = [one.shape for one in out if isinstance(one, Demand) and one.shape.requirements[0].hard]
     assert sent(world.do(grant(2, "r1.core0", aside))) == [(1, "r1.core0")]
+
+
+def test_a_task_with_files_that_has_failed_elsewhere_waits_for_a_third_host() -> None:
+    world = World(cores=0)
+    world(ResourcesUp((Resource("r1.core0", "core"), *THERE, Resource("r3.core0", "core"))))
+    task = with_files(1)
+    world(TasksReady((Task(1, "files", 1, task.arguments, options=TaskOptions(stage_in=True, attempts=2)),)))
+    assert sent(world.do(grant(1, "r1.core0"))) == [(1, "r1.core0")]
+    failed = Outcome(1, 1, Reason.FAILED, error=TaskError("ValueError", "boom"))
+    world(Finished(JOB, "r1.core0", (failed,)), 1.0)
+    world(Tick(), 1.1)
+    world(HostRestricted(THERE, FILES, WHY))
+    assert sent(world.do(grant(2, "r2.core0"))) == []
+    assert sent(world.do(grant(3, "r3.core0"))) == [(1, "r3.core0")]
+
+
+def test_a_grant_that_was_asked_for_before_is_used_by_what_waits_for_other_hosts() -> None:
+    world = World(cores=0)
+    world(ResourcesUp((Resource("r1.core0", "core"), *THERE)))
+    world(HostRestricted(THERE, FILES, WHY))
+    world(TasksReady((with_files(1), with_files(2))))
+    assert sent(world.do(grant(1, "r2.core0"))) == []
+    assert sent(world.do(grant(2, "r1.core0"))) == [(1, "r1.core0")]
+
+
+def test_a_task_with_files_joins_the_queue_of_another_host_though_that_one_is_idle() -> None:
+    world = World(cores=0, policy=SchedulingPolicy(assign=Queues()))
+    world(ResourcesUp((Resource("r1.core0", "core"), *THERE)))
+    world(HostRestricted(THERE, FILES, WHY))
+    world(TasksReady((plain(1),)))
+    assert sent(world.do(grant(1, "r1.core0"))) == [(1, "r1.core0")]
+    world(grant(2, "r2.core0"))
+    assert sent(world.do(TasksReady((with_files(3),)))) == [(3, "r1.core0")]
+
+
+def test_a_task_with_files_waits_for_another_host_though_it_is_planned_there() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(1 << 30, ("r2",), "big")]}
+    scheduler = planned(knowledge)
+    scheduler.handle(HostRestricted(THERE, FILES, WHY), 0.0)
+    (wish,) = asked(scheduler.handle(TasksReady((with_files(1),)), 0.0))
+    assert wish == (("r2.node",), False, 1)
+    shape = scheduler._state.tasks[1].task.shape
+    out = scheduler.handle(Grant(JOB, shape, (1, 1), ("r2.core0",)), 0.0)
+    scheduler.check()
+    assert (sent(out), asked(out)) == ([], [(("r1.node", "r3.node"), True, 1)])
 
 
 def test_it_may_run_there_when_the_anomaly_is_over(world: World) -> None:
