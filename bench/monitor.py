@@ -5,7 +5,10 @@
 ``monitor.core_share``  part of a core that the sampler of this host takes: CPU time of the process per second
 ``store.rows_per_s``    frames of hosts with all metrics of this one, written in transactions of 1,000
 ``store.row_bytes``     room that such a frame takes in the file
-``store.query_s``       mean of each metric of a host by minute in an hour of 100 hosts
+``store.query_s``       what a job read and wrote in an hour: 16 tasks at a time on each of 5 hosts, and as
+                        many of another job beside it
+``store.view_s``        the same as view 9 of gspc-top and the report tell it, with calls, steps and events
+``store.nodes_query_s``  mean of each metric of a host by minute in an hour of 100 hosts
 ``monitor.delay_s``     the longest time from the end of a frame until it is in the store: 1,000 simulated
                         hosts tell at once what they and 16 tasks each did in it, 5 frames
 ``monitor.w1_ratio``    CPU time of a no-op task of many (W1), without ``counts`` over that with it
@@ -18,7 +21,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -32,7 +35,9 @@ from gspc_trio import Executor, RunTimeSystem, open_rts
 from gspc_trio.components.monitor.io_frames import IoFrame, IoTold
 from gspc_trio.components.monitor.messages import HostHardware, MonitorTold, NodeFrame
 from gspc_trio.components.monitor.readings import LEVELS
+from gspc_trio.components.monitor.reports import GetIo
 from gspc_trio.components.monitor.shell.collector import open_collector
+from gspc_trio.components.monitor.shell.reports import read_io
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
 from gspc_trio.components.monitor.tables import Row
@@ -77,6 +82,36 @@ def stored(folder: Path, frame: NodeFrame, frames: int) -> float:
             waiting = []
     store.close()
     return frames * HOSTS / taken_s
+
+
+JOB_HOSTS = 10
+"""Hosts of an hour of two jobs; every second one is of one of them."""
+
+
+def job_hour(folder: Path, times: int, frames: int) -> dict[str, float]:
+    """Return how long it takes to ask what a job read and wrote in an hour, in two ways."""
+    store = Store(folder, 1 << 32, wall=float)
+    amounts = dict.fromkeys((*COUNTS, *CALLS), 7)
+    for number in range(frames):
+        keys = [
+            (f"host{host}", f"j{1 + host % 2}", number // 12 * 100 + task, 1)
+            for host in range(JOB_HOSTS)
+            for task in range(TASKS)
+        ]
+        store.write({"io": [Row(5 * number, key, 5.0, amounts) for key in keys]})
+    store.close()
+    sums = ", ".join(f"sum({name})" for name in amounts)
+    asked: dict[str, Callable[[], object]] = {
+        "store.query_s": lambda: query(folder, f"SELECT {sums} FROM io WHERE job = 'j1'"),
+        "store.view_s": lambda: read_io(folder, GetIo("job", "j1", 5 * frames), 5.0 * frames + 5),
+    }
+    found: dict[str, list[float]] = {name: [] for name in asked}
+    for _ in range(times):
+        for name, ask in asked.items():
+            begin_s = time.perf_counter()
+            ask()
+            found[name].append(time.perf_counter() - begin_s)
+    return {name: statistics.median(one) for name, one in found.items()}
 
 
 class _Rif:
@@ -188,7 +223,10 @@ def main() -> None:
             begin_s = time.perf_counter()
             query(folder, sql)
             times.append(time.perf_counter() - begin_s)
-        figures.add("store.query_s", statistics.median(times), "s")
+        figures.add("store.nodes_query_s", statistics.median(times), "s")
+    with tempfile.TemporaryDirectory() as name:
+        for figure, seconds in job_hour(Path(name), 1 if options.small else 3, frames).items():
+            figures.add(figure, seconds, "s")
     with tempfile.TemporaryDirectory() as name:
         size = (20, 1) if options.small else (1000, 5)
         figures.add("monitor.delay_s", trio.run(delay_s, Path(name), frame, *size), "s")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json
-from gspc_trio.cli.monitor.commands import StoreOption, app, ask, clock, seconds, store_directory
+from gspc_trio.cli.monitor.commands import StoreOption, app, ask, check_host, clock, seconds, store_directory
 from gspc_trio.cli.monitor.hosts import NOT_TOLD, Json, RunningFile, in_columns
 from gspc_trio.components.monitor.io_frames import IO, coverage
 from gspc_trio.components.monitor.locality import DISTANCES, EXPECTED
@@ -75,6 +76,9 @@ async def task_io(
         f"SELECT {', '.join(keys)}, {sums} FROM io WHERE {' AND '.join(wanted)} GROUP BY {', '.join(keys)}"
     )
     directory = await store_directory(store, connection_file)
+    if host:
+        await check_host(directory, host)
+    await _check_run(directory, run)
     found = await ask(directory, order, *values)
     if not found.rows:
         if not (await ask(directory, "SELECT 1 FROM io LIMIT 1")).rows:
@@ -104,6 +108,19 @@ async def task_io(
 def _with_run(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return key columns, those of jobs with the run in which a job has its name."""
     return (*keys, "run") if "job" in keys else keys
+
+
+async def _check_run(directory: Path, run: int) -> None:
+    """Refuse a run that has not written the metrics; 0 is any.
+
+    Raises:
+        CommandError: there was none with this number.
+    """
+    if run:
+        runs = [int(str(row[0])) for row in (await ask(directory, "SELECT run FROM runs ORDER BY run")).rows]
+        if run not in runs:
+            known = f"{runs[0]} to {runs[-1]}" if len(runs) > 1 else ", ".join(map(str, runs)) or "none"
+            raise CommandError(f"--run {run}: there is no such run; there are: {known}")
 
 
 def _shown_keys(
@@ -167,7 +184,9 @@ async def locality(
     wanted = "begin_s >= ?" + "".join(f" AND {name} = ?" for name, value in given.items() if value)
     values: list[object] = [time.time() - seconds(since) if since else 0.0, *filter(None, given.values())]
     order = f"SELECT {', '.join(keys)}, {sums} FROM locality WHERE {wanted} GROUP BY {', '.join(keys)}"
-    found = await ask(await store_directory(store, connection_file), order, *values)
+    directory = await store_directory(store, connection_file)
+    await _check_run(directory, run)
+    found = await ask(directory, order, *values)
     if not found.rows:
         raise CommandError(f"no task{_what(given)} has taken data from a memory layer")
     rows = [(row[: len(keys)], [int(str(n)) for n in row[len(keys) :]]) for row in found.rows]
