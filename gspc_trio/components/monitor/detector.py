@@ -51,8 +51,8 @@ class DetectorLimits(Struct, frozen=True):
         leak_share_per_min: share of the memory by which it rises at least in a minute.
         leak_return_share: it has not fallen by more than this share of the memory in any frame.
         jump_share, jump_frames: it rises by this share of the memory within so many frames, ``rest_share``:
-            and then by less than this in a frame. ``fast_share``: it rises by so much from one frame to the
-            next, as no slow leak does.
+            and then by less than this in a frame. ``fast_share``: it rises by so much in two frames, as no
+            slow leak does.
         load_bytes: unexplained memory that came with the unexplained cores from which on they move memory.
         slow: speed of the cache or memory probe below which it is slow.
         faults: page faults over their base, with a slow memory probe.
@@ -82,7 +82,7 @@ class DetectorLimits(Struct, frozen=True):
     jump_share: float = 0.05
     jump_frames: int = 6
     rest_share: float = 0.002
-    fast_share: float = 0.019
+    fast_share: float = 0.038
     load_bytes: float = 24.0 * (1 << 20)
     slow: float = 0.7
     faults: float = 5.0
@@ -345,9 +345,9 @@ def _leak(view: _View) -> Iterator[Symptom]:
 
 def _memeater(view: _View) -> Iterator[Symptom]:
     limits, total = view.limits, view.now.frame.levels.get("memory_bytes", 0.0)
-    fast = sum(_rises(_series(view, False, 2)))
+    fast = sum(_rises(_series(view, False, 3)))
     if total and fast >= limits.fast_share * total:  # it has eaten before it rests
-        yield Symptom("memeater", f"memory that no task uses rises by {fast / total:.1%} in 5 s")
+        yield Symptom("memeater", f"memory that no task uses rises by {fast / total:.1%} in 10 s")
         return
     series = _series(view, False, limits.jump_frames + 1)
     if series and total:
