@@ -29,16 +29,29 @@ import time
 from multiprocessing import Pool
 
 from figures import Figures, options_parser
-from schedule.replay import Hosts, Replay, Work, WorkTask
+from schedule.replay import JOB, Hosts, Replay, Work, WorkTask, host_number
 
 from gspc_trio.components.rm.events import Rested
+from gspc_trio.components.worker.messages import Finished
+from gspc_trio.core.task import Outcome, Reason, TaskError
+
+IOERR_S = 13.0
+"""So soon a disk was found of which a part of the accesses fails."""
 
 HOSTS, CORES, STAGES, TASKS, RUN_S = 4, 4, 20, 64, 5.0
 NARROW_STAGES, NARROW_TASKS = 40, 12
 SLOW_S, FOUND_S = 60.0, 80.0
 """When a host gets slow, and when that is found."""
 
-MEASURED: dict[str, tuple[float, float]] = {}
+MEASURED: dict[str, tuple[float, float]] = {
+    "dial": (0.67, 17.0),
+    "ddot": (0.56, 16.0),
+    "memeater": (0.76, 15.0),
+    "leak": (0.9, 58.0),
+    "copy": (0.99, 8.0),
+    "cpufreq_70": (0.7, 13.0),
+    "cpufreq_50": (0.5, 11.0),
+}
 """Class -> speed of the tasks that are slowed down most beside it (``--measure``), and seconds until it was
 found (``bench/anomalies.py``)."""
 
@@ -84,6 +97,28 @@ def gain(work: Work, speed: float, found_s: float = FOUND_S) -> float:
     """Return the time with the reaction over that without."""
     with_it, without = (SlowHost(work, speed, reacts, found_s).run().makespan_s for reacts in (True, False))
     return with_it / without
+
+
+class BadDisk(SlowHost):
+    """A workflow of which every second task fails on the first host from then on: its disk does (EIO)."""
+
+    def __init__(self, work: Work, reacts: bool, found_s: float) -> None:
+        super().__init__(work, 1.0, reacts, found_s)
+        self._failures = 0
+
+    def _end(self, resource_id: str, outcome: Outcome) -> None:
+        if host_number(resource_id) or self.now < SLOW_S:
+            super()._end(resource_id, outcome)
+            return
+        self._failures += 1
+        if self._failures % 2:
+            super()._end(resource_id, outcome)
+            return
+        error = TaskError("OSError", "[Errno 5] Input/output error")
+        failed = Outcome(outcome.task_id, outcome.attempt, Reason.FAILED, error=error)
+        del self._queues[resource_id][0]
+        self._begin(resource_id)
+        self.feed([Finished(JOB, resource_id, (failed,))])
 
 
 # How slow tasks are beside an anomaly -----------------------------------------------------------------------
@@ -166,6 +201,11 @@ def main() -> None:
         narrow = stages(True, NARROW_STAGES, NARROW_TASKS)
         figures.add(f"anomaly.gain_{name}", gain(narrow, speed, SLOW_S + soon_s), "")
         figures.add(f"anomaly.gain_wide_{name}", gain(stages(True), speed, SLOW_S + soon_s), "")
+    for name, work in (("", stages(True, NARROW_STAGES, NARROW_TASKS)), ("wide_", stages(True))):
+        with_it, without = (
+            BadDisk(work, reacts, SLOW_S + IOERR_S).run().makespan_s for reacts in (True, False)
+        )
+        figures.add(f"anomaly.gain_{name}ioerr", with_it / without, "")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import csv
 import importlib
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -144,29 +145,46 @@ class Shown(Struct):
     evidence: str
 
 
-def fold(rows: list[tuple[object, ...]]) -> list[Shown]:
+def fold(rows: list[tuple[object, ...]], begins_s: Mapping[int, float] | None = None) -> list[Shown]:
     """Return anomalies, made of the events in which they begin and end.
 
+    One that goes on when the run-time system is started again is told once more, as of before. All others of
+    the run before are over with that.
+
     Args:
-        rows: moment, kind, host and detail of each, in their order.
+        rows: moment, kind, host, detail and run of each, in their order.
+        begins_s: run -> when it began.
     """
     found: list[Shown] = []
     lasting: dict[tuple[str, str], Shown] = {}
-    for at_s, event, host, detail in rows:
+    began = dict(begins_s or {})
+    last_runs: dict[tuple[str, str], int] = {}
+    newest = max(began, default=0)
+    for at_s, event, host, detail, of_run in rows:
+        run = int(str(of_run or 0))
         kind, _, evidence = str(detail).partition(": ")
         kind = "held" if event in (HELD, USED) else kind
         key, moment = (str(host), kind), float(str(at_s))
         known = lasting.get(key)
+        if known is not None and last_runs[key] < run and moment > began.get(run, 0.0):
+            known.end_s = began.get(run)
+            known = lasting.pop(key) and None
+        last_runs[key] = run
         if event in (OFF, USED):
             if known is not None:
                 del lasting[key]
                 known.end_s = moment
         elif known is not None and event == HELD:
             known.evidence = str(detail)
+        elif known is not None:
+            known.evidence = evidence
         else:
             text = str(detail) if event == HELD else evidence
             lasting[key] = one = Shown(str(host), kind, moment, None, text)
             found.append(one)
+    for key, one in lasting.items():
+        if last_runs[key] < newest:
+            one.end_s = began.get(last_runs[key] + 1)
     return found
 
 
@@ -193,8 +211,11 @@ async def anomalies(
         await check_host(directory, host)
     kinds = ON, OFF, HELD, USED
     marks = ", ".join("?" * len(kinds))
-    sql = f"SELECT at_s, kind, host, detail FROM events WHERE kind IN ({marks}) ORDER BY id"
-    found = [one for one in fold((await ask(directory, sql, *kinds)).rows) if host in ("", one.host)]
+    sql = f"SELECT at_s, kind, host, detail, run FROM events WHERE kind IN ({marks}) ORDER BY id"
+    runs = (await ask(directory, "SELECT run, begin_s FROM runs")).rows
+    begins_s = {int(str(run)): float(str(at_s)) for run, at_s in runs}
+    events_there = (await ask(directory, sql, *kinds)).rows
+    found = [one for one in fold(events_there, begins_s) if host in ("", one.host)]
     begin_s = time.time() - seconds(since) if since else 0.0
     found = [one for one in found if one.end_s is None or one.end_s >= begin_s]
     if json:

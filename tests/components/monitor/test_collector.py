@@ -190,12 +190,33 @@ async def test_anomalies_are_kept_and_acted_on(autojump_clock: MockClock, tmp_pa
         heard(collector, "a", MonitorTold(nodes=tuple(NodeFrame(5 * n, 5.0) for n in range(3, 9))))
         await trio.sleep_until(begin + 61)
         assert hosts.told[1:] == ["use a"]
-    rows = query(tmp_path, "SELECT at_s, kind, host, detail FROM events ORDER BY id").rows
+    rows = query(tmp_path, "SELECT at_s, kind, host, detail, run FROM events ORDER BY id").rows
     assert [row[1] for row in rows] == ["anomaly_on", "host_held", "anomaly_off", "host_used"]
     shown = [(one.host, one.kind, one.end_s is None, one.evidence) for one in fold(rows)]
     assert shown == [
         ("a", "dial", False, "1.6 cores work for others"),
         ("a", "held", False, "dial: nothing new for 60 s at least"),
+    ]
+
+
+def test_anomalies_end_with_the_run_unless_the_next_one_says_that_they_go_on() -> None:
+    rows: list[tuple[object, ...]] = [
+        (10.0, "anomaly_on", "a", "dial: 1 core", 1),
+        (11.0, "anomaly_on", "b", "leak: 2%/min", 1),
+        (12.0, "anomaly_on", "b", "leak: 9% of the memory is left", 1),
+        (13.0, "anomaly_on", "c", "ioerr: 1", 1),
+        (13.0, "anomaly_on", "d", "copy: much", 1),
+        (10.0, "anomaly_on", "a", "dial: 1 core", 2),  # of before the run: it goes on
+        (40.0, "anomaly_on", "c", "ioerr: 2", 2),  # it is found anew
+        (50.0, "anomaly_off", "a", "dial", 2),
+    ]
+    shown = [(one.host, one.begin_s, one.end_s, one.evidence) for one in fold(rows, {1: 0.0, 2: 30.0})]
+    assert shown == [
+        ("a", 10.0, 50.0, "1 core"),
+        ("b", 11.0, 30.0, "9% of the memory is left"),
+        ("c", 13.0, 30.0, "1"),
+        ("d", 13.0, 30.0, "much"),
+        ("c", 40.0, None, "2"),
     ]
 
 

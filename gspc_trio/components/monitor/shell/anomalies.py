@@ -125,6 +125,7 @@ class AnomalyWatch:
                         on.pop((found.kind, found.subject), None)
         for found in on.values():
             log.warning("%s: an anomaly goes on: %s", host, described(found))
+            self._add_event(StoredEvent(found.at_s, ON, described(found), host))
             self._tell(found.host, found.kind, True, found.subject != HOST, found.evidence)
             self._react(found)
 
