@@ -14,7 +14,7 @@
 ``--work`` puts nothing in: for so long jobs of ours compute, take memory, write and read files, and run
 thousands of short tasks (``bench/real_work.py``), one after the other; all that is found then is wrong.
 ``--record`` keeps the frames and what was in them; ``--replay`` lets the rules as they are now look at them,
-at several runs as at hosts of their own.
+at several runs as at hosts of their own. ``bench/recorded/*.json.gz`` are runs of all classes.
 The host is one of a few processes on this machine (``bench/contained_root.py``): what others do
 here is not seen, except by how fast the probe is. What puts anomalies into it are real processes, which need
 a core for themselves: on a shared machine give it real-time priority. Slow processors and failing memory are
@@ -24,6 +24,7 @@ connection of its own; the process at its other end can take its time, as a slow
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -273,6 +274,12 @@ class Recorded(msgspec.Struct):
     frames: list[NodeFrame]
 
 
+def recorded(path: Path) -> Recorded:
+    """Return a run that was recorded; its file may be compressed (``.gz``)."""
+    content = path.read_bytes()
+    return msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=Recorded)
+
+
 def look_again(runs: list[Recorded]) -> tuple[Recorded, list[Finding]]:
     """Return several runs as one, and what the rules find in the frames of each."""
     whole, findings = Recorded(0, [], []), list[Finding]()
@@ -322,7 +329,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1, help="of --work: how fast time passes")
     chosen = parser.parse_args()
     if chosen.replay is not None:
-        runs = [msgspec.json.decode(path.read_bytes(), type=Recorded) for path in chosen.replay]
+        runs = list(map(recorded, chosen.replay))
         tell(Figures(chosen.json), *look_again(runs))
         return
     if ORDER not in os.environ:  # all that follows is read and written by the library

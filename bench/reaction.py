@@ -10,6 +10,7 @@
 ``anomaly.gain_quarter``  the same, to 0.25 of its speed
 ``anomaly.gain_half``     the same, to 0.5 of its speed
 ``anomaly.gain_apart``    the same as the first one, of 1,280 tasks that wait for nothing
+``anomaly.gain_narrow``   the first three once more, of 40 stages of 12 tasks
 ``anomaly.gain_CLASS``    40 stages of 12 tasks, for which there is room on the three other hosts; the host is
                           as slow as tasks were beside such an anomaly, which is found as soon as it was
 ``anomaly.gain_wide_CLASS``  the same of 20 stages of 64 tasks, which take all hosts more than once
@@ -197,6 +198,8 @@ def main() -> None:
         ("_apart", False, 0.1),
     ):
         figures.add(f"anomaly.gain{name}", gain(stages(waits), speed), "")
+    for name, speed in (("", 0.1), ("_quarter", 0.25), ("_half", 0.5)):
+        figures.add(f"anomaly.gain_narrow{name}", gain(stages(True, NARROW_STAGES, NARROW_TASKS), speed), "")
     for name, (speed, soon_s) in MEASURED.items():
         narrow = stages(True, NARROW_STAGES, NARROW_TASKS)
         figures.add(f"anomaly.gain_{name}", gain(narrow, speed, SLOW_S + soon_s), "")
