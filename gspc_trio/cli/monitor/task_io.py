@@ -76,9 +76,7 @@ async def task_io(
         f"SELECT {', '.join(keys)}, {sums} FROM io WHERE {' AND '.join(wanted)} GROUP BY {', '.join(keys)}"
     )
     directory = await store_directory(store, connection_file)
-    if host:
-        await check_host(directory, host)
-    await _check_run(directory, run)
+    await _check_run(directory, run, host)
     found = await ask(directory, order, *values)
     if not found.rows:
         if not (await ask(directory, "SELECT 1 FROM io LIMIT 1")).rows:
@@ -110,12 +108,14 @@ def _with_run(keys: tuple[str, ...]) -> tuple[str, ...]:
     return (*keys, "run") if "job" in keys else keys
 
 
-async def _check_run(directory: Path, run: int) -> None:
-    """Refuse a run that has not written the metrics; 0 is any.
+async def _check_run(directory: Path, run: int, host: str = "") -> None:
+    """Refuse a run that has not written the metrics, and a host without any; 0 and "" are all.
 
     Raises:
-        CommandError: there was none with this number.
+        CommandError: there was none with this number or name.
     """
+    if host:
+        await check_host(directory, host)
     if run:
         runs = [int(str(row[0])) for row in (await ask(directory, "SELECT run FROM runs ORDER BY run")).rows]
         if run not in runs:
