@@ -337,11 +337,6 @@ def snakemake_cpu(small: bool) -> float:
 # Seeing it --------------------------------------------------------------------------------------------------
 
 
-def nothing(value: int) -> int:
-    """Return the argument."""
-    return value
-
-
 def used_s(*roots: int) -> float:
     """Return the CPU time of these processes, and of all below them."""
     ticks = 0
@@ -384,60 +379,97 @@ server.serve_forever()
 """
 
 
+CLIENT = """
+import sys
+from pathlib import Path
+from gspc_trio import Executor
+
+file, records, tasks = sys.argv[1:]
+with Executor(connection_file=file, records=Path(records) if records else None) as executor:
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        for future in [executor.submit(abs, number) for number in range(int(tasks))]:
+            future.result()
+        print("done", flush=True)
+"""
+
+
+class Side:
+    """A client with a run-time system of its own."""
+
+    def __init__(self, client: subprocess.Popen[str], pid: int) -> None:
+        self._client, self._pid = client, pid
+
+    def turn(self) -> None:
+        """Let it run its tasks once."""
+        assert self._client.stdin is not None
+        assert self._client.stdout is not None
+        print(file=self._client.stdin, flush=True)
+        self._client.stdout.readline()
+
+    def used_s(self) -> float:
+        """Return the CPU time of all its processes until now."""
+        return used_s(self._client.pid, self._pid)
+
+
 @contextmanager
-def executor_seen(folder: Path, endpoint: str, seen: tuple[str, ...]) -> Iterator[tuple[Any, int]]:
-    """Open an executor on a system of its own; yield it and the process of that.
+def side_seen(folder: Path, endpoint: str, seen: tuple[str, ...], tasks: int) -> Iterator[Side]:
+    """Start a client and its system while a block runs.
 
     As ``seen`` says, its metrics are read each second, its spans go to an endpoint, its records to a file.
     """
     from urllib.request import urlopen
 
-    from gspc_trio import Executor
-
     file, over = folder / f"rts-{bool(seen)}.json", threading.Event()
     metrics = ("--metrics", "0") if "metrics" in seen else ()
-    endpoint = endpoint if "spans" in seen else ""
-    os.environ.update({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "NO_PROXY": "*"})
+    os.environ.update({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint if "spans" in seen else "", "NO_PROXY": "*"})
     script = str(Path(sys.executable).with_name("gspc-rts"))
     until = "http" if metrics else "connection file"
+    records = str(folder / "records.jsonl") if "records" in seen else ""
     with started(script, "start", "--cores", "2", "--rts", str(file), *metrics, until=until) as (pid, line):
+        command = (sys.executable, "-c", CLIENT, str(file), records, str(tasks))
+        with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as client:
+            assert client.stdout is not None
+            client.stdout.readline()
 
-        def scrape() -> None:
-            while metrics and not over.wait(1.0):
-                with urlopen(line.rpartition(" ")[2]) as page:
-                    page.read()
+            def scrape() -> None:
+                while metrics and not over.wait(1.0):
+                    with urlopen(line.rpartition(" ")[2]) as page:
+                        page.read()
 
-        thread = threading.Thread(target=scrape)
-        thread.start()
-        try:
-            records = folder / "records.jsonl" if "records" in seen else None
-            with Executor(connection_file=file, records=records) as executor:
-                yield executor, pid
-        finally:
-            over.set()
-            thread.join()
+            thread = threading.Thread(target=scrape)
+            thread.start()
+            try:
+                yield Side(client, pid)
+            finally:
+                over.set()
+                thread.join()
 
 
 def seen_loss(small: bool, seen_by: tuple[str, ...] = ("metrics", "spans", "records")) -> float:
-    """Return how much more CPU time tasks that do nothing take when everything about them is written."""
-    tasks, pairs, found = (1_000, 1, []) if small else (40_000, PAIRS, list[float]())
+    """Return how much more CPU time tasks that do nothing take when everything about them is written.
+
+    Each pair is of many short turns, so that a machine that is slower for some seconds is so for both. What a
+    side does after its turn, as to send spans, counts as well.
+    """
+    pairs, turns, tasks, found = (1, 1, 1_000, []) if small else (PAIRS, 8, 5_000, list[float]())
     with (
         TemporaryDirectory() as name,
         started("-c", COLLECTOR, until="http") as (_, endpoint),
-        executor_seen(Path(name), "", ()) as unseen,
-        executor_seen(Path(name), endpoint, seen_by) as seen,
+        side_seen(Path(name), "", (), tasks) as unseen,
+        side_seen(Path(name), endpoint, seen_by, tasks) as seen,
     ):
-        for number in range(-2, pairs):
-            seconds = {}
-            for executor, pid in (seen, unseen) if number % 2 else (unseen, seen):
-                before_s = used_s(os.getpid(), pid)
-                for future in [executor.submit(nothing, value) for value in range(tasks)]:
-                    future.result()
-                seconds[pid] = used_s(os.getpid(), pid) - before_s
+        for number in range(-1, pairs):
+            before_s = unseen.used_s(), seen.used_s()
+            for turn in range(turns):
+                for side in (seen, unseen) if turn % 2 else (unseen, seen):
+                    side.turn()
             if number >= 0:  # before, it has loaded everything
-                found.append(1 - seconds[unseen[1]] / seconds[seen[1]])
-    print(f"{', '.join(seen_by)}: from {min(found):.3f} to {max(found):.3f}", file=sys.stderr)
-    return statistics.median(found)
+                found.append(1 - (unseen.used_s() - before_s[0]) / (seen.used_s() - before_s[1]))
+    least, middle, most_of_it = statistics.quantiles(found, n=4) if len(found) > 1 else found * 3
+    spread = f"half of them {least:.3f} to {most_of_it:.3f}, all {min(found):.3f} to {max(found):.3f}"
+    print(f"{', '.join(seen_by)}: {middle:.3f}, {spread}", file=sys.stderr)
+    return middle
 
 
 FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
