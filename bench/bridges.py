@@ -38,6 +38,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import urlopen
 
 from figures import Figures, descendants, options_parser
 
@@ -395,17 +396,24 @@ with Executor(connection_file=file, records=Path(records) if records else None) 
 
 
 class Side:
-    """A client with a run-time system of its own."""
+    """A client with a run-time system of its own, whose metrics are read after each second of its turns."""
 
-    def __init__(self, client: subprocess.Popen[str], pid: int) -> None:
-        self._client, self._pid = client, pid
+    def __init__(self, client: subprocess.Popen[str], pid: int, metrics: str) -> None:
+        self._client, self._pid, self._metrics = client, pid, metrics
+        self._unread_s = 0.0
 
     def turn(self) -> None:
         """Let it run its tasks once."""
         assert self._client.stdin is not None
         assert self._client.stdout is not None
+        begun_s = time.perf_counter()
         print(file=self._client.stdin, flush=True)
         self._client.stdout.readline()
+        self._unread_s += time.perf_counter() - begun_s
+        if self._metrics and self._unread_s >= 1.0:
+            self._unread_s -= 1.0
+            with urlopen(self._metrics) as page:
+                page.read()
 
     def used_s(self) -> float:
         """Return the CPU time of all its processes until now."""
@@ -416,11 +424,9 @@ class Side:
 def side_seen(folder: Path, endpoint: str, seen: tuple[str, ...], tasks: int) -> Iterator[Side]:
     """Start a client and its system while a block runs.
 
-    As ``seen`` says, its metrics are read each second, its spans go to an endpoint, its records to a file.
+    As ``seen`` says, its metrics are read, its spans go to an endpoint, its records to a file.
     """
-    from urllib.request import urlopen
-
-    file, over = folder / f"rts-{bool(seen)}.json", threading.Event()
+    file = folder / f"rts-{bool(seen)}.json"
     metrics = ("--metrics", "0") if "metrics" in seen else ()
     os.environ.update({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint if "spans" in seen else "", "NO_PROXY": "*"})
     script = str(Path(sys.executable).with_name("gspc-rts"))
@@ -431,19 +437,7 @@ def side_seen(folder: Path, endpoint: str, seen: tuple[str, ...], tasks: int) ->
         with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as client:
             assert client.stdout is not None
             client.stdout.readline()
-
-            def scrape() -> None:
-                while metrics and not over.wait(1.0):
-                    with urlopen(line.rpartition(" ")[2]) as page:
-                        page.read()
-
-            thread = threading.Thread(target=scrape)
-            thread.start()
-            try:
-                yield Side(client, pid)
-            finally:
-                over.set()
-                thread.join()
+            yield Side(client, pid, line.rpartition(" ")[2] if metrics else "")
 
 
 def seen_loss(small: bool, seen_by: tuple[str, ...] = ("metrics", "spans", "records")) -> float:
