@@ -215,16 +215,22 @@ class Iml:
         return Placed(data_id, wanted.offset, wanted.size_bytes, found.size_bytes, tuple(places.items()))
 
     async def replicate(
-        self, data: Allocation | str, copies: int = 0, *, hosts: Sequence[str] = ()
+        self, data: Allocation | str, copies: int = 0, *, hosts: Sequence[str] = (), cached: bool = False
     ) -> tuple[str, ...]:
         """Have the data on so many hosts, or on these besides; return the hosts that hold all of it.
+
+        Args:
+            data: which.
+            copies: on so many hosts at least.
+            hosts: on these in any case.
+            cached: the copies that are made may go again when there is no room.
 
         Raises:
             ImlError: there is no such data or host, or no room; copies that were made stay.
         """
         data_id = _id_of(data)
         self._known.pop(data_id, None)
-        found: x.Located = await self._ask(x.Replicate(self.job, data_id, copies, tuple(hosts)))
+        found: x.Located = await self._ask(x.Replicate(self.job, data_id, copies, tuple(hosts), cached))
         return _hosts_of_all(found)
 
     async def vacate(self, host: str, *, is_over: bool = False) -> tuple[int, int]:

@@ -342,10 +342,14 @@ class Plans:
             ahead = self._ahead(free_s, ends_s, after_s, {it.task_id for it in alike}) if is_all else None
             now = HostsNow(self._plan_host, free_s, self.links, self.wishes.brought)
             places = self.policy.place_ready(ready, now, ahead)
-            by_id = {it.task.task_id: place for it, place in zip(ready, places, strict=True)}
+            by_id = {}
+            for it, place in zip(ready, places, strict=True):
+                by_id[it.task.task_id] = place
+                if place is not None:
+                    self.wishes.add(it, place, state.now)
             for task in alike:
                 if (place := by_id[task.task_id]) is not None:
-                    wishing[task.task_id] = self._wishing(task, place, state.now)
+                    wishing[task.task_id] = self._wishing(task, place)
         return [wishing.get(task.task_id, task) for task in tasks]
 
     def _matters(self, ready: Sequence[ReadyTask]) -> bool:
@@ -358,9 +362,8 @@ class Plans:
         least_s = WORTH_LEAST_S * self.links.rack_bytes_per_s
         return any(data.size_bytes >= least_s for it in ready for data in it.task.inputs)
 
-    def _wishing(self, task: Task, place: ReadyPlace, now: float) -> Task:
+    def _wishing(self, task: Task, place: ReadyPlace) -> Task:
         """Return a task that asks for a resource of the host where it is to run."""
-        self.wishes.add(self.known[task.task_id].task, place, now)
         is_known = self._run_s(task.task_id) is not None
         patience_s = patience_for(2 * place.begin_s + place.worth_s if place.begin_s else place.worth_s)
         if not is_known:  # nor is known what is ahead of it

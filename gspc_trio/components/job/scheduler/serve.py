@@ -146,7 +146,8 @@ def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
     plans = state.plans
     assert plans is not None
     busy = dict.fromkeys(held for held in state.touched if held.sent)
-    for task_id in plans.take_fresh():
+    fresh = plans.take_fresh()
+    for task_id in fresh:
         entry = state.tasks.get(task_id)
         for resource_id in () if entry is None else plans.resources_wished(task_id):
             held = state.by_resource.get(resource_id)
@@ -164,6 +165,8 @@ def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
                 break
     for held in sorted(busy, key=lambda it: it.since_s) if len(busy) > 1 else busy:
         _send_ahead(state, held)
+    if fresh:
+        state.actions += plans.wishes.to_bring(state, fresh, plans.knowledge.memory_host)
 
 
 def _send_ahead(state: SchedulerState, held: Held) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import (
+    BringData,
     KnownTask,
     ResourcesLost,
     ResourcesUp,
@@ -295,3 +296,38 @@ def stated_wish(host: str, scheduler: Scheduler) -> Shape:
 
 def submitted(actions: Sequence[object]) -> list[int]:
     return [one.task_id for it in actions if isinstance(it, Submit) for one in it.submissions]
+
+
+def test_data_of_a_task_that_waits_for_a_busy_host_is_brought_there_meanwhile() -> None:
+    knowledge = Knowledge()
+    knowledge.has_layer = True
+    scheduler = planned(knowledge)
+    stated = TaskOptions(estimate_s=1.0)
+    for number, host in enumerate(("r1", "r2", "r3"), 1):
+        knowledge.inputs = {number: [PlanData(1000 * MIB, (host,), "big")]}
+        told = scheduler.handle(TasksReady((Task(number, "a", 1, (b"x",), options=stated),)), 0.0)
+        assert not [it for it in told if isinstance(it, BringData)]  # what it takes is where it waits
+        given = Grant("j1", stated_wish(host, scheduler), (1, number), (f"{host}.core0",))
+        assert submitted(scheduler.handle(given, 0.0)) == [number]
+    knowledge.inputs = {7: [PlanData(MIB, ("r1",), "x"), PlanData(2 * MIB, ("r2",), "y")]}
+    both = b"x", b"y"
+    told = scheduler.handle(TasksReady((Task(7, "c", 3, both, options=stated),)), 0.0)
+    scheduler.check()
+    assert [it for it in told if isinstance(it, BringData)] == [BringData(7, "r2.example", both)]
+
+
+def test_what_takes_little_and_is_waited_for_goes_before_what_takes_long() -> None:
+    scheduler = planned(Knowledge())
+    scheduler.handle(ResourcesLost(("r2.node", "r2.core0", "r3.node", "r3.core0"), "they are off"), 0.0)
+    options = {number: TaskOptions(estimate_s=0.1 * number) for number in (1, 2, 10, 12)}
+    last = KnownTask(Task(99, "last", 99, options=options[10]), (2,))
+    scheduler.handle(TasksKnown((last,)), 0.0)
+    first = [Task(number, "a", number, options=options[number]) for number in (12, 10, 1)]
+    scheduler.handle(TasksReady(tuple(first)), 0.0)
+    plans = scheduler._state.plans
+    assert plans is not None
+    assert plans.waiting_for(scheduler._state, "r1.core0") == [12, 10, 1]
+    scheduler.handle(TasksReady((Task(2, "b", 2, options=options[2]),)), 0.0)
+    scheduler.check()
+    # for it waits more than for the second; it takes at most half of what the second and third take
+    assert plans.waiting_for(scheduler._state, "r1.core0") == [12, 2, 10, 1]
