@@ -41,7 +41,7 @@ from gspc_trio.components.job.scheduler.plan_hosts import (
     learn,
     needed_by,
 )
-from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
+from gspc_trio.components.job.scheduler.wishes import LONG_S, OVERTAKES_SHARE, Wishes, chain_s
 from gspc_trio.components.worker.messages import Finished, Submission
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.published import READER_MARK
@@ -160,12 +160,28 @@ class Plans:
             if task_id not in self.users:
                 self._forget(task_id)
 
-    def ended(self, state: View, event: Finished) -> None:
-        """Attempts have ended: learn of those with which their tasks have finished."""
+    def ended(self, state: View, event: Finished) -> bool:
+        """Learn of tasks that have finished; return whether what gets ready by that is to go first there."""
+        holds_back = False
         for outcome in event.outcomes:
             is_over = outcome.reason is Reason.FINISHED and outcome.task_id not in state.tasks
             if is_over and outcome.task_id in self.known:
+                waiting = self.waiting_for(state, event.resource_id)
+                holds_back |= bool(waiting) and self.goes_before(outcome.task_id, waiting[0])
                 self.finished(outcome, event.resource_id, state.now)
+        return holds_back
+
+    def goes_before(self, task_id: TaskId, waiting: TaskId) -> bool:
+        """Return whether what gets ready when a task ends is to go before one that waits for its host."""
+        wish = self.wishes.waiting[waiting]
+        for user in self.users.get(task_id, ()):
+            run_s, others = self._run_s(user), self.known[user].task.dependencies
+            if run_s is None or run_s > OVERTAKES_SHARE * wish.takes_s:
+                continue
+            gets_ready = not any(it in self.known for it in others if it != task_id)
+            if gets_ready and self._after_s(user, {}) + run_s > wish.after_s + wish.takes_s:
+                return True
+        return False
 
     def finished(self, outcome: Outcome, resource_id: ResourceId, now: float) -> None:
         """A task has run there; learn from it, and keep what it has made in mind for those that take it."""
@@ -378,26 +394,11 @@ class Plans:
         return ReadyTask(replace(task, run_s=run_s), self._after_s(task_id, after_s))
 
     def _after_s(self, task_id: TaskId, found: dict[TaskId, float]) -> float:
-        """Return how long the longest chain of tasks takes that waits for a task.
-
-        Args:
-            task_id: of the task.
-            found: the same of other tasks; gets those that are looked at.
-        """
+        """Return how long the longest chain of tasks takes that waits for a task, 0 if that is not asked."""
         if len(self.known) > AHEAD_MAX:
             return 0.0
-        waiting = [task_id]
-        while waiting:
-            last = waiting[-1]
-            users = [it for it in self.users.get(last, ()) if it in self.known]
-            missing = [it for it in users if it not in found]
-            if missing:
-                waiting += missing
-                continue
-            waiting.pop()
-            runs = ((self._run_s(it) or 0.0) / self._mean_speed + found[it] for it in users)
-            found[last] = max(runs, default=0.0)
-        return found[task_id]
+        users = self.users
+        return chain_s(task_id, found, users, lambda it: (self._run_s(it) or 0.0) / self._mean_speed)
 
     def _busy(
         self, state: View, resource_class: str, looked_at: Iterable[str]

@@ -182,7 +182,7 @@ def _send_ahead(state: SchedulerState, held: Held) -> None:
         return
     for task_id in state.plans.waiting_for(state, held.resource_id):
         entry, count = state.tasks[task_id], len(held.sent)
-        if count > PLANNED_AHEAD:
+        if count > PLANNED_AHEAD or state.plans.goes_before(head.task.task_id, task_id):
             return
         if entry.attempt == 0 and not entry.alone and count < _least_ahead(state, held, entry):
             _send_planned(state, held, entry, count + 1)

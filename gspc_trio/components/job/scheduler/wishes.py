@@ -7,7 +7,7 @@ behind it as long as there are idle cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from heapq import heapify, heapreplace
 from itertools import islice
 
@@ -54,6 +54,32 @@ class Wish(Struct, frozen=True):
     until_s: float
     after_s: float = 0.0
     takes_s: float = 0.0
+
+
+def chain_s(
+    task_id: TaskId,
+    found: dict[TaskId, float],
+    users: Mapping[TaskId, Collection[TaskId]],
+    run_s: Callable[[TaskId], float],
+) -> float:
+    """Return how long the longest chain of tasks takes that waits for a task.
+
+    Args:
+        task_id: of the task.
+        found: the same of other tasks; gets those that are looked at.
+        users: task -> those that take its result.
+        run_s: returns how long a task runs.
+    """
+    waiting = [task_id]
+    while waiting:
+        last = waiting[-1]
+        missing = [it for it in users.get(last, ()) if it not in found]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        found[last] = max((run_s(it) + found[it] for it in users.get(last, ())), default=0.0)
+    return found[task_id]
 
 
 @define(eq=False)
