@@ -73,6 +73,8 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
         group = by_count[level]
         if level:  # two are enough: the others of this level have about as much work
             candidates = [held for held in islice(group, 2) if held.work_s < below_s]
+            if state.plans is not None:
+                candidates = [held for held in candidates if not _is_kept(state, held, queue)]
         elif queue.unserved >= len(group):
             candidates = list(islice(group, TRIES))
         else:  # the one that worked last: its process has loaded the code, and its host may have the data
@@ -85,6 +87,15 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
         if not filled:
             return
     take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
+
+
+def _is_kept(state: SchedulerState, held: Held, queue: ShapeQueue) -> bool:
+    """Return whether what gets ready when the task of a grant ends goes before what waits in a queue."""
+    assert state.plans is not None
+    head, entry = held.head(), queue.waiting.first()
+    if head is None or entry is None or entry.task.task_id not in state.plans.wishes.waiting:
+        return False
+    return state.plans.goes_before(head.task.task_id, entry.task.task_id)
 
 
 def _bring_from_aside(state: SchedulerState, queue: ShapeQueue) -> None:
