@@ -22,6 +22,7 @@ from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.link import LocalLink
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.pieces import Piece, pieces_of
 from gspc_trio.protocol.values import (
     BadValue,
@@ -39,6 +40,9 @@ Moved = tuple[tuple[str, int, float], ...]
 TRIES = 100
 PAUSE_S = 0.1
 """How often, and after how long, to look for a server that takes the place of one that has died."""
+
+AT_ONCE = 4
+"""So many values of a task are fetched at a time."""
 
 T = TypeVar("T")
 
@@ -76,12 +80,21 @@ class DataStaging:
         if not wanted:
             return ()
         moved: list[tuple[str, int, float]] = []
+        limit, begun_s = trio.CapacityLimiter(AT_ONCE), trio.current_time()
+
+        async def fetch_one(link: LocalLink, data_id: str) -> None:
+            async with limit:
+                with suppress(ImlError):
+                    moved.extend(await self._fetch(link, wanted[data_id]))
+
         with suppress(ImlError):
             link = await self._layers.link(self._layer)
-            for data_id in sorted(wanted):
-                with suppress(ImlError):
-                    moved += await self._fetch(link, wanted[data_id])
-        return tuple(moved)
+            if len(wanted) == 1:
+                return tuple(await self._fetch(link, *wanted.values()))
+            async with open_scope() as nursery:
+                for data_id in sorted(wanted):
+                    nursery.start_soon(fetch_one, link, data_id)
+        return _one_after_the_other(moved, trio.current_time() - begun_s)
 
     async def _fetch(self, link: LocalLink, reference: Reference) -> list[tuple[str, int, float]]:
         places = [host for host, _ in reference.places]
@@ -276,6 +289,13 @@ class DataStaging:
             if not done:
                 raise OSError("the file has become shorter while it was staged")
             offset += done
+
+
+def _one_after_the_other(moved: list[tuple[str, int, float]], taken_s: float) -> Moved:
+    """Return what came at the same time as if it had come one after the other, in as many seconds."""
+    sum_s = sum(seconds for *_, seconds in moved)
+    share = min(1.0, taken_s / sum_s) if sum_s else 1.0
+    return tuple((host, size_bytes, seconds * share) for host, size_bytes, seconds in moved)
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
