@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from gspc_trio.iml.layout import Layout
-from gspc_trio.iml.shell.copies_ahead import CopiesAhead
+from gspc_trio.iml.shell.client import CopiesAhead
 from gspc_trio.nursery.scopes.scope import open_scope
 from tests.iml.shell.support import open_stage
 

@@ -37,8 +37,7 @@ from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions, TaskState
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.local import LocalClient
-from gspc_trio.iml.shell.client import Iml
-from gspc_trio.iml.shell.copies_ahead import CopiesAhead
+from gspc_trio.iml.shell.client import CopiesAhead, Iml
 from gspc_trio.iml.shell.host import Arena, HostLayers, is_top, no_arena, resources_by_host
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.platform import platform
