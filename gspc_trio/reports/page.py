@@ -204,10 +204,8 @@ def _critical(run: RecordedRun, job: RecordedJob) -> str:
         return ""
     compute_s = sum(it.compute_s for it in path)
     took_s = path[-1].over_s - job.begin_s
-    told = (
-        f"The end of the job waited for {len(path)} tasks, one after another: {seconds(compute_s)} of "
-        f"compute in {seconds(took_s)}."
-    )
+    told_path = f"{len(path)} tasks, one after another" if len(path) > 1 else "1 task"
+    told = f"The end of the job waited for {told_path}: {seconds(compute_s)} of compute in {seconds(took_s)}."
     if not any(name[0] == job.job for name in run.flows):
         told = "These records do not say which task took which result: this is the task that ended last."
     shown = set(sorted(path, key=lambda it: -it.compute_s)[:PATH_MAX])

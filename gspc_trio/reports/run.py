@@ -119,7 +119,7 @@ class RecordedRun:
     offset_s: float = 0.0
     _states: dict[TaskKey, TaskState] = field(factory=dict)
     _ready_s: dict[TaskKey, float] = field(factory=dict)
-    _sent: dict[TaskKey, tuple[float, ResourceId]] = field(factory=dict)
+    _sent: dict[TaskKey, tuple[float, ResourceId, int]] = field(factory=dict)
 
     def take(self, record: Record) -> None:
         """Take in one record."""
@@ -173,13 +173,14 @@ class RecordedRun:
         job.counts[record.state] = job.counts.get(record.state, 0) + 1
         if record.state is not TaskState.FINISHED:
             self._states[key] = record.state
-        sent_s, resource_id = self._sent.pop(key, (0.0, ""))
+        sent_s, resource_id, number = self._sent.pop(key, (0.0, "", 0))
         if record.state in (TaskState.SUBMITTED, TaskState.RUNNING):
-            self._sent[key] = sent_s or at_s, record.resource_id
+            self._sent[key] = sent_s or at_s, record.resource_id, record.attempt
             return
         resource_id = record.resource_id or resource_id
         was_there = record.started_s or any(record.staged_s) or record.state in FINAL_STATES
-        if resource_id and (was_there or (sent_s and record.detail)):
+        counts = record.attempt >= number  # else it came back before it had begun, for another worker
+        if resource_id and (was_there or (sent_s and record.detail and counts)):
             self._keep(record, resource_id, sent_s, at_s)
         if record.state is TaskState.READY:
             self._ready_s[key] = at_s

@@ -86,6 +86,14 @@ def test_a_run_is_folded() -> None:
     assert run.moved == {("east", "west"): (2048, 0.5, 1)}
 
 
+def test_a_task_that_is_taken_back_before_it_began_has_no_attempt_there() -> None:
+    sent = TaskChanged(1.0, "j1", 1, SUBMITTED, 1, "make", "r1.core0")
+    back = TaskChanged(2.0, "j1", 1, READY, 0, "make", detail="taken back")
+    run = recorded_run([*RUN[:5], RUN[6], sent, back, *RUN[9:11], *RUN[8:9], *RUN[11:12]])
+    told = [(it.task_id, it.number, it.state) for it in run.attempts]
+    assert told == [(2, 1, FINISHED), (1, 1, FINISHED)]
+
+
 def test_the_critical_path_goes_back_along_the_parents_that_ended_last() -> None:
     run = recorded_run(RUN)
     assert [it.task_id for it in critical_path(run, "j1")] == [1, 3]
