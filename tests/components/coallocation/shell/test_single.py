@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from msgspec.msgpack import encode
 
@@ -21,6 +22,7 @@ from gspc_trio.components.coallocation.agents.words import (
 )
 from gspc_trio.components.coallocation.running import PartProgram
 from gspc_trio.components.coallocation.shell.site import RtsSite
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 
 HANG_S = 30.0
 
@@ -55,7 +57,7 @@ def wanted(name: str, *program: str, contact: str = "") -> PartsRequest:
 
 
 @asynccontextmanager
-async def site_of_one_core() -> AsyncIterator[tuple[RtsSite, Said, object]]:
+async def site_of_one_core() -> AsyncIterator[tuple[RtsSite, Said, RunTimeSystem]]:
     """A site that has one core, with a process that is ready on it: what comes next waits for no task."""
     said = Said()
     async with open_rts(cores=1) as rts, trio.open_nursery() as nursery:
@@ -114,6 +116,20 @@ async def test_one_whose_process_is_lost_says_where_and_the_next_gets_another():
         site.tell(wanted("next", "true"))
         site.tell(PartsGo("next", (await said.ready("next")).resources))
         assert await said.next() == PartsDone("next", "", True, ((0, ""),))
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_one_whose_host_goes_says_so_before_its_start_and_after_it(is_started: bool):
+    async with site_of_one_core() as (site, said, rts):
+        site.tell(wanted("a", "sleep", "60"))
+        ready = await said.ready("a")
+        if is_started:
+            site.tell(PartsGo("a", ready.resources))
+        await rts.teardown([rif.rif_id for rif in (await rts.status()).rifs])
+        done = await said.next()
+        assert isinstance(done, PartsDone)
+        assert (done.request, done.ran) == ("a", is_started)
+        assert ("lost" if is_started else "was lost before all parts were ready") in done.error
 
 
 async def test_what_cannot_be_had_is_refused_with_the_reason():
