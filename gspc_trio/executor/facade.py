@@ -270,8 +270,9 @@ class Executor(ExecutorInterface):
             return self._submit_variants(future, fn, args, kwargs)
         values: tuple[object, ...] = ()
         try:
-            known = self._known.get(id(fn)) if self._may_share and args and not kwargs else None
-            if known is not None and known.code_id is not None and known.holds() and may_share(args):
+            shares = self._may_share and args and not kwargs and may_share(args)
+            known = self._known.get(id(fn)) if shares else None
+            if known is not None and known.code_id is not None and known.holds():
                 code_id, arguments, values = known.code_id, NOTHING, args
             else:
                 code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
