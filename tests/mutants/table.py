@@ -48,6 +48,7 @@ NEAREST = {
     "components/monitor/": ("components/monitor/test_reaction.py",),
     "components/managers/": ("components/managers/test_[cpw]*.py",),
     "components/coallocation/agents/": ("components/coallocation/agents/test_*.py",),
+    "components/coallocation/shell/": ("components/coallocation/shell/test_single.py",),
     "components/coallocation/": (
         "components/coallocation/test_running.py",
         "components/coallocation/test_flow.py",
