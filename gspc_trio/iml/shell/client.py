@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-import trio
 from msgspec import Struct
 
 from gspc_trio.components.rts.messages import StopRts
 from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.directory import partition
-from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, UnknownData, UnknownHost, error_of
+from gspc_trio.iml.errors import DataLost, LayerGone, UnknownData, UnknownHost, error_of
 from gspc_trio.iml.layout import ONE_HOST, Layout, Range, check_range, check_size
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.iml.shell.access import Access, FindNear, Near
 from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
-from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import Placed
 
 TRIES = 10
@@ -29,9 +26,6 @@ TRIES = 10
 
 LOCATIONS_MAX = 10_000
 """How many locations of data a client remembers."""
-
-WAITING_MAX = 256
-"""So many values wait to be copied to a host; more are not copied ahead."""
 
 
 class Allocation(Struct, frozen=True):
@@ -221,22 +215,16 @@ class Iml:
         return Placed(data_id, wanted.offset, wanted.size_bytes, found.size_bytes, tuple(places.items()))
 
     async def replicate(
-        self, data: Allocation | str, copies: int = 0, *, hosts: Sequence[str] = (), cached: bool = False
+        self, data: Allocation | str, copies: int = 0, *, hosts: Sequence[str] = ()
     ) -> tuple[str, ...]:
         """Have the data on so many hosts, or on these besides; return the hosts that hold all of it.
-
-        Args:
-            data: which.
-            copies: on so many hosts at least.
-            hosts: on these in any case.
-            cached: the copies that are made may go again when there is no room.
 
         Raises:
             ImlError: there is no such data or host, or no room; copies that were made stay.
         """
         data_id = _id_of(data)
         self._known.pop(data_id, None)
-        found: x.Located = await self._ask(x.Replicate(self.job, data_id, copies, tuple(hosts), cached))
+        found: x.Located = await self._ask(x.Replicate(self.job, data_id, copies, tuple(hosts)))
         return _hosts_of_all(found)
 
     async def vacate(self, host: str, *, is_over: bool = False) -> tuple[int, int]:
@@ -425,54 +413,3 @@ class _Mapping:
         except BufferError:
             pass
         self._near.tell_soon(local.UNMAP, self._data_id, self._part)
-
-
-class CopiesAhead:
-    """Copies data to hosts: to each of them one value after the other, so what is urgent has room beside it.
-
-    The copies are cached ones: they go when there is no room. A value that cannot be copied is left out: who
-    needs it asks for it, and is told what is wrong.
-
-    Args:
-        iml: the layer.
-    """
-
-    def __init__(self, iml: Iml) -> None:
-        self._iml = iml
-        self._lines: dict[str, deque[tuple[str, Callable[[], bool]]]] = {}
-        self._news = trio.Event()
-
-    def want(self, host: str, data_ids: Iterable[str], is_wanted: Callable[[], bool]) -> None:
-        """Have values copied to a host, after those that are to be copied there already.
-
-        Args:
-            host: its name in the layer.
-            data_ids: of the values.
-            is_wanted: returns whether they still are, when their turn has come.
-        """
-        line = self._lines.setdefault(host, deque())
-        for data_id in data_ids:
-            if len(line) < WAITING_MAX:
-                line.append((data_id, is_wanted))
-        self._news.set()
-
-    async def run(self) -> None:
-        """Copy, until cancelled."""
-        served = set[str]()
-        async with open_scope() as hosts:
-            while True:
-                for host in self._lines.keys() - served:
-                    served.add(host)
-                    hosts.start_soon(self._copy_to, host)
-                self._news = trio.Event()
-                await self._news.wait()
-
-    async def _copy_to(self, host: str) -> None:
-        line = self._lines[host]
-        while True:
-            while line:
-                data_id, is_wanted = line.popleft()
-                if is_wanted():
-                    with suppress(ImlError):
-                        await self._iml.replicate(data_id, hosts=(host,), cached=True)
-            await self._news.wait()

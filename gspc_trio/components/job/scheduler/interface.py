@@ -249,21 +249,6 @@ OutsideEvent: TypeAlias = (
 
 SchedulerEvent: TypeAlias = OutsideEvent | TasksReady | TasksKnown | EndedUnsent
 
-
-class BringData(Struct, frozen=True):
-    """Have the data of a task brought to the host for which it waits, before it goes there.
-
-    Attributes:
-        task_id: of the task.
-        host: its name in the memory layer of the job.
-        arguments: of the task; some of them stand for data.
-    """
-
-    task_id: TaskId
-    host: str
-    arguments: tuple[bytes, ...]
-
-
 SchedulerAction: TypeAlias = (
     Demand
     | Release
@@ -282,7 +267,6 @@ SchedulerAction: TypeAlias = (
     | FactColumns
     | GrantChanged
     | QueueChanged
-    | BringData
 )
 
 

@@ -129,7 +129,6 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         )
         super().__init__(self._state)
         self.job = job
-        self._owes_settling = self._holds_back = False
 
     @property
     def live(self) -> int:
@@ -148,8 +147,6 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     def deadline(self) -> float | None:
         """Return when the next delayed task wakes or the next patrol is due, or None."""
         state = self._state
-        if self._owes_settling:
-            return state.now
         due, patrol_s = tasks.next_timer(state), state.patrol_s
         if state.demand is not None and state.demand.due_at is not None:
             due = state.demand.due_at if due is None else min(due, state.demand.due_at)
@@ -163,8 +160,6 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         """Assert every invariant of the state."""
         from gspc_trio.components.job.scheduler.check import check_state  # only here: few ask
 
-        if self._owes_settling:
-            return
         check_state(self._state)
         demand.check(self._state)
         if self._state.assigned is not None:
@@ -335,7 +330,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             if self._state.look_s == self._state.now:  # one has tried something
                 changes.look(self._state)
         if self._state.plans is not None:
-            self._holds_back = self._state.plans.ended(self._state, event)
+            self._state.plans.ended(self._state, event)
 
     @handles(Begun)
     def _begun(self, event: Begun) -> None:
@@ -425,14 +420,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         demand.tell(self._state)
 
     def settle(self) -> None:
-        """After an event: follow what runs, give back, submit, ask for more.
-
-        If a plan says so that waits for the next event: what gets ready by this one is to go first.
-        """
+        """After an event: follow what runs, give back, submit, ask for more."""
         state = self._state
-        self._owes_settling, self._holds_back = self._holds_back, False
-        if self._owes_settling:
-            return
         if state.sums.first_s is None:
             state.sums.first_s = state.now
         if state.demand is not None:

@@ -41,7 +41,7 @@ from gspc_trio.components.job.scheduler.plan_hosts import (
     learn,
     needed_by,
 )
-from gspc_trio.components.job.scheduler.wishes import LONG_S, OVERTAKES_SHARE, Wishes, chain_s
+from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
 from gspc_trio.components.worker.messages import Finished, Submission
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.published import READER_MARK
@@ -160,28 +160,12 @@ class Plans:
             if task_id not in self.users:
                 self._forget(task_id)
 
-    def ended(self, state: View, event: Finished) -> bool:
-        """Learn of tasks that have finished; return whether what gets ready by that is to go first there."""
-        holds_back = False
+    def ended(self, state: View, event: Finished) -> None:
+        """Attempts have ended: learn of those with which their tasks have finished."""
         for outcome in event.outcomes:
             is_over = outcome.reason is Reason.FINISHED and outcome.task_id not in state.tasks
             if is_over and outcome.task_id in self.known:
-                waiting = self.waiting_for(state, event.resource_id)
-                holds_back |= bool(waiting) and self.goes_before(outcome.task_id, waiting[0])
                 self.finished(outcome, event.resource_id, state.now)
-        return holds_back
-
-    def goes_before(self, task_id: TaskId, waiting: TaskId) -> bool:
-        """Return whether what gets ready when a task ends is to go before one that waits for its host."""
-        wish = self.wishes.waiting[waiting]
-        for user in self.users.get(task_id, ()):
-            run_s, others = self._run_s(user), self.known[user].task.dependencies
-            if run_s is None or run_s > OVERTAKES_SHARE * wish.takes_s:
-                continue
-            gets_ready = not any(it in self.known for it in others if it != task_id)
-            if gets_ready and self._after_s(user, {}) + run_s > wish.after_s + wish.takes_s:
-                return True
-        return False
 
     def finished(self, outcome: Outcome, resource_id: ResourceId, now: float) -> None:
         """A task has run there; learn from it, and keep what it has made in mind for those that take it."""
@@ -358,14 +342,10 @@ class Plans:
             ahead = self._ahead(free_s, ends_s, after_s, {it.task_id for it in alike}) if is_all else None
             now = HostsNow(self._plan_host, free_s, self.links, self.wishes.brought)
             places = self.policy.place_ready(ready, now, ahead)
-            by_id = {}
-            for it, place in zip(ready, places, strict=True):
-                by_id[it.task.task_id] = place
-                if place is not None:
-                    self.wishes.add(it, place, state.now)
+            by_id = {it.task.task_id: place for it, place in zip(ready, places, strict=True)}
             for task in alike:
                 if (place := by_id[task.task_id]) is not None:
-                    wishing[task.task_id] = self._wishing(task, place)
+                    wishing[task.task_id] = self._wishing(task, place, state.now)
         return [wishing.get(task.task_id, task) for task in tasks]
 
     def _matters(self, ready: Sequence[ReadyTask]) -> bool:
@@ -378,8 +358,9 @@ class Plans:
         least_s = WORTH_LEAST_S * self.links.rack_bytes_per_s
         return any(data.size_bytes >= least_s for it in ready for data in it.task.inputs)
 
-    def _wishing(self, task: Task, place: ReadyPlace) -> Task:
+    def _wishing(self, task: Task, place: ReadyPlace, now: float) -> Task:
         """Return a task that asks for a resource of the host where it is to run."""
+        self.wishes.add(self.known[task.task_id].task, place, now)
         is_known = self._run_s(task.task_id) is not None
         patience_s = patience_for(2 * place.begin_s + place.worth_s if place.begin_s else place.worth_s)
         if not is_known:  # nor is known what is ahead of it
@@ -394,11 +375,26 @@ class Plans:
         return ReadyTask(replace(task, run_s=run_s), self._after_s(task_id, after_s))
 
     def _after_s(self, task_id: TaskId, found: dict[TaskId, float]) -> float:
-        """Return how long the longest chain of tasks takes that waits for a task, 0 if that is not asked."""
+        """Return how long the longest chain of tasks takes that waits for a task.
+
+        Args:
+            task_id: of the task.
+            found: the same of other tasks; gets those that are looked at.
+        """
         if len(self.known) > AHEAD_MAX:
             return 0.0
-        users = self.users
-        return chain_s(task_id, found, users, lambda it: (self._run_s(it) or 0.0) / self._mean_speed)
+        waiting = [task_id]
+        while waiting:
+            last = waiting[-1]
+            users = [it for it in self.users.get(last, ()) if it in self.known]
+            missing = [it for it in users if it not in found]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            runs = ((self._run_s(it) or 0.0) / self._mean_speed + found[it] for it in users)
+            found[last] = max(runs, default=0.0)
+        return found[task_id]
 
     def _busy(
         self, state: View, resource_class: str, looked_at: Iterable[str]

@@ -73,8 +73,6 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
         group = by_count[level]
         if level:  # two are enough: the others of this level have about as much work
             candidates = [held for held in islice(group, 2) if held.work_s < below_s]
-            if state.plans is not None:
-                candidates = [held for held in candidates if not _is_kept(state, held, queue)]
         elif queue.unserved >= len(group):
             candidates = list(islice(group, TRIES))
         else:  # the one that worked last: its process has loaded the code, and its host may have the data
@@ -87,15 +85,6 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
         if not filled:
             return
     take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
-
-
-def _is_kept(state: SchedulerState, held: Held, queue: ShapeQueue) -> bool:
-    """Return whether what gets ready when the task of a grant ends goes before what waits in a queue."""
-    assert state.plans is not None
-    head, entry = held.head(), queue.waiting.first()
-    if head is None or entry is None or entry.task.task_id not in state.plans.wishes.waiting:
-        return False
-    return state.plans.goes_before(head.task.task_id, entry.task.task_id)
 
 
 def _bring_from_aside(state: SchedulerState, queue: ShapeQueue) -> None:
@@ -157,8 +146,7 @@ def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
     plans = state.plans
     assert plans is not None
     busy = dict.fromkeys(held for held in state.touched if held.sent)
-    fresh = plans.take_fresh()
-    for task_id in fresh:
+    for task_id in plans.take_fresh():
         entry = state.tasks.get(task_id)
         for resource_id in () if entry is None else plans.resources_wished(task_id):
             held = state.by_resource.get(resource_id)
@@ -176,8 +164,6 @@ def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
                 break
     for held in sorted(busy, key=lambda it: it.since_s) if len(busy) > 1 else busy:
         _send_ahead(state, held)
-    if fresh:
-        state.actions += plans.wishes.to_bring(state, fresh, plans.knowledge.memory_host)
 
 
 def _send_ahead(state: SchedulerState, held: Held) -> None:
@@ -193,7 +179,7 @@ def _send_ahead(state: SchedulerState, held: Held) -> None:
         return
     for task_id in state.plans.waiting_for(state, held.resource_id):
         entry, count = state.tasks[task_id], len(held.sent)
-        if count > PLANNED_AHEAD or state.plans.goes_before(head.task.task_id, task_id):
+        if count > PLANNED_AHEAD:
             return
         if entry.attempt == 0 and not entry.alone and count < _least_ahead(state, held, entry):
             _send_planned(state, held, entry, count + 1)

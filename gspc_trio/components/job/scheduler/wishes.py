@@ -7,15 +7,14 @@ behind it as long as there are idle cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heapreplace
 from itertools import islice
 
 from attrs import define, field
 from msgspec import Struct
 
-from gspc_trio.components.job.plan import PlanHost, ReadyPlace, ReadyTask, View
-from gspc_trio.components.job.scheduler.interface import BringData
+from gspc_trio.components.job.plan import PlanHost, PlanTask, ReadyPlace, View
 from gspc_trio.core.ids import ResourceId, TaskId
 
 LONG_S = 3600.0
@@ -32,10 +31,6 @@ SOONER_SHARE, SOONER_S = 0.02, 0.05
 by so many seconds."""
 
 
-OVERTAKES_SHARE = 0.5
-"""A task goes before others for which less waits if it takes at most this share of their time."""
-
-
 class Wish(Struct, frozen=True):
     """Where a task is to run.
 
@@ -44,42 +39,12 @@ class Wish(Struct, frozen=True):
         transfer_s: how long its data is taken to be brought there.
         begin_s: when it was taken to begin.
         until_s: when it is to have ended at the latest, if it is there to have less brought.
-        after_s: how long the longest chain of tasks takes that waits for it.
-        takes_s: how long a core of the host is busy with it, with what is brought.
     """
 
     host: str
     transfer_s: float
     begin_s: float
     until_s: float
-    after_s: float = 0.0
-    takes_s: float = 0.0
-
-
-def chain_s(
-    task_id: TaskId,
-    found: dict[TaskId, float],
-    users: Mapping[TaskId, Collection[TaskId]],
-    run_s: Callable[[TaskId], float],
-) -> float:
-    """Return how long the longest chain of tasks takes that waits for a task.
-
-    Args:
-        task_id: of the task.
-        found: the same of other tasks; gets those that are looked at.
-        users: task -> those that take its result.
-        run_s: returns how long a task runs.
-    """
-    waiting = [task_id]
-    while waiting:
-        last = waiting[-1]
-        missing = [it for it in users.get(last, ()) if it not in found]
-        if missing:
-            waiting += missing
-            continue
-        waiting.pop()
-        found[last] = max((run_s(it) + found[it] for it in users.get(last, ())), default=0.0)
-    return found[task_id]
 
 
 @define(eq=False)
@@ -102,11 +67,10 @@ class Wishes:
     brought: dict[str, set[str]] = field(factory=dict)
     fresh: list[TaskId] = field(factory=list)
 
-    def add(self, ready: ReadyTask, place: ReadyPlace, now: float) -> None:
+    def add(self, task: PlanTask, place: ReadyPlace, now: float) -> None:
         """A task is to run there."""
-        task, until_s = ready.task, now + place.until_s if place.until_s else 0.0
-        takes_s = place.end_s - place.begin_s
-        wish = Wish(place.host, place.transfer_s, now + place.begin_s, until_s, ready.after_s, takes_s)
+        until_s = now + place.until_s if place.until_s else 0.0
+        wish = Wish(place.host, place.transfer_s, now + place.begin_s, until_s)
         self.waiting[task.task_id] = wish
         self.at.setdefault(place.host, {})[task.task_id] = None
         self.fresh.append(task.task_id)
@@ -155,40 +119,6 @@ class Wishes:
                 found.append(task_id)
         if len(found) > 1:
             found.sort(key=lambda it: self.waiting[it].begin_s)
-            self._let_overtake(found)
-        return found
-
-    def _let_overtake(self, found: list[TaskId]) -> None:
-        """Put each task before those for which less waits, if they take much longer together."""
-        for number in range(1, len(found)):
-            wish, overtaken_s, target = self.waiting[found[number]], 0.0, number
-            for place in reversed(range(number)):
-                before = self.waiting[found[place]]
-                if wish.after_s + wish.takes_s <= before.after_s + before.takes_s:
-                    break
-                overtaken_s += before.takes_s
-                if wish.takes_s <= OVERTAKES_SHARE * overtaken_s:
-                    target = place
-            if target < number:
-                found.insert(target, found.pop(number))
-
-    def to_bring(
-        self, state: View, task_ids: Iterable[TaskId], memory_host: Callable[[str], str]
-    ) -> list[BringData]:
-        """Return what is to be brought for those of some tasks that wait for hosts which do not have it.
-
-        Args:
-            state: of the scheduler.
-            task_ids: of the tasks.
-            memory_host: returns the name of a host in the job's memory layer, "" if there is none.
-        """
-        found = []
-        for task_id in task_ids:
-            wish, entry = self.waiting.get(task_id), state.tasks.get(task_id)
-            if wish is None or not wish.transfer_s or entry is None or entry.held is not None:
-                continue
-            if host := memory_host(wish.host):
-                found.append(BringData(task_id, host, entry.task.arguments))
         return found
 
     def check(self, hosts: Set[str]) -> None:

@@ -20,7 +20,6 @@ from gspc_trio.components.job.lineage import BYTES_MAX, Origin
 from gspc_trio.components.job.machine import JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import (
-    BringData,
     HostEvacuated,
     ResourcesLost,
     ResourcesUp,
@@ -30,14 +29,14 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, ResultReader, StagingEngine
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
-from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import Named
-from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions, TaskState
+from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.local import LocalClient
-from gspc_trio.iml.shell.client import CopiesAhead, Iml
+from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.host import Arena, HostLayers, is_top, no_arena, resources_by_host
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.platform import platform
@@ -124,7 +123,6 @@ class JobData:
         self._reader, self._writer = _SharedClient(connect), _SharedClient(connect)
         self.policy: TransferCost = TransferCost(data=self)
         self.hosts: DataHosts = DataHosts(iml, self.policy)
-        self._ahead = CopiesAhead(iml)
         self._near_data = near_data
         self._put = put
         self.recovery: Recovery = Recovery(
@@ -203,22 +201,6 @@ class JobData:
             put(event, by)
 
         return take
-
-    def bring(self, wanted: BringData, state_of: Callable[[TaskId], TaskState | None]) -> None:
-        """Have the data of a task brought to the host for which it waits.
-
-        Args:
-            wanted: which task and host.
-            state_of: returns in which state a task is; what has gone to a worker fetches its data itself.
-        """
-        references = map(_reference_of, filter(is_reference, wanted.arguments))
-        elsewhere = [it for it in references if wanted.host not in dict(it.places) and not is_range(it)]
-        task_id, data_ids = wanted.task_id, [it.data_id for it in elsewhere]
-        self._ahead.want(wanted.host, data_ids, lambda: state_of(task_id) is TaskState.READY)
-
-    async def bring_ahead(self) -> None:
-        """Have data brought, until cancelled."""
-        await self._ahead.run()
 
     async def vacate(self) -> None:
         """Have data copied away from hosts that may fail, until cancelled."""
@@ -487,7 +469,6 @@ async def open_job_data(
             asking.start_soon(data.free_unneeded)
             asking.start_soon(data.hosts.follow)
             asking.start_soon(data.vacate)
-            asking.start_soon(data.bring_ahead)
             asking.start_soon(data.recovery.run)
             if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time
                 asking.start_soon(data.sweep)

@@ -25,7 +25,7 @@ from gspc_trio.components.job.machine import (
     LookUpTasks,
 )
 from gspc_trio.components.job.messages import JobStatus
-from gspc_trio.components.job.scheduler.interface import AttemptEnded, BringData, TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
@@ -507,9 +507,6 @@ class _JobServer:
             elif not send(action):
                 if type(action) is JobEnded:
                     job.end(action)
-                elif type(action) is BringData:
-                    if self.data is not None:
-                        self.data.bring(action, job.machine.scheduler.state_of)
                 elif type(action) is AttemptEnded:
                     attempt_output_of(job, action, trio.current_time())
                 elif type(action) is LookUpTasks:

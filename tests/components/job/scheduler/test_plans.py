@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import (
-    BringData,
     KnownTask,
     ResourcesLost,
     ResourcesUp,
@@ -19,7 +18,6 @@ from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.scheduler.plans import Plans
 from gspc_trio.components.rm.messages import Demand, Grant
 from gspc_trio.components.worker.messages import Finished, Submit
-from gspc_trio.core.machine import Tick
 from gspc_trio.core.published import READER_MARK
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, Task, TaskOptions
@@ -297,76 +295,3 @@ def stated_wish(host: str, scheduler: Scheduler) -> Shape:
 
 def submitted(actions: Sequence[object]) -> list[int]:
     return [one.task_id for it in actions if isinstance(it, Submit) for one in it.submissions]
-
-
-def test_data_of_a_task_that_waits_for_a_busy_host_is_brought_there_meanwhile() -> None:
-    knowledge = Knowledge()
-    knowledge.has_layer = True
-    scheduler = planned(knowledge)
-    stated = TaskOptions(estimate_s=1.0)
-    for number, host in enumerate(("r1", "r2", "r3"), 1):
-        knowledge.inputs = {number: [PlanData(1000 * MIB, (host,), "big")]}
-        told = scheduler.handle(TasksReady((Task(number, "a", 1, (b"x",), options=stated),)), 0.0)
-        assert not [it for it in told if isinstance(it, BringData)]  # what it takes is where it waits
-        given = Grant("j1", stated_wish(host, scheduler), (1, number), (f"{host}.core0",))
-        assert submitted(scheduler.handle(given, 0.0)) == [number]
-    knowledge.inputs = {7: [PlanData(MIB, ("r1",), "x"), PlanData(2 * MIB, ("r2",), "y")]}
-    both = b"x", b"y"
-    told = scheduler.handle(TasksReady((Task(7, "c", 3, both, options=stated),)), 0.0)
-    scheduler.check()
-    assert [it for it in told if isinstance(it, BringData)] == [BringData(7, "r2.example", both)]
-
-
-def test_what_takes_little_and_is_waited_for_goes_before_what_takes_long() -> None:
-    scheduler = planned(Knowledge())
-    scheduler.handle(ResourcesLost(("r2.node", "r2.core0", "r3.node", "r3.core0"), "they are off"), 0.0)
-    options = {number: TaskOptions(estimate_s=0.1 * number) for number in (1, 2, 10, 12)}
-    last = KnownTask(Task(99, "last", 99, options=options[10]), (2,))
-    scheduler.handle(TasksKnown((last,)), 0.0)
-    first = [Task(number, "a", number, options=options[number]) for number in (12, 10, 1)]
-    scheduler.handle(TasksReady(tuple(first)), 0.0)
-    plans = scheduler._state.plans
-    assert plans is not None
-    assert plans.waiting_for(scheduler._state, "r1.core0") == [12, 10, 1]
-    scheduler.handle(TasksReady((Task(2, "b", 2, options=options[2]),)), 0.0)
-    scheduler.check()
-    # for it waits more than for the second; it takes at most half of what the second and third take
-    assert plans.waiting_for(scheduler._state, "r1.core0") == [12, 2, 10, 1]
-
-
-def test_a_host_is_kept_for_what_gets_ready_next_and_is_more_urgent_than_what_waits() -> None:
-    def sent(estimate_s: float) -> list[list[int]]:
-        scheduler = planned(Knowledge())
-        scheduler.handle(ResourcesLost(("r2.node", "r2.core0", "r3.node", "r3.core0"), "they are off"), 0.0)
-        long = TaskOptions(estimate_s=1.0)
-        urgent = Task(3, "c", 3, options=TaskOptions(estimate_s=estimate_s))
-        last = Task(4, "last", 4, options=long)
-        scheduler.handle(TasksKnown((KnownTask(urgent, (1,)), KnownTask(last, (3,)))), 0.0)
-        first, waits = Task(1, "a", 1, options=long), Task(2, "b", 2, options=long)
-        scheduler.handle(TasksReady((first, waits)), 0.0)
-        given = Grant("j1", stated_wish("r1", scheduler), (1, 1), ("r1.core0",))
-        found = [submitted(scheduler.handle(given, 0.0))]
-        ended = Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FINISHED, ((b"",),), duration_s=1.0),))
-        found.append(submitted(scheduler.handle(ended, 1.0)))
-        due = scheduler.deadline()
-        found.append(submitted(scheduler.handle(TasksReady((urgent,)) if due == 1.0 else Tick(), 1.0)))
-        scheduler.check()
-        return found
-
-    assert sent(0.25) == [[1], [], [3]]
-    assert sent(0.75) == [[1], [2], []]
-
-
-def test_a_host_that_is_kept_in_vain_gets_what_waits() -> None:
-    scheduler = planned(Knowledge())
-    scheduler.handle(ResourcesLost(("r2.node", "r2.core0", "r3.node", "r3.core0"), "they are off"), 0.0)
-    long, short = TaskOptions(estimate_s=1.0), TaskOptions(estimate_s=0.1)
-    known = KnownTask(Task(3, "c", 3, options=short), (1,)), KnownTask(Task(4, "d", 4, options=long), (3,))
-    scheduler.handle(TasksKnown(known), 0.0)
-    scheduler.handle(TasksReady((Task(1, "a", 1, options=long), Task(2, "b", 2, options=long))), 0.0)
-    scheduler.handle(Grant("j1", stated_wish("r1", scheduler), (1, 1), ("r1.core0",)), 0.0)
-    ended = Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FINISHED, ((b"",),), duration_s=1.0),))
-    assert submitted(scheduler.handle(ended, 1.0)) == []
-    assert scheduler.deadline() == 1.0
-    assert submitted(scheduler.handle(Tick(), 1.0)) == [2]
-    scheduler.check()
