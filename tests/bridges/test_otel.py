@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import threading
@@ -233,9 +234,9 @@ def test_what_is_faster_than_spans_can_be_sent_is_counted(world: World) -> None:
     with collecting() as collector:
         _, complained = run(world, FAST, collector.endpoint)
     (line,) = complained.splitlines()
-    words = line.split()
-    assert words[2:] == ["spans", "were", "dropped:", words[1], "found", "too", "many", "others", "waiting"]
-    assert len(collector.spans) + int(words[1]) == 40_001
+    said = re.search(r"(\d+) spans were dropped: \d+ found too many others waiting", line)
+    assert said  # on a busy machine some may miss the end, too
+    assert len(collector.spans) + int(said[1]) == 40_001
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["down", "silent"])
