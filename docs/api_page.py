@@ -117,11 +117,11 @@ API_MORE = {
 """Heading -> what these return."""
 API_INTERNAL = {
     "BlockingStudy": {"start", "close"},
-    "DirectWorker": {"listen"},
+    "DirectWorker": {"begin", "cancel", "listen", "reason"},
     "Iml": {"is_over", "listen", "on_loss", "wait_ended"},
     "Job": {"close", "end", "host_of", "look", "memory_status", "restored"},
     "Net": {"check", "copy", "replace_place"},
-    "Resources": {"fail", "take"},
+    "Resources": {"ask", "fail", "take", "withdraw"},
     "RunningStudy": {"note_in", "view"},
     "RunTimeSystem": {"connect_to_job", "has_outsiders", "join"},
     "Study": {"change_or_end"},
