@@ -71,12 +71,12 @@ class Known:
         enough: int = 0,
         anew: bool = False,
     ) -> None:
-        self.anew = anew
-        self.function = function
-        self.holds = holds
+        self.anew: bool = anew
+        self.function: Callable[..., object] = function
+        self.holds: Callable[[], bool] = holds
         self.code_id: int | None = None
-        self.alike = 0
-        self.enough = enough
+        self.alike: int = 0
+        self.enough: int = enough
 
 
 class CodeTable:

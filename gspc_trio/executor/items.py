@@ -107,7 +107,7 @@ class Part:
 
     def tell(self, event: Event, ended: int) -> None:
         """Have the machine told, by which so many items have ended."""
-        self.items.unheard += ended - 1  # the task itself is none any more
+        self.items.note_ended(ended)
         self.items.tell(event)
 
     def fail(self, error: BaseException) -> None:
@@ -185,6 +185,10 @@ class Items(ABC):
         """Have the machine told this soon; in any thread."""
         self._news.append(event)
         self.maps.loop.stir()
+
+    def note_ended(self, ended: int) -> None:
+        """So many items of a task have ended, of which the machine is told next."""
+        self.unheard += ended - 1  # the task itself is none any more
 
     def drop(self, is_unwanted: bool) -> None:
         """Cancel what has not begun; and what has, if nobody wants its results."""

@@ -190,7 +190,7 @@ class CallItems(Items):
                 positions = None
         if not futures:
             self.forget(run.begin, run.end)
-            self.unheard += run.end - run.begin - 1
+            self.note_ended(run.end - run.begin)
             self.tell(RangeCancelled(run.number))
             return None
         return CallsPart(self, run, futures, positions)
