@@ -103,20 +103,7 @@ def block_of(begin: int, columns: Sequence[Sequence[object]]) -> Block | None:
 
 
 class ItemsMap(Items):
-    """A map over many items.
-
-    Args:
-        maps: those of the executor.
-        name: of the function.
-        code_ids: number of the function, and of what calls it with each of many items.
-        shape, options: what each item needs, and states about itself.
-        cores: how many tasks can run at a time.
-
-    Attributes:
-        maps: those of the executor.
-        cell: number of the notebook's cell that has submitted it; 0: none has.
-        machine: decides what is a task.
-    """
+    """A map over many items: what reads them gets their results in order."""
 
     def __init__(
         self, maps: Maps, name: str, code_ids: tuple[int, int], shape: Shape, options: TaskOptions, cores: int
