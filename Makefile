@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test e2e quick coallocation-long cpython lab engine-packages engines bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test e2e quick coallocation-long cpython lab engine-packages engines bridge-packages bridges package browser style types docs site screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -70,8 +70,13 @@ engines: engine-packages
 # Bridges to tools of others, with these; what cannot be installed is skipped, saying so.
 BRIDGES := joblib scikit-learn 'dask[array]' xarray scipy emcee snakemake opentelemetry-sdk opentelemetry-exporter-otlp-proto-http '--editable plugins/snakemake-executor-plugin-gspc' s3fs 'moto[server]'
 
-bridges: $(VENV)/.test-installed
+bridge-packages: $(VENV)/.bridges-installed
+
+$(VENV)/.bridges-installed: $(VENV)/.test-installed
 	-for package in $(BRIDGES); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $$package || true; done
+	@touch $@
+
+bridges: bridge-packages
 	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile -k bridges tests/bridges tests/docs/test_snippets.py
 	$(BIN)/python -m pytest -q -rs -n 2 plugins || test $$? = 5  # 5: all of it was skipped
 
