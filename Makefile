@@ -147,6 +147,7 @@ leaks: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing.leaks --starts $(STARTS) --stand-alone
 
 bench: $(VENV)/.test-installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python bench/all.py --output docs/figures
 
 bench-smoke: $(VENV)/.test-installed

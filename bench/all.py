@@ -4,15 +4,14 @@
 
 ``NAME`` is that of a script of this folder, without ``.py``, or of a package; by default all are run. With
 ``--small`` it only sees that each of them works, as many at once as there are CPUs. ``FOLDER`` gets
-``figures.json``, ``figures.md``, ``rates.svg`` and ``hosts.svg``; the figures of scripts that were not run
-stay as they are there.
+``figures.json``, ``figures.md`` and the plots of ``plots.py``, for which matplotlib is needed; the figures of
+scripts that were not run stay as they are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import subprocess
@@ -22,16 +21,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
-NOT_BENCHMARKS = {"all", "contained_root", "figures", "peers_adapter"}
+NOT_BENCHMARKS = {"all", "contained_root", "figures", "peers_adapter", "plots"}
 PACKAGES = {path.parent.name for path in HERE.glob("*/__main__.py")}
 NAMES = sorted({path.stem for path in HERE.glob("*.py")} - NOT_BENCHMARKS | PACKAGES)
-BY_HOSTS = "scale.cpu_us_per_task_"
 TIMEOUT_S = 1800
-ROW, LEFT, WIDTH = 18, 260, 420
-"""Pixels of the plot: height of a row, where bars begin, length of the longest."""
 
 
 def run(name: str, small: bool) -> list[dict[str, object]]:
@@ -80,38 +75,10 @@ def table(figures: list[dict[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rates(figures: list[dict[str, object]]) -> list[tuple[str, float]]:
-    """Return the figures that are rates, by name."""
-    found = [(str(it["name"]), float(str(it["value"]))) for it in figures if str(it["unit"]).endswith("/s")]
-    return [(name, value) for name, value in found if value >= 1]
-
-
-def by_hosts(figures: list[dict[str, object]]) -> list[tuple[str, float]]:
-    """Return what a task costs the scheduler (us of CPU time), by number of hosts."""
-    found = {str(it["name"]).removeprefix(BY_HOSTS): float(str(it["value"])) for it in figures}
-    hosts = sorted(int(name) for name in found if name.isdigit())
-    return [(f"{number:,} hosts of 100 cores", found[str(number)]) for number in hosts]
-
-
-def bars(values: list[tuple[str, float]], logarithmic: bool) -> str:
-    """Return a bar for each value as SVG."""
-    lengths = [math.log10(value) if logarithmic else value for _, value in values]
-    scale = WIDTH / max(lengths, default=1)
-    rows = []
-    for number, (name, value) in enumerate(values):
-        top, length = number * ROW, max(1.0, lengths[number] * scale)
-        rows.append(f'<text x="{LEFT - 6}" y="{top + 13}" text-anchor="end">{escape(name)}</text>')
-        rows.append(
-            f'<rect x="{LEFT}" y="{top + 3}" width="{length:.0f}" height="{ROW - 5}" fill="#4a7ebb"/>'
-        )
-        rows.append(f'<text x="{LEFT + length + 5:.0f}" y="{top + 13}">{value:,.0f}</text>')
-    size = f'width="{LEFT + WIDTH + 90}" height="{len(values) * ROW + 4}"'
-    style = 'font-family="sans-serif" font-size="12"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n' + "\n".join(rows) + "\n</svg>\n"
-
-
 def write(folder: Path, figures: list[dict[str, object]]) -> None:
     """Write the table and the plots; what is there of other scripts stays."""
+    import plots  # needs matplotlib, which only who writes plots has
+
     folder.mkdir(parents=True, exist_ok=True)
     store = folder / "figures.json"
     ran = {it["script"] for it in figures}
@@ -119,11 +86,8 @@ def write(folder: Path, figures: list[dict[str, object]]) -> None:
     figures = [it for it in before if it["script"] in NAMES and it["script"] not in ran] + figures
     figures.sort(key=lambda it: str(it["script"]))  # within a script as they came
     store.write_text("[\n" + ",\n".join(map(json.dumps, figures)) + "\n]\n")
-    titles = "## Rates, on a logarithmic scale\n\n![rates](rates.svg)\n\n"
-    titles += "## CPU time of a task in scheduler and resource manager, us\n\n![hosts](hosts.svg)\n"
-    (folder / "figures.md").write_text(f"# Figures\n\n{table(figures)}\n{titles}")
-    (folder / "rates.svg").write_text(bars(rates(figures), True))
-    (folder / "hosts.svg").write_text(bars(by_hosts(figures), False))
+    pictures = "\n".join(f"![{title}]({name})\n" for name, title in plots.draw(folder, figures))
+    (folder / "figures.md").write_text(f"# Figures\n\n{table(figures)}\n{pictures}")
 
 
 def main() -> None:
