@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 from heapq import heappop, heappush
+from itertools import groupby
 from typing import Any, ClassVar, NoReturn
 
 from figures import Figures, options_parser
@@ -29,6 +31,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Task
+from gspc_trio.nursery.scopes.drive import RUN_MAX
 from gspc_trio.policies.scheduling import USUAL
 
 CORES = 100
@@ -137,8 +140,8 @@ class Cluster:
         """Have the job take events and the RM what comes of them; put what it cost on the clock."""
         begun_s, now = time.process_time(), self.now
         submits: list[Submit] = []
-        for event in events:
-            self.feed(event, now, submits)
+        for begin in range(0, len(events), RUN_MAX):
+            self.feed(events[begin : begin + RUN_MAX], now, submits)
         cost_s = max(0.0, time.process_time() - begun_s - CLOCK_S)
         self.cpu_s += cost_s
         for number, submit in enumerate(submits, 1):  # each goes out when its share of the work is done
@@ -156,17 +159,37 @@ class Cluster:
         parts = (min(TASK_S, max(0.0, self.now - (end_s - TASK_S))) for end_s, *_ in self.running)
         return self.used_s + sum(parts)
 
-    def feed(self, event: Any, now: float, submits: list[Submit]) -> None:
-        """Carry one event from machine to machine until nothing comes of it any more."""
-        events = [event]
-        for each in events:
-            for action in self.job.handle(each, now):
-                if type(action) is Submit:
-                    submits.append(action)
-                elif type(action) is Demand or type(action) is Release:
-                    events += [it for it in self.rm.handle(action, now) if isinstance(it, FROM_RM)]
-                elif type(action) is JobEnded:
-                    self.ended = action
+    def feed(self, events: list[Any], now: float, submits: list[Submit]) -> None:
+        """Carry events from machine to machine until nothing comes of them any more, as drivers do it."""
+        while events:
+            following: list[Any] = []
+            for run in runs_of(events, self.job.gathered):
+                if len(run) == 1:
+                    actions = self.job.handle(run[0], now)
+                else:
+                    actions = self.job.handle_run(run, now, refuse)
+                for action in actions:
+                    if type(action) is Submit:
+                        submits.append(action)
+                    elif type(action) is Demand or type(action) is Release:
+                        following += [it for it in self.rm.handle(action, now) if isinstance(it, FROM_RM)]
+                    elif type(action) is JobEnded:
+                        self.ended = action
+            events = following
+
+
+def runs_of(events: list[Any], gathered: frozenset[type[object]]) -> Iterator[list[Any]]:
+    """Yield the events in order, those together that a driver would have a machine take in one run."""
+    for kind, group in groupby(events, type):
+        same = list(group)
+        step = RUN_MAX if kind in gathered else 1
+        for begin in range(0, len(same), step):
+            yield same[begin : begin + step]
+
+
+def refuse(place: int, error: Exception) -> NoReturn:
+    """No event is illegal."""
+    raise AssertionError(place) from error
 
 
 def main() -> None:

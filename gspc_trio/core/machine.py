@@ -7,7 +7,7 @@ clock, does no I/O, and an unknown or illegal event raises :class:`IllegalEvent`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, overload
 
@@ -55,6 +55,9 @@ Third = TypeVar("Third")
 Fourth = TypeVar("Fourth")
 Method: TypeAlias = Callable[[M, EventT], None]
 Table: TypeAlias = dict[type[object], Callable[[Any, Any], None]]
+
+OnIllegal: TypeAlias = Callable[[int, IllegalEvent], None]
+"""Told of an event of a run that cannot be taken: its place in it, and why."""
 
 
 class _Mark:
@@ -154,6 +157,9 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
     noun: ClassVar[str] = "a machine"
     """What it is, for messages."""
 
+    gathered: ClassVar[frozenset[type[object]]] = frozenset()
+    """Kinds of events of which :meth:`handle_run` takes several that have come at one time."""
+
     _methods: ClassVar[Table] = {}
 
     def __init_subclass__(cls) -> None:
@@ -186,6 +192,28 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
         self.actions: list[ActionT] = []
         return actions
 
+    def handle_run(self, events: Sequence[Any], now: float, refuse: OnIllegal) -> list[ActionT]:
+        """Take several events of one kind in order, and do once what follows from them.
+
+        Args:
+            events: at least one, of a kind among ``gathered``.
+            now: their time.
+            refuse: told of those that are impossible now, which change nothing; the others are taken.
+        """
+        self.now = now
+        self._take_run(events, refuse)
+        self.settle()
+        actions, self.actions = self.actions, []
+        return actions
+
+    def _take_run(self, events: Sequence[Any], refuse: OnIllegal) -> None:
+        method = self._method_of[type(events[0])]
+        for place, event in enumerate(events):
+            try:
+                method(self, event)
+            except IllegalEvent as error:
+                refuse(place, error)
+
     def settle(self) -> None:
         """Do what follows from any event; called after the method that has handled it."""
 
@@ -212,6 +240,15 @@ class ComposedMachine(MachineBase[EventT, ActionT]):
         method(self, event)
         if self._settles:
             self.settle()
+        actions, turn.actions = turn.actions, []
+        return actions
+
+    def handle_run(self, events: Sequence[Any], now: float, refuse: OnIllegal) -> list[ActionT]:
+        """Take several events of one kind; see :meth:`MachineBase.handle_run`."""
+        turn = self._turn
+        turn.now = now
+        self._take_run(events, refuse)
+        self.settle()
         actions, turn.actions = turn.actions, []
         return actions
 

@@ -45,6 +45,7 @@ NEAREST = {
     "components/rif/host.py": ("components/rif/test_host.py",),
     "components/rif/": ("components/rif/test_*.py",),
     "core/allocator.py": ("core/test_allocator.py",),
+    "core/machine.py": ("nursery/scopes/test_drive.py", "components/job/scheduler/test_runs.py"),
     "components/monitor/": ("components/monitor/test_reaction.py",),
     "components/managers/": ("components/managers/test_[cpw]*.py",),
     "components/coallocation/agents/": ("components/coallocation/agents/test_*.py",),

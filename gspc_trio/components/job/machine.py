@@ -8,10 +8,10 @@ are the scheduler's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from attrs import Factory, define, field
 from msgspec import Struct
@@ -43,7 +43,7 @@ from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Finished, Submit
 from gspc_trio.core.demand import DemandWanted, GroupRefused
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
+from gspc_trio.core.machine import IllegalEvent, MachineBase, OnIllegal, Tick, handles
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.calls import TransitionFailed
@@ -228,18 +228,28 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     _dropped: set[TaskId] = field(factory=set)
 
     noun: ClassVar[str] = "a job"
+    gathered: ClassVar[frozenset[type[object]]] = Scheduler.gathered
 
     def __attrs_pre_init__(self) -> None:
         super().__init__()
 
-    @handles(Finished, Begun)
-    def _reported(self, event: Finished | Begun) -> None:
-        """Take what a worker says. If it gets more to do while many wait, the engine need not be asked."""
-        told = self.scheduler.handle(event, self.now)
+    @handles(Finished, Begun, Grant)
+    def _reported(self, event: Finished | Begun | Grant) -> None:
+        self._take_told(type(event), self.scheduler.handle(event, self.now))
+
+    def _take_run(self, events: Sequence[Any], refuse: OnIllegal) -> None:
+        self._take_told(type(events[0]), self.scheduler.handle_run(events, self.now, refuse))
+
+    def _take_told(self, kind: type, told: Sequence[SchedulerAction]) -> None:
+        """Take what follows from grants or reports.
+
+        The engine need not be asked after grants, nor when a worker gets more to do while many tasks wait.
+        """
         self.actions.extend(told)
         many = max(self.ready_max - REPLACED_MIN, self.ready_max // 2)
-        if self.scheduler.unsent > many and any(type(one) is Submit for one in told):
-            self._room_min = REPLACED_MIN  # who gets nothing may be the last to say something
+        is_fed = kind is Grant or (self.scheduler.unsent > many and any(type(one) is Submit for one in told))
+        if is_fed:  # else who gets nothing may be the last to say something
+            self._room_min = REPLACED_MIN
 
     @handles(
         Recall,
@@ -289,12 +299,6 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         tasks = [task for each in task_ids if (task := self._looked_up.pop(each, None)) is not None]
         if tasks:
             self.actions.extend(self.scheduler.handle(TasksReady(tuple(tasks)), self.now))
-
-    @handles(Grant)
-    def _granted(self, event: Grant) -> None:
-        """Use a grant. It brings the engine nothing, so tasks are replaced by the hundred, not one by one."""
-        self.actions.extend(self.scheduler.handle(event, self.now))
-        self._room_min = REPLACED_MIN
 
     @handles(Begin)
     def _begin(self, _event: Begin) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from msgspec import Struct
 
-from gspc_trio.core.machine import IllegalEvent, Machine, Performer, Tick
+from gspc_trio.core.machine import IllegalEvent, Machine, MachineBase, Performer, Tick
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.observe import observed
 
@@ -35,6 +35,10 @@ CHECK_VARIABLE = "GSPC_CHECK"
 
 ROUNDS_MAX = 100
 """Batches of events fed at once within ``put``; while a machine feeds itself for longer others get a turn."""
+
+
+RUN_MAX = 128
+"""Events of one kind that are taken in one run at most: what follows from the first ones waits meanwhile."""
 
 
 class Put(Protocol):
@@ -194,6 +198,9 @@ class _Driver(Generic[E, A]):
         self._perform = perform.perform if isinstance(perform, Performer) else perform
         self._check = check
         self._refused = refused
+        self._gathered = machine.gathered if isinstance(machine, MachineBase) else frozenset()
+        self._run: list[Any] = []  # events of one kind that are to be taken together
+        self._said: list[Peer | None] = []  # who has said each
         self._feeding = False
         self._failure: BaseException | None = None
         self._until = trio.CancelScope()
@@ -242,32 +249,73 @@ class _Driver(Generic[E, A]):
 
     def _feed_all(self, events: Sequence[Any]) -> None:
         """Feed these; what they have put is left."""
-        machine, performers, perform = self._machine, self._performers, self._perform
+        gathered, run = self._gathered, self._run
         now = trio.current_time()
         by: Peer | None = None
         self._feeding = True
         try:
             for event in events:
-                if event.__class__ is SaidBy:
+                kind = event.__class__
+                if kind is SaidBy:
                     by = event.peer
                     continue
-                try:
-                    actions = machine.handle(event, now)
-                except IllegalEvent as error:
-                    if by is not None:
-                        drop_offender(by, f"{type(event).__name__}: {error}")
-                    elif self._refused is not None:
-                        self._refused(event, error)
-                    else:
-                        raise
-                    continue
-                if self._check:
-                    machine.check()
-                if performers is None:
-                    for action in actions:
-                        perform(action)
+                if run and (kind is not run[0].__class__ or len(run) == RUN_MAX):
+                    self._feed_run(now)
+                if kind in gathered:
+                    run.append(event)
+                    self._said.append(by)
                 else:
-                    for action in actions:
-                        performers[type(action)](action)
+                    self._feed(event, by, now)
+            if run:
+                self._feed_run(now)
         finally:
+            run.clear()
+            self._said.clear()
             self._feeding = False
+
+    def _feed(self, event: Any, by: Peer | None, now: float) -> None:
+        try:
+            actions = self._machine.handle(event, now)
+        except IllegalEvent as error:
+            self._refuse(event, by, error)
+            return
+        self._carry_out(actions)
+
+    def _feed_run(self, now: float) -> None:
+        """Feed what has been gathered; one event alone is no run."""
+        run, said, machine = self._run, self._said, self._machine
+        if len(run) == 1:
+            event, by = run.pop(), said.pop()
+            self._feed(event, by, now)
+            return
+        assert isinstance(machine, MachineBase)
+        self._carry_out(
+            machine.handle_run(run, now, lambda place, error: self._refuse(run[place], said[place], error))
+        )
+        run.clear()
+        said.clear()
+
+    def _refuse(self, event: Any, by: Peer | None, error: IllegalEvent) -> None:
+        """An event is illegal: the connection of who has said it ends.
+
+        Raises:
+            IllegalEvent: this program has said it, and nobody wants to be told.
+        """
+        if by is not None:
+            drop_offender(by, f"{type(event).__name__}: {error}")
+        elif self._refused is not None:
+            self._refused(event, error)
+        else:
+            raise error
+
+    def _carry_out(self, actions: Sequence[Any]) -> None:
+        if self._check:
+            self._machine.check()
+        performers = self._performers
+        if performers is None:
+            perform = self._perform
+            for action in actions:
+                perform(action)
+        else:
+            for action in actions:
+                performers[type(action)](action)

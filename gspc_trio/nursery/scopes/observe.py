@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from gspc_trio.core.machine import Machine
+from gspc_trio.core.machine import IllegalEvent, Machine, MachineBase, OnIllegal
 
 M = TypeVar("M", bound=Machine[Any, Any])
 
@@ -57,6 +57,25 @@ def observed(machine: M) -> M:
             return actions
 
         vars(machine)["handle"] = handle
+        if isinstance(machine, MachineBase) and machine.gathered:
+            take_run = machine.handle_run
+
+            def handle_run(events: Sequence[object], now: float, refuse: OnIllegal) -> Sequence[object]:
+                refused = set()
+
+                def note(place: int, error: IllegalEvent) -> None:
+                    refused.add(place)
+                    refuse(place, error)
+
+                actions: Sequence[object] = take_run(events, now, note)
+                taken = [event for place, event in enumerate(events) if place not in refused]
+                for event in taken[:-1]:
+                    observer.saw(machine, event, now, ())
+                if taken:
+                    observer.saw(machine, taken[-1], now, actions)
+                return actions
+
+            vars(machine)["handle_run"] = handle_run
     return machine
 
 

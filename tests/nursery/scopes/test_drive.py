@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.nursery.connections.memory import memory_pair
-from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE, Inbox, drive
+from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE, RUN_MAX, Inbox, drive
 
 
 class Notebook:
@@ -288,3 +288,69 @@ async def test_what_is_illegal_and_was_said_by_nobody_is_an_error_of_this_progra
     inbox.put("illegal")
     with pytest.raises(IllegalEvent, match="not now"):
         await drive(machine, inbox, lambda _: None)
+
+
+class Sums(MachineBase[int | str, Any]):
+    """A machine that adds up numbers, also those of a run, and says after each turn what they are."""
+
+    gathered = frozenset({int})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    @handles(int)
+    def _add(self, number: int) -> None:
+        if number < 0:
+            raise IllegalEvent("less than nothing")
+        self.total += number
+
+    @handles(str)
+    def _note(self, text: str) -> None:
+        self.actions.append(text)
+
+    def settle(self) -> None:
+        self.actions.append(self.total)
+
+    def deadline(self) -> float | None:
+        return None
+
+    def check(self) -> None:
+        assert self.total >= 0
+
+
+async def told(events: list[Any]) -> list[Any]:
+    """Return what a machine answers to events that have come at one time."""
+    inbox, done = Inbox[Any](), list[Any]()
+    inbox.put_all(events)
+    inbox.close()
+    await drive(Sums(), inbox, done.append)
+    return done
+
+
+async def test_events_of_one_kind_that_came_together_are_taken_in_one_run() -> None:
+    assert await told([1, 2, 3]) == [6]
+    assert await told([1, 2, "a", 3, 4, "b", 5]) == [3, "a", 3, 10, "b", 10, 15]
+
+
+async def test_a_run_has_an_end() -> None:
+    assert await told([1] * (2 * RUN_MAX + 1)) == [RUN_MAX, 2 * RUN_MAX, 2 * RUN_MAX + 1]
+
+
+async def test_who_says_what_is_illegal_in_a_run_loses_its_connection_and_the_others_are_heard() -> None:
+    inbox, done = Inbox[Any](), list[Any]()
+    liar, _ = memory_pair("job", "j1", "rts", "main")
+    honest, _ = memory_pair("job", "j2", "rts", "main")
+    inbox.put(1, by=honest)
+    inbox.put_all([-1, 2], by=liar)
+    inbox.put(4, by=honest)
+    inbox.close()
+    await drive(Sums(), inbox, done.append)
+    assert done == [7]
+    assert liar.reason == "int: less than nothing"
+    assert honest.reason == ""
+
+
+async def test_what_is_illegal_in_a_run_and_was_said_by_nobody_is_an_error_of_this_program() -> None:
+    with pytest.raises(IllegalEvent, match="less than nothing"):
+        await told([1, -1, 2])

@@ -94,6 +94,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     """
 
     noun = "a scheduler"
+    gathered = frozenset({Finished, Grant})
 
     def __init__(
         self,
@@ -430,7 +431,8 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             tasks.flush(state)
         for held in list(state.touched):
             follow_head(state, held)
-            count_stuck(state, held)
+            if held.slow or held.stuck:
+                count_stuck(state, held)
             if not held.sent and (held.leaving or state.stopping is not None):
                 grants.release(state, held)
             else:

@@ -79,9 +79,11 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
             candidates = list(islice(reversed(group), TRIES))
         filled = False
         for held in candidates:
-            filled = _fill(state, held, share)
-            if filled:
-                break
+            if not _fill(state, held, share):
+                continue
+            filled = True
+            if level or queue.elsewhere or not queue.waiting.size:
+                break  # else the next one that has none, which is as good as the first one was
         if not filled:
             return
     take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
@@ -369,14 +371,17 @@ def _pick(
 
 def follow_head(state: SchedulerState, held: Held) -> None:
     """Note which task runs on a grant after some have ended there."""
+    if not held.sent:
+        if held.announced is not None:
+            held.announced, held.since_s, held.work_s = None, state.now, 0.0
+            held.blocked = held.slow = False
+        return
     head = held.head()
+    assert head is not None
     if head is held.announced:
         return
     held.announced, held.since_s = head, state.now
     held.blocked, held.slow = False, _is_slow(state, held)
-    if head is None:
-        held.work_s = 0.0
-        return
     if len(held.sent) > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
     if head.asked is AskedBack.AWAITED:
