@@ -192,7 +192,7 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
         self.actions: list[ActionT] = []
         return actions
 
-    def handle_run(self, events: Sequence[Any], now: float, refuse: OnIllegal) -> list[ActionT]:
+    def handle_run(self, events: Sequence[EventT], now: float, refuse: OnIllegal) -> list[ActionT]:
         """Take several events of one kind in order, and do once what follows from them.
 
         Args:
@@ -206,7 +206,7 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
         actions, self.actions = self.actions, []
         return actions
 
-    def _take_run(self, events: Sequence[Any], refuse: OnIllegal) -> None:
+    def _take_run(self, events: Sequence[EventT], refuse: OnIllegal) -> None:
         method = self._method_of[type(events[0])]
         for place, event in enumerate(events):
             try:
@@ -243,7 +243,7 @@ class ComposedMachine(MachineBase[EventT, ActionT]):
         actions, turn.actions = turn.actions, []
         return actions
 
-    def handle_run(self, events: Sequence[Any], now: float, refuse: OnIllegal) -> list[ActionT]:
+    def handle_run(self, events: Sequence[EventT], now: float, refuse: OnIllegal) -> list[ActionT]:
         """Take several events of one kind; see :meth:`MachineBase.handle_run`."""
         turn = self._turn
         turn.now = now

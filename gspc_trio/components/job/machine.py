@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, cast
 
 from attrs import Factory, define, field
 from msgspec import Struct
@@ -237,8 +237,9 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     def _reported(self, event: Finished | Begun | Grant) -> None:
         self._take_told(type(event), self.scheduler.handle(event, self.now))
 
-    def _take_run(self, events: Sequence[Any], refuse: OnIllegal) -> None:
-        self._take_told(type(events[0]), self.scheduler.handle_run(events, self.now, refuse))
+    def _take_run(self, events: Sequence[JobEvent], refuse: OnIllegal) -> None:
+        both = cast(Sequence[OutsideEvent], events)
+        self._take_told(type(events[0]), self.scheduler.handle_run(both, self.now, refuse))
 
     def _take_told(self, kind: type, told: Sequence[SchedulerAction]) -> None:
         """Take what follows from grants or reports.

@@ -199,7 +199,7 @@ class _Driver(Generic[E, A]):
         self._check = check
         self._refused = refused
         self._gathered = machine.gathered if isinstance(machine, MachineBase) else frozenset()
-        self._run: list[Any] = []  # events of one kind that are to be taken together
+        self._run: list[E] = []  # events of one kind that are to be taken together
         self._said: list[Peer | None] = []  # who has said each
         self._feeding = False
         self._failure: BaseException | None = None
@@ -273,7 +273,7 @@ class _Driver(Generic[E, A]):
             self._said.clear()
             self._feeding = False
 
-    def _feed(self, event: Any, by: Peer | None, now: float) -> None:
+    def _feed(self, event: E, by: Peer | None, now: float) -> None:
         try:
             actions = self._machine.handle(event, now)
         except IllegalEvent as error:
@@ -295,7 +295,7 @@ class _Driver(Generic[E, A]):
         run.clear()
         said.clear()
 
-    def _refuse(self, event: Any, by: Peer | None, error: IllegalEvent) -> None:
+    def _refuse(self, event: E, by: Peer | None, error: IllegalEvent) -> None:
         """An event is illegal: the connection of who has said it ends.
 
         Raises:
@@ -308,7 +308,7 @@ class _Driver(Generic[E, A]):
         else:
             raise error
 
-    def _carry_out(self, actions: Sequence[Any]) -> None:
+    def _carry_out(self, actions: Sequence[A]) -> None:
         if self._check:
             self._machine.check()
         performers = self._performers
