@@ -163,9 +163,10 @@ def memory_limit(memory_bytes: int) -> Iterator[None]:
     """Let the block take so much memory on top of what there is; more raises MemoryError in it."""
     import resource
 
+    from gspc_trio.compute.system import read_status
+
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    with open("/proc/self/statm", "rb") as file:
-        taken = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    taken = int(read_status("/proc/self/statm").split()[5]) * os.sysconf("SC_PAGE_SIZE")
     limit = taken + memory_bytes
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)

@@ -13,6 +13,7 @@ from typing import Any
 
 from gspc_trio.compute.code import ANSWER_HEAD
 from gspc_trio.compute.errors import ErrorFields, TaskFailure, describe
+from gspc_trio.compute.system import read_status
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.protocol.values import ATOMS, dumps, loads, pickled
@@ -255,8 +256,7 @@ def _call_all(
 def _waited_s() -> float:
     """Return how long this thread has waited for a processor so far; 0 where the system does not tell."""
     try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
+        return int(read_status("/proc/thread-self/schedstat").split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
 

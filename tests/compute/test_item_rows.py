@@ -4,11 +4,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from gspc_trio.components.job.item_values import Results, open_answer, open_results
 from gspc_trio.compute.channel import FRAME_HEADER
+from gspc_trio.compute.io.loop import Meter
 from gspc_trio.compute.ranges import TOGETHER_MAX, TOGETHER_S, call_items
 from gspc_trio.core.current import ComputePlace, offer_place
 from gspc_trio.core.nested import ItemsEnded, TaskHello, decode_said
@@ -165,3 +167,14 @@ def test_an_item_that_waits_for_the_result_of_one_before_is_told_of(place: Compu
     assert isinstance(ended, ItemsEnded)
     done, failed, found = open_answer(ended.answer)
     assert (done, failed, open_results(found)) == (5, 0, ([*range(5)], {}, {}))
+
+
+def test_a_range_that_reads_nothing_is_not_said_to_have_read() -> None:
+    meter = Meter(calls=False)
+    call_items(abs, False, list(range(MANY)))
+    assert meter.read(((1, 1),)) is None
+    call_items(Path.read_bytes, False, [Path("/proc/self/comm")] * MANY)
+    reading = meter.read(((2, 1),))
+    assert reading is not None
+    assert reading.grown[0] >= 2
+    assert reading.grown[2] % len(Path("/proc/self/comm").read_bytes()) == 0

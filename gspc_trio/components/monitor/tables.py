@@ -6,9 +6,10 @@ names of hosts and jobs written out. People query the view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.monitor.frames import FRAME_S
 from gspc_trio.components.monitor.readings import COUNTS, LEVELS
@@ -124,6 +125,14 @@ def creation(table: Table) -> Iterator[str]:
     yield f"CREATE VIEW {table.name} AS {' UNION ALL '.join(parts)}"
 
 
+def told_in(table: Table, rows: Collection[Row]) -> Table:
+    """Return a table without the columns that none of these rows has: an empty one costs time, too."""
+    told: set[str] = set().union(*[row.values for row in rows])
+    counts = tuple(name for name in table.counts if name in told)
+    levels = tuple(name for name in table.levels if name in told)
+    return replace(table, counts=counts, levels=levels)
+
+
 def insertion(table: Table) -> str:
     """Return the statement that stores a frame.
 
@@ -144,21 +153,32 @@ def _added(table: Table) -> str:
     return ", ".join(("covered_s = covered_s + excluded.covered_s", *sums, *means))
 
 
-def values_of(table: Table, row: Row, names: Mapping[Name, int]) -> list[float | int | None]:
-    """Return a row as values for :func:`insertion`.
+def values_of(
+    table: Table, rows: Iterable[Row], names: Mapping[Name, int]
+) -> Iterator[list[float | int | None]]:
+    """Yield rows as values for :func:`insertion`.
 
     Args:
-        table: in which it is stored.
-        row: the row.
+        table: in which they are stored.
+        rows: the rows.
         names: name -> its number.
     """
-    given = zip(table.names, row.keys, strict=False)
-    numbers = [names[str(key), column in table.of_run] for column, key in given]
-    keys = [*numbers, *map(int, row.keys[len(numbers) :])]
-    counts = [row.values.get(name) for name in table.counts]
-    levels = ((name, row.values.get(name)) for name in table.levels)
-    small = [None if value is None else round(value / _unit(name)) for name, value in levels]
-    return [row.begin_s, *keys, round(row.covered_s * 1000), *counts, *small]
+    named = [(place, name in table.of_run) for place, name in enumerate(table.names)]
+    counts, levels = table.counts, table.levels
+    scales = [1 / _unit(name) for name in levels]
+    for row in rows:
+        keys, value_of = row.keys, row.values.get
+        yield [
+            row.begin_s,
+            *[names[str(keys[place]), is_of_run] for place, is_of_run in named],
+            *map(int, keys[len(named) :]),
+            round(row.covered_s * 1000),
+            *map(value_of, counts),
+            *[
+                None if value is None else round(value * scale)
+                for value, scale in zip(map(value_of, levels), scales, strict=True)
+            ],
+        ]
 
 
 _OF_UNIT = {1024: " * 1024", 1: "", 0.001: " / 1000.0"}
@@ -200,10 +220,13 @@ def ageing(table: Table, until_s: int) -> tuple[str, str]:
     )
 
 
-def names_in(table: Table, rows: Iterable[Row]) -> set[Name]:
+def names_in(table: Table, rows: Collection[Row]) -> set[Name]:
     """Return all names that key columns of these rows have."""
-    columns = [(place, name in table.of_run) for place, name in enumerate(table.names)]
-    return {(str(row.keys[place]), is_of_run) for row in rows for place, is_of_run in columns}
+    return {
+        (str(key), column in table.of_run)
+        for place, column in enumerate(table.names)
+        for key in {row.keys[place] for row in rows}
+    }
 
 
 NETWORK_FILE_SYSTEMS = frozenset(

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gspc_trio.compute import system
 from gspc_trio.compute.channel import RUN, pack
 from gspc_trio.compute.io.area import COUNTS, EVENT_CHARS_MAX, VARIABLE, Area, Reading, counts_in, flat
 from gspc_trio.compute.loop import QUICK_S, Item, Loop, Received
@@ -41,6 +42,7 @@ class Meter:
         if calls:
             self._attach()
         self._last = self._counts()[1]
+        self._own = tuple(system.own_reads)
         self._sums: tuple[int, ...] = ()
 
     def _attach(self) -> None:
@@ -68,8 +70,10 @@ class Meter:
             tasks: that have ended since then; without one where it stands is told in any case.
         """
         counts, after = self._counts()
-        grown = tuple(now - before for now, before in zip(counts, self._last, strict=True))
-        self._last = after
+        reads, writes, size, *others = (now - then for now, then in zip(counts, self._last, strict=True))
+        calls, own_bytes = system.own_reads
+        grown = reads - (calls - self._own[0]), writes, size - (own_bytes - self._own[1]), *others
+        self._last, self._own = after, (calls, own_bytes)
         sums = self._sums
         if self._area is not None:
             sums = flat(self._area.sums())
@@ -106,11 +110,15 @@ class CountingLoop(Loop):
         self._keep_changes()
 
     def receive(self) -> list[Item] | None:
-        """Return the items of the next packet; if one may take long, look at the counts before it."""
+        """Return the items of the next packet; if one may take long, look at the counts before it.
+
+        What was read a moment ago still holds: a reading of its own would be sent before the task begins.
+        """
         items = super().receive()
         short = self._short
         self._all_short = items is not None and all(it[0] != RUN or it[3] in short for it in items)
-        if items is not None and not self._all_short:
+        is_old = bool(self._ended) or perf_counter() - self._read_s > SHARE_S
+        if is_old and items is not None and not self._all_short:
             self._read()  # whoever watches knows then where it stood
         return items
 

@@ -71,7 +71,23 @@ def test_a_slow_reader_keeps_nobody_from_writing_and_sees_one_moment(tmp_path: P
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("DELETE FROM nodes_frames", "only reads"),
+        ("DELETE FROM nodes_frames", "only reads.* not DELETE"),
+        ("DELETE", "only reads.* not DELETE"),
+        (" -- all\n/* of\nit */ drop", "only reads.* not drop"),
+        ("INSERT INTO names VALUES (9, 'x', 1)", "only reads.* not INSERT"),
+        ("UPDATE", "only reads.* not UPDATE"),
+        ("WITH one AS (SELECT 1) DELETE FROM names", "only reads"),
+        ("WITH one AS (SELECT 1) DELETE FROM nodes", "only reads"),
+        ("EXPLAIN DELETE FROM names", "only reads"),
+        ("VACUUM INTO '/tmp/other.db'", "only reads"),
+        ("BEGIN", "only reads"),
+        ("garbage", "only reads.* not garbage"),
+        ("(SELECT 1)", r"only reads.* not \("),
+        ("-- nothing", "there is none"),
+        ("SELECT * FROM", "ends too soon"),
+        ("SELECT ?", "write the values there"),
+        ("SELECT \ud800", "no text can have"),
+        ("SELECT 1; DELETE FROM names", "one statement"),
         ("ATTACH '/tmp/other.db' AS other", "only reads"),
         ("PRAGMA query_only = 0", "only reads"),
         ("SELECT lod FROM nodes", "no such column"),
@@ -84,8 +100,11 @@ def test_a_slow_reader_keeps_nobody_from_writing_and_sees_one_moment(tmp_path: P
 )
 def test_a_query_changes_nothing_and_ends(tmp_path: Path, sql: str, why: str) -> None:
     Store(tmp_path, 1 << 30).close()
-    with pytest.raises(StoreError, match=why):
+    before = (tmp_path / STORE_FILE).read_bytes()
+    with pytest.raises(StoreError, match=why) as told:
         query(tmp_path, sql, timeout_s=0.05)
+    assert "\n" not in str(told.value)
+    assert (tmp_path / STORE_FILE).read_bytes() == before
 
 
 def test_there_is_one_writer(tmp_path: Path) -> None:

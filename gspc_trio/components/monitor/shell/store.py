@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from gspc_trio.components.monitor.tables import (
     file_system_of,
     insertion,
     names_in,
+    told_in,
     values_of,
 )
 from gspc_trio.protocol.listening import BadSetting
@@ -185,8 +187,9 @@ class Store:
                 for table in self._tables:
                     if found := rows.get(table.name):
                         self._learn(names_in(table, found) - self._names.keys())
-                        values = (values_of(table, row, self._names) for row in found)
-                        self._database.executemany(insertion(table), values)
+                        told = told_in(table, found)
+                        values = values_of(told, found, self._names)
+                        self._database.executemany(insertion(told), values)
                 self._database.executemany(
                     "INSERT INTO events (at_s, kind, detail, host, job, task, run) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -323,6 +326,10 @@ def query(directory: Path, sql: str, arguments: Sequence[object] = (), timeout_s
     Raises:
         StoreError: there is no store, the statement is wrong or would write, or it took too long.
     """
+    begin = _BEFORE.sub("", sql, count=1)
+    word = re.split(r"\W", begin, maxsplit=1)[0] or begin[:1]
+    if word.upper() not in QUERIES:
+        raise StoreError(f"{ONLY_READS}, not {word}" if word else f"{ONLY_READS}; there is none")
     path = directory / STORE_FILE
     if not path.is_file():
         raise StoreError(f"there are no metrics in {directory}: {STORE_FILE} is missing")
@@ -337,17 +344,35 @@ def query(directory: Path, sql: str, arguments: Sequence[object] = (), timeout_s
         database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
         cursor = database.execute(sql, arguments)
         return Answer(tuple(column[0] for column in cursor.description or ()), cursor.fetchall())
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise StoreError(_why(error, timeout_s)) from error
     finally:
         database.close()
 
 
+ONLY_READS = "a query only reads: begin it with SELECT or WITH"
+
+QUERIES = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
+"""Words with which a statement begins that may read alone."""
+
+_BEFORE = re.compile(r"\A(?:\s|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+"""Comments and the like before the first word."""
+
+_CLEARER = (
+    (r"interrupted", "the query took more than {timeout_s:g} s: ask for less, such as WHERE begin_s > ..."),
+    (r"not authorized$|authorization denied|cannot modify|attempt to write", ONLY_READS),
+    (r"You can only execute one statement", "a query is one statement: ask for each alone"),
+    (r"incomplete input", "the query ends too soon: something is missing behind its last word"),
+    (r"'utf-8' codec", "the query has characters that no text can have"),
+    (r"Incorrect number of bindings", "the query has places for values (? or :name): write the values there"),
+)
+"""What SQLite says -> what is told of it."""
+
+
 def _why(error: Exception, timeout_s: float) -> str:
-    if str(error) == "interrupted":
-        return f"the query took more than {timeout_s:g} s: ask for less, for example WHERE begin_s > ..."
-    if str(error) == "not authorized":
-        return "a query only reads: begin it with SELECT or WITH"
+    for pattern, text in _CLEARER:
+        if re.match(pattern, str(error)):
+            return text.format(timeout_s=timeout_s)
     return str(error)
 
 
