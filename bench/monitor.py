@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import statistics
 import sys
 import tempfile
@@ -188,26 +189,39 @@ def system(folder: Path, io: str) -> Iterator[RunTimeSystem]:
         thread.join()
 
 
-def w1_ratios(folder: Path, pairs: int, tasks: int) -> list[float]:
-    """Return the ratio of each pair; its sides take turns to be the first."""
-    with system(folder, "counts") as first, system(folder, "off") as second:
-        with Executor(rts=first) as counted, Executor(rts=second) as alone:
+def w1_ratios(folder: Path, pairs: int, turns: int, tasks: int) -> list[float]:
+    """Return the ratio of each pair, whose sides take turns.
+
+    All of it is on one CPU: on two, threads that wait for each other take up to half more CPU time, and how
+    much is another thing in each run.
+    """
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(usable)})
+    ratios = []
+    try:
+        with (
+            system(folder, "counts") as first,
+            system(folder, "off") as second,
+            Executor(rts=first) as counted,
+            Executor(rts=second) as alone,
+        ):
             warm_up(counted)
             warm_up(alone)
-            ratios = []
             for pair in range(pairs):
-                two = (
-                    (counted, alone) if pair % 2 else (alone, counted)
-                )  # the first one finds a colder machine
-                costs = {executor: bulk_us(executor, tasks) for executor in two}
-                ratios.append(costs[alone] / costs[counted])
+                spent_us = {counted: 0.0, alone: 0.0}
+                for turn in range(turns):
+                    for executor in (counted, alone) if (pair + turn) % 2 else (alone, counted):
+                        spent_us[executor] += bulk_us(executor, tasks)
+                ratios.append(spent_us[alone] / spent_us[counted])
+    finally:
+        os.sched_setaffinity(0, usable)
     return ratios
 
 
 def add_w1(figures: Figures, small: bool) -> None:
     """Print what ``counts`` costs no-op tasks, and how far pairs are apart."""
     with tempfile.TemporaryDirectory() as name:
-        found = w1_ratios(Path(name), *((2, 1000) if small else (PAIRS, 60_000)))
+        found = w1_ratios(Path(name), *((2, 1, 1000) if small else (PAIRS, 4, 20_000)))
     figures.add("monitor.w1_ratio", statistics.median(found), "")
     least, _, most = statistics.quantiles(found, n=4)
     spread = f"half of them {least:.3f} to {most:.3f}, all {min(found):.3f} to {max(found):.3f}"

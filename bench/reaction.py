@@ -14,6 +14,9 @@
 ``anomaly.gain_CLASS``    40 stages of 12 tasks, for which there is room on the three other hosts; the host is
                           as slow as tasks were beside such an anomaly, which is found as soon as it was
 ``anomaly.gain_wide_CLASS``  the same of 20 stages of 64 tasks, which take all hosts more than once
+``anomaly.gain_long_CLASS``  the same of 400 stages of 12 tasks, half an hour
+``anomaly.ideal_CLASS``, ``anomaly.ideal_wide_CLASS``, ``anomaly.ideal_long_CLASS``
+                          what it would be if the anomaly were found at once: avoiding brings no more
 
 ``--measure`` puts anomalies into this host for real, and says how fast three kinds of tasks are beside each,
 of their speed without: tasks that compute, that copy 8 MiB again and again, and that write 256 KiB and sync
@@ -40,7 +43,7 @@ IOERR_S = 13.0
 """So soon a disk was found of which a part of the accesses fails."""
 
 HOSTS, CORES, STAGES, TASKS, RUN_S = 4, 4, 20, 64, 5.0
-NARROW_STAGES, NARROW_TASKS = 40, 12
+NARROW_STAGES, NARROW_TASKS, LONG_STAGES = 40, 12, 400
 SLOW_S, FOUND_S = 60.0, 80.0
 """When a host gets slow, and when that is found."""
 
@@ -182,6 +185,23 @@ def measure(figures: Figures) -> None:
                 figures.add(f"anomaly.speed_{name}{more.replace('--caches=', '')}_{kind}", now / before, "")
 
 
+def add_classes(figures: Figures) -> None:
+    """Print what it brings for each class, and what it would bring if that were found at once."""
+    works = {
+        "": stages(True, NARROW_STAGES, NARROW_TASKS),
+        "wide_": stages(True),
+        "long_": stages(True, LONG_STAGES, NARROW_TASKS),
+    }
+    for shape, work in works.items():
+        for name, (speed, soon_s) in MEASURED.items():
+            figures.add(f"anomaly.gain_{shape}{name}", gain(work, speed, SLOW_S + soon_s), "")
+            figures.add(f"anomaly.ideal_{shape}{name}", gain(work, speed, SLOW_S), "")
+        without = BadDisk(work, False, SLOW_S).run().makespan_s
+        for figure, soon_s in (("gain", IOERR_S), ("ideal", 0.0)):
+            with_it = BadDisk(work, True, SLOW_S + soon_s).run().makespan_s
+            figures.add(f"anomaly.{figure}_{shape}ioerr", with_it / without, "")
+
+
 def main() -> None:
     """Measure and print."""
     parser = options_parser(__doc__)
@@ -200,15 +220,7 @@ def main() -> None:
         figures.add(f"anomaly.gain{name}", gain(stages(waits), speed), "")
     for name, speed in (("", 0.1), ("_quarter", 0.25), ("_half", 0.5)):
         figures.add(f"anomaly.gain_narrow{name}", gain(stages(True, NARROW_STAGES, NARROW_TASKS), speed), "")
-    for name, (speed, soon_s) in MEASURED.items():
-        narrow = stages(True, NARROW_STAGES, NARROW_TASKS)
-        figures.add(f"anomaly.gain_{name}", gain(narrow, speed, SLOW_S + soon_s), "")
-        figures.add(f"anomaly.gain_wide_{name}", gain(stages(True), speed, SLOW_S + soon_s), "")
-    for name, work in (("", stages(True, NARROW_STAGES, NARROW_TASKS)), ("wide_", stages(True))):
-        with_it, without = (
-            BadDisk(work, reacts, SLOW_S + IOERR_S).run().makespan_s for reacts in (True, False)
-        )
-        figures.add(f"anomaly.gain_{name}ioerr", with_it / without, "")
+    add_classes(figures)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json
@@ -36,7 +36,7 @@ async def task_io(
     *,
     by: str = "job",
     job: str = "",
-    task: int = 0,
+    task: int | None = None,
     host: str = "",
     run: int = 0,
     since: str = "",
@@ -56,7 +56,7 @@ async def task_io(
     job
         Of this job alone.
     task
-        Of the task with this number.
+        Of the task with this number; 0 is what processes did between tasks.
     host
         On this host alone.
     run
@@ -67,10 +67,11 @@ async def task_io(
     if by not in BY:
         raise UsageError(f"--by {by}: there are {', '.join(BY)}{did_you_mean(by, BY)}")
     wanted, arguments = ["begin_s >= ?"], [time.time() - seconds(since) if since else 0.0]
-    given = {"job": job, "task": task, "host": host, "run": run}
-    values: list[object] = [*arguments, *(value for value in given.values() if value)]
-    wanted += [f"{name} = ?" for name, value in given.items() if value]
-    keys = _with_run(BY["task"] if task else BY[by])
+    named = {"job": job or None, "task": task, "host": host or None, "run": run or None}
+    given = {name: value for name, value in named.items() if value is not None}
+    values: list[object] = [*arguments, *given.values()]
+    wanted += [f"{name} = ?" for name in given]
+    keys = _with_run(BY[by] if task is None else BY["task"])
     sums = ", ".join(f"sum({name})" for name in IO.counts)
     order = (
         f"SELECT {', '.join(keys)}, {sums} FROM io WHERE {' AND '.join(wanted)} GROUP BY {', '.join(keys)}"
@@ -99,7 +100,7 @@ async def task_io(
     keys, texts = _shown_keys(keys, [tuple(map(str, row)) for row, _ in rows])
     table = [(*row, *_shown(amounts)) for row, (_, amounts) in zip(texts, rows, strict=True)]
     print("\n".join(in_columns([(*keys, *HEAD), *table])))
-    if task:
+    if task is not None:
         print("\n".join(line for _, amounts in rows for line in _details(amounts)))
 
 
@@ -181,7 +182,9 @@ async def locality(
         raise UsageError(f"--by {by}: there are {', '.join(there)}{did_you_mean(by, there)}")
     keys, given = _with_run(there[by]), {"job": job, "run": run}
     sums = ", ".join(f"coalesce(sum({name}), 0)" for name in DISTANCES)
-    wanted = "begin_s >= ?" + "".join(f" AND {name} = ?" for name, value in given.items() if value)
+    wanted = "begin_s >= ?" + "".join(
+        f" AND {name} = ?" for name, value in given.items() if value or name == "task"
+    )
     values: list[object] = [time.time() - seconds(since) if since else 0.0, *filter(None, given.values())]
     order = f"SELECT {', '.join(keys)}, {sums} FROM locality WHERE {wanted} GROUP BY {', '.join(keys)}"
     directory = await store_directory(store, connection_file)
@@ -207,8 +210,8 @@ def _share(number: int, total: int) -> str:
     return f"{number / max(1, total):.1%}"
 
 
-def _what(given: dict[str, object]) -> str:
-    return "".join(f" of {name} {value}" for name, value in given.items() if value)
+def _what(given: Mapping[str, object]) -> str:
+    return "".join(f" of {name} {value}" for name, value in given.items() if value or name == "task")
 
 
 def _shown(amounts: dict[str, int]) -> tuple[str, ...]:

@@ -216,7 +216,11 @@ class HostIo:
         even, odd = _named(CALLS, sums[first:second]), _named(CALLS, sums[second:])
         now = frame_of(at_s)
         present, past = (odd, even) if now // FRAME_S % 2 else (even, odd)
-        present = add_up((present, _named(COUNTS, counts), _named(OTHERS, sums[:first])))
+        grown = _named(COUNTS, counts)
+        before = earlier(grown, past, present)
+        rest = {name: left for name, amount in grown.items() if (left := amount - before.get(name, 0))}
+        past = add_up((past, before))
+        present = add_up((present, rest, _named(OTHERS, sums[:first])))
         seen: dict[Key, None] = {}
         for amounts, ended_s in ((past, now - 1.0), (present, at_s)):
             if not amounts:
@@ -241,6 +245,25 @@ def shares(amounts: Mapping[str, int], count: int) -> Iterable[dict[str, int]]:
         }
         for number in range(count)
     ]
+
+
+def earlier(grown: Mapping[str, int], past: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
+    """Return how much of what the kernel has counted belongs to the frame before.
+
+    The kernel does not say when. The library does: so much of it as of the calls that it has seen.
+
+    Args:
+        grown: what the kernel has counted in both frames.
+        past, present: what the library has in each of them.
+    """
+    before, now = (sum(each.get(name, 0) for name in _SIZED) for each in (past, present))
+    if not before:
+        return {}
+    return {name: part for name, amount in grown.items() if (part := amount * before // (before + now))}
+
+
+_SIZED = tuple(name for name in CALLS if "_to_" in name)
+"""Each call that the library has seen is in one of these."""
 
 
 def coverage(amounts: Mapping[str, int]) -> float | None:

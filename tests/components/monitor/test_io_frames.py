@@ -63,6 +63,20 @@ def test_an_operation_is_of_the_frame_in_which_it_has_ended_though_it_is_seen_in
     ]
 
 
+def test_what_the_kernel_has_counted_is_of_the_frames_in_which_the_library_has_seen_calls_end() -> None:
+    places = {name: 2 + number for number, name in enumerate(CALLS)}
+    told = [0] * (2 + 2 * len(CALLS))
+    told[places["file_read_to_100"]] = 3  # in the frame of even number
+    told[len(CALLS) + places["file_write_to_1KiB"]] = 1  # in that of odd number
+    grown = counts(reads=7, read_bytes=100)
+    host = HostIo()
+    host.told("j", "r1.core0", Reading(((4, 1),), grown, grown, tuple(told), 7, 9), 1005.2)
+    assert [(one.begin_s, one.amounts) for one in host.close(math.inf)] == [
+        (1000, {"file_read_to_100": 3, "read_calls": 5, "read_bytes": 75}),
+        (1005, {"file_write_to_1KiB": 1, "read_calls": 2, "read_bytes": 25}),
+    ]
+
+
 def test_of_a_killed_process_what_was_seen_stays_and_the_next_one_begins_anew() -> None:
     host = HostIo()
     host.told("j", "r1.core0", reading(at=counts(read_bytes=50)), 1001.0)
