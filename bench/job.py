@@ -1,28 +1,41 @@
-"""First figures of a whole job: throughput, round trip, cold start, idle memory.
+"""First figures of a whole job: throughput, round trip, cold start, idle memory; beside the standard pool.
 
     python bench/job.py [--json] [--small]
 
 ``job.noop_tasks_per_s``    no-op tasks submitted one by one, all results in the client
-``job.roundtrip_p50_ms``    submit one task, wait for its result
-``job.first_result_s``      from the start of a fresh interpreter to the first result
+``job.roundtrip_p50_ms``    submit one task, wait for its result (W2)
+``job.pool_roundtrip_ms``   the same with ``ProcessPoolExecutor``, in turns with it
+``job.pipe_roundtrip_ms``   the same with two bare processes and a pipe: no tool can be faster
+``job.roundtrip_vs_pool``   the first of these three divided by the second
+``job.spread_out_p50_ms``   the round trip when 20 ms pass between two calls: a task of its own for each
+``job.pool_spread_out_ms``  the same with the pool
+``job.first_result_s``      from the start of a fresh interpreter to the first result (W8)
+``job.pool_first_result_s`` the same with the pool, in turns with it
 ``job.idle_tree_mib``       memory (PSS) of that interpreter and everything it started, idle
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from compileall import compile_dir
+from concurrent.futures import Executor as AnyExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 
 from figures import Figures, options_parser, own_pss_mib, package_folder
 
 from gspc_trio import Executor
 
 WORKERS = 2
-COLD_START = "--cold-start"
+COLD_START, POOL_START = "--cold-start", "--pool-start"
+ROUNDS = 5
+PAUSE_S = 0.02
 
 
 def noop(value: int) -> int:
@@ -44,14 +57,67 @@ def throughput(executor: Executor, tasks: int) -> float:
     return tasks / (time.perf_counter() - begun)
 
 
-def round_trips_ms(executor: Executor, number: int) -> list[float]:
-    """Return the milliseconds of each of ``number`` round trips."""
+def echo(line: Connection) -> None:
+    """Send back what comes."""
+    while True:
+        line.send_bytes(line.recv_bytes())
+
+
+def round_trip(executor: AnyExecutor, number: int) -> None:
+    """Submit one task, and wait for its result."""
+    assert executor.submit(noop, number).result() == number
+
+
+def times_ms(run: Callable[[int], None], number: int, pause_s: float = 0.0) -> list[float]:
+    """Return the milliseconds of each of ``number`` runs."""
     times = []
     for i in range(number):
+        if pause_s:
+            time.sleep(pause_s)
         begun = time.perf_counter()
-        assert executor.submit(noop, i).result() == i
+        run(i)
         times.append(1e3 * (time.perf_counter() - begun))
     return times
+
+
+def add_round_trips(figures: Figures, executor: Executor, trips: int) -> None:
+    """Measure round trips: the three take turns."""
+    here, there = multiprocessing.Pipe()
+    peer = multiprocessing.Process(target=echo, args=(there,), daemon=True)
+    peer.start()
+
+    def ping(_: int) -> None:
+        here.send_bytes(b"x")
+        here.recv_bytes()
+
+    try:
+        with ProcessPoolExecutor(WORKERS) as pool:
+            runs: dict[str, Callable[[int], None]] = {
+                "ours": lambda number: round_trip(executor, number),
+                "pool": lambda number: round_trip(pool, number),
+                "pipe": ping,
+            }
+            times: dict[str, list[float]] = {name: [] for name in runs}
+            apart: dict[str, list[float]] = {name: [] for name in runs}
+            for run in runs.values():
+                times_ms(run, 100)
+            for _ in range(ROUNDS):
+                for name, run in runs.items():
+                    times[name] += times_ms(run, trips // ROUNDS)
+            for name in ("ours", "pool"):
+                apart[name] = times_ms(runs[name], trips // 10, PAUSE_S)
+    finally:
+        peer.kill()
+        peer.join()
+    ours = sorted(times["ours"])
+    p50 = {name: statistics.median(found) for name, found in times.items()}
+    figures.add("job.roundtrip_p50_ms", p50["ours"], "ms")
+    figures.add("job.roundtrip_p99_ms", ours[int(len(ours) * 0.99)], "ms")
+    figures.add("job.pool_roundtrip_ms", p50["pool"], "ms")
+    figures.add("job.pipe_roundtrip_ms", p50["pipe"], "ms")
+    figures.add("job.roundtrip_vs_pool", p50["ours"] / p50["pool"], "")
+    figures.add("job.spread_out_p50_ms", statistics.median(apart["ours"]), "ms")
+    figures.add("job.pool_spread_out_ms", statistics.median(apart["pool"]), "ms")
 
 
 def cold_start(begun_s: float) -> None:
@@ -64,23 +130,37 @@ def cold_start(begun_s: float) -> None:
         print(first_s, own_pss_mib())
 
 
-def cold_starts(number: int) -> tuple[float, float]:
-    """Return the medians of seconds to the first result and of idle MiB over fresh interpreters."""
-    first_s, idle_mib = [], []
+def pool_start(begun_s: float) -> None:
+    """In a fresh interpreter: print seconds to the first result of the pool."""
+    with ProcessPoolExecutor(WORKERS) as pool:
+        assert pool.submit(noop, 7).result() == 7
+        print(time.time() - begun_s)
+
+
+def started(option: str) -> list[float]:
+    """Return what a fresh interpreter prints."""
+    command = [sys.executable, __file__, option, str(time.time())]
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return [float(word) for word in words]
+
+
+def cold_starts(number: int) -> tuple[float, float, float]:
+    """Return medians over fresh interpreters: seconds to the first result, idle MiB, seconds of the pool."""
     compile_dir(package_folder(), quiet=1)  # as an installed package is: not each start compiles anew
-    for _ in range(number):
-        command = [sys.executable, __file__, COLD_START, str(time.time())]
-        words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        first_s.append(float(words[0]))
-        idle_mib.append(float(words[1]))
-    return statistics.median(first_s), statistics.median(idle_mib)
+    found = [(*started(COLD_START), *started(POOL_START)) for _ in range(number)]
+    first_s, idle_mib, pool_s = map(statistics.median, zip(*found, strict=True))
+    return first_s, idle_mib, pool_s
 
 
 def main() -> None:
     """Measure and print."""
     parser = options_parser(__doc__)
     parser.add_argument(COLD_START, type=float, help=argparse.SUPPRESS)
+    parser.add_argument(POOL_START, type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.pool_start is not None:
+        pool_start(options.pool_start)
+        return
     if options.cold_start is not None:
         cold_start(options.cold_start)
         return
@@ -90,11 +170,10 @@ def main() -> None:
         throughput(executor, 1_000)
         rate = statistics.median(throughput(executor, tasks) for _ in range(runs))
         figures.add("job.noop_tasks_per_s", rate, "tasks/s")
-        times = sorted(round_trips_ms(executor, trips))
-        figures.add("job.roundtrip_p50_ms", times[len(times) // 2], "ms")
-        figures.add("job.roundtrip_p99_ms", times[int(len(times) * 0.99)], "ms")
-    first_s, idle_mib = cold_starts(runs)
+        add_round_trips(figures, executor, trips)
+    first_s, idle_mib, pool_s = cold_starts(runs)
     figures.add("job.first_result_s", first_s, "s")
+    figures.add("job.pool_first_result_s", pool_s, "s")
     figures.add("job.idle_tree_mib", idle_mib, "MiB")
 
 

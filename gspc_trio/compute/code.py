@@ -78,7 +78,17 @@ class FunctionOfItems(NamedTuple):
     code: bytes
 
 
-Code: TypeAlias = ImportedFunction | PickledFunction | SourceFunction | ProgramCall | FunctionOfItems
+class FunctionOfCalls(NamedTuple):
+    """A function of which a caller sends calls itself (``compute.direct``); ``code`` is its own, encoded."""
+
+    parameters: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    code: bytes
+
+
+Code: TypeAlias = (
+    ImportedFunction | PickledFunction | SourceFunction | ProgramCall | FunctionOfItems | FunctionOfCalls
+)
 
 _KINDS: tuple[type[Code], ...] = (
     ImportedFunction,
@@ -86,6 +96,7 @@ _KINDS: tuple[type[Code], ...] = (
     SourceFunction,
     ProgramCall,
     FunctionOfItems,
+    FunctionOfCalls,
 )
 
 
@@ -129,14 +140,35 @@ def code_of_items(data: bytes) -> bytes | None:
     Returns:
         None if each of its tasks is to have a copy of its own of the function.
     """
+    return None if _is_anew(data) else _encode(FunctionOfItems((), tuple(WHOLE), data))
+
+
+def code_of_calls(data: bytes) -> bytes | None:
+    """Encode what has a caller send calls of the function of an encoded code itself; the rest as above."""
+    return None if _is_anew(data) else _encode(FunctionOfCalls((), tuple(WHOLE), data))
+
+
+def _is_anew(data: bytes) -> bool:
     code = decode_code(data)
-    if isinstance(code, PickledFunction) and code.anew:
-        return None
-    return _encode(FunctionOfItems((), tuple(WHOLE), data))
+    return isinstance(code, PickledFunction) and code.anew
 
 
 ANSWER_HEAD = Struct("<II")
 """How what calls a function with many items begins its answer: items computed, items that failed."""
+
+
+CALL_BYTES_MAX = 32_768
+"""Calls that a caller sends itself are no longer than this, and neither are results on its socket."""
+
+REPLY_HEAD = Struct("<QI")
+"""Before a result on that socket: number of the call, from 1, and length of what follows."""
+
+CallsAnswer: TypeAlias = tuple[bool, int, bytes | None, tuple[str, str, str, bytes] | None]
+"""Result of the task that computes such calls.
+
+Whether the caller could be reached; how many calls have begun; if the last one's end was not told on the
+socket, its result, encoded, or the fields of its error: neither if it is to be run again, alone.
+"""
 
 
 def is_async(function: Any) -> bool:

@@ -13,6 +13,7 @@ from gspc_trio.compute import data as layer
 from gspc_trio.compute import modules
 from gspc_trio.compute.code import (
     Code,
+    FunctionOfCalls,
     FunctionOfItems,
     ImportedFunction,
     PickledFunction,
@@ -130,6 +131,10 @@ def find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> 
         from gspc_trio.compute.ranges import call_items  # only here: few need it
 
         return partial(call_items, find_call(decode_code(code.code), watch, echo))
+    if isinstance(code, FunctionOfCalls):
+        from gspc_trio.compute.direct import serve_calls  # only here: few need it
+
+        return partial(serve_calls, find_call(decode_code(code.code), watch, echo))
     if isinstance(code, SourceFunction):
         module = modules.make_module(code.path, code.text)
         function: Callable[..., Any] | None = getattr(module, code.function, None)

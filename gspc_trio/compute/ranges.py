@@ -235,7 +235,7 @@ def _call_all(
                 return False  # through no doing of its own, or with more to tell: it is run again, alone
             found.fail(problem)
         if changes.made or place.on_end is not None:
-            _tidy(place)
+            undo_changes(place)
         now = perf_counter()
         taken_s = now - before
         if taken_s > SILENT_S:
@@ -270,7 +270,7 @@ def _size_if_shared(value: Any) -> int:
     return sum(len(part) for part in value if type(part) not in _SHORT)
 
 
-def _tidy(place: ComputePlace) -> None:
+def undo_changes(place: ComputePlace) -> None:
     """Leave all as it was before the item."""
     if changes.in_fork:
         changes.leave_fork()

@@ -225,7 +225,8 @@ class CallTable(Generic[R]):
 
     def fail_all(self, reason: BaseException) -> None:
         """Tell all receivers that all is over: nobody may wait for ever."""
-        for receiver in tuple(self.receivers.values()):
+        receivers: list[Receiver] = [*self.receivers.values(), *self.parts.values()]
+        for receiver in receivers:
             receiver.fail(self.ended_before(reason))
 
 

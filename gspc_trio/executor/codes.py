@@ -14,6 +14,7 @@ from gspc_trio.compute.code import (
     call_filled,
     call_first,
     call_named,
+    code_of_calls,
     code_of_items,
     function_code,
     is_importable,
@@ -105,6 +106,7 @@ class CodeTable:
         self._callers: dict[tuple[str, ...] | str, int] = {}
         self._last = b""
         self._of_items: dict[int, int | None] = {}
+        self._of_calls: dict[int, int | None] = {}
 
     def data(self, code_id: int) -> bytes:
         """Return entry ``code_id``."""
@@ -157,6 +159,13 @@ class CodeTable:
             data = code_of_items(self._data[code_id])
             self._of_items[code_id] = None if data is None else self._add(data)
         return self._of_items[code_id]
+
+    def calls_entry_of(self, code_id: int) -> int | None:
+        """Return the number under which a task takes calls of code from their caller; the rest as there."""
+        if code_id not in self._of_calls:
+            data = code_of_calls(self._data[code_id])
+            self._of_calls[code_id] = None if data is None else self._add(data)
+        return self._of_calls[code_id]
 
     def _method_id(self, method: MethodType, parameters: tuple[str, ...]) -> int | None:
         """Return the number of a class method that can be imported: there is a new object at each look."""

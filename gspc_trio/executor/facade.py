@@ -201,7 +201,18 @@ class Executor(ExecutorInterface):
         return dict(self._loop.resources)
 
     def _repr_html_(self) -> str:
-        return facts_table("Executor", **self._loop.facts())
+        loop = self._loop
+        cache = None if loop.job is None else loop.job.cache_counts()
+        counts = loop.counts() or {}
+        state = "takes no more tasks" if loop.closed else "takes tasks"
+        return facts_table(
+            "Executor",
+            state=f"can run no more tasks: {loop.broken}" if loop.broken else state,
+            job="" if loop.job is None else loop.job.job_id,
+            resources=", ".join(f"{number:,} {name}" for name, number in loop.resources.items()),
+            tasks=", ".join(f"{number:,} {state.value}" for state, number in counts.items() if number),
+            cache="" if cache is None else str(cache),
+        )
 
     def progress(self, title: str = "") -> AbstractContextManager[None]:
         """Return a block that shows, while it runs, how far the executor's tasks are.
@@ -274,6 +285,9 @@ class Executor(ExecutorInterface):
             known = self._known.get(id(fn)) if shares else None
             if known is not None and known.code_id is not None and known.holds():
                 code_id, arguments, values = known.code_id, NOTHING, args
+                direct = loop.singles.direct
+                if direct is not None and direct.take(future, code_id, args, self._shape):
+                    return future
             else:
                 code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
                 for value in (*args, *kwargs.values()) if kwargs else args:

@@ -59,6 +59,8 @@ class TaskOwner(Protocol):
     forked: bool
     is_elsewhere: bool
     """Whether it has joined a run-time system that runs: a task that waits may hold a core of that."""
+    was_awaited: bool
+    """Whether a thread has waited for a result since this was set to False."""
 
     def cancel(self, future: SomeTaskFuture) -> None:
         """End the task of a future that was cancelled."""
@@ -73,6 +75,22 @@ class TaskOwner(Protocol):
         ...
 
 
+class Direct(Protocol):
+    """Takes the result of a call that the caller's thread has sent to the compute process itself."""
+
+    def wait(self, future: SomeTaskFuture, timeout_s: float | None) -> None:
+        """Wait for the end of the call, if it is to be had here."""
+        ...
+
+    def close(self) -> None:
+        """Leave it to the executor's loop."""
+        ...
+
+    def begin(self) -> bool:
+        """Become a task with it as first call; return False if it has to be one of its own."""
+        ...
+
+
 class TaskFuture(Future[T]):
     """A future whose task runs elsewhere: ``cancel`` really cancels, results are decoded when asked for."""
 
@@ -84,6 +102,7 @@ class TaskFuture(Future[T]):
     _has_condition = False
     _waker: Any = None
     _tell: Callable[[TaskFuture[T]], object] | None = None
+    _direct: Direct | None = None
     _cell = 0
     """Number of the notebook's cell that has submitted it; 0: none has."""
 
@@ -125,6 +144,8 @@ class TaskFuture(Future[T]):
     def __getattr__(self, name: str) -> Any:
         if name not in _MADE_LATE:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name == "_condition":
+            self._leave_to_loop()
         with _locks:
             if name == "_condition":
                 self._has_condition = True
@@ -195,6 +216,13 @@ class TaskFuture(Future[T]):
         """Wait for the end: for a lock that is let go then, which costs less than a condition."""
         if timeout is None:
             self._owner.check_may_wait()
+        self._owner.was_awaited = True
+        direct = self._direct
+        if direct is not None:
+            begun_s = monotonic()
+            direct.wait(self, timeout)
+            if timeout is not None:
+                timeout -= monotonic() - begun_s
         with _locks:
             if self._state is not PENDING:
                 return
@@ -210,6 +238,12 @@ class TaskFuture(Future[T]):
                 acquired = waker.acquire(True, limit_s)
         if acquired:
             waker.release()  # for the next one who waits
+
+    def _leave_to_loop(self) -> None:
+        """Somebody is to be told of the end who does not wait for it in :meth:`result`."""
+        direct = self._direct
+        if direct is not None:
+            direct.close()
 
     def _wake(self) -> None:
         """Let those go on who wait for the end."""
@@ -243,6 +277,7 @@ class TaskFuture(Future[T]):
         It costs a tenth of what ``add_done_callback`` does.
         """
         self._tell = tell
+        self._leave_to_loop()
         with _locks:
             is_pending = self._state is PENDING
         if not is_pending:

@@ -34,8 +34,9 @@ from gspc_trio.executor.futures import (
     value_of,
 )
 from gspc_trio.executor.notebook import Cells
+from gspc_trio.executor.singles import SingleCalls
 from gspc_trio.executor.submitted import SubmittedCalls
-from gspc_trio.executor.waiting import HandOver, loops, wait_ended
+from gspc_trio.executor.waiting import HandOver, first_of, loops, wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.failures import ExecutorBroken
@@ -68,7 +69,10 @@ class Loop:
         is_elsewhere: whether it has joined a run-time system that runs.
         cells: of the notebook in which it is, if it is in one.
         is_watched: whether its progress is shown.
+        closed: whether it takes no more calls.
         maps: those over many items.
+        singles: calls of which each is waited for.
+        was_awaited: whether a thread has waited for a result since a call was made that was alone.
     """
 
     def __init__(
@@ -102,7 +106,10 @@ class Loop:
         self._waking = False
         self._is_resting = False  # it looks at new calls after a while
         self._hand_over = HandOver()
-        self._closed = False
+        own_host = isinstance(rts, dict) and not (self.is_elsewhere or "sites" in rts)
+        self.singles: SingleCalls = SingleCalls(self, self.maps, codes, own_host)
+        self.was_awaited: bool = False
+        self.closed: bool = False
         self._closing = False
         self._broken: BaseException | None = None
         self._why = ""
@@ -180,12 +187,15 @@ class Loop:
         """
         if self.forked:
             self.check_process()
+        self.singles.close()
         with self._lock:
-            if self._closed or self._broken is not None:
+            if self.closed or self._broken is not None:
                 self._check_takes()
             if self.cells is not None:
                 self.cells.note(calls)
             is_idle = not (self._waking or self._futures or self.maps.active)
+            if is_idle and self.cells is None:
+                self.singles.look(calls)
             is_due = self._hand_over.is_due(len(calls), is_idle)
             self._calls.extend(calls)
             if is_due or not self._waking:
@@ -196,6 +206,7 @@ class Loop:
     def put_items(self, items: ItemsMap) -> None:
         """Look at a map that has more items; raises as :meth:`put`."""
         self.check_process()
+        self.singles.close()
         with self._lock:
             self._check_takes()
             items.cell = 0 if self.cells is None else self.cells.current()
@@ -208,7 +219,7 @@ class Loop:
             self._wake()
 
     def _check_takes(self) -> None:
-        if self._closed:
+        if self.closed:
             when = "interpreter shutdown" if self.interpreter_ends else "shutdown"
             raise RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
         if self._broken is not None:
@@ -255,19 +266,6 @@ class Loop:
         """Why it can take no more calls, False if it can."""
         return False if self._broken is None else str(self._broken)
 
-    def facts(self) -> dict[str, str]:
-        """Return how it is, for people; not in the loop's thread."""
-        state = "takes no more tasks" if self._closed else "takes tasks"
-        cache = None if self.job is None else self.job.cache_counts()
-        counts = self.counts() or {}
-        return {
-            "state": state if self._broken is None else f"can run no more tasks: {self._broken}",
-            "job": "" if self.job is None else self.job.job_id,
-            "resources": ", ".join(f"{number:,} {name}" for name, number in self.resources.items()),
-            "tasks": ", ".join(f"{number:,} {state.value}" for state, number in counts.items() if number),
-            "cache": "" if cache is None else str(cache),
-        }
-
     def check_location(self, at: str) -> None:
         """Raise LocationError if ``at`` names none of the run-time systems."""
         if self._system is not None:
@@ -282,21 +280,21 @@ class Loop:
         if self.forked:
             return
         with self._lock:
-            first, self._closed = not self._closed, True
+            first, self.closed = not self.closed, True
         if first or cancel_waiting:
             self._soon(self._close, cancel_waiting)
 
     def stop(self) -> None:
         """End now: whatever has not ended is cancelled."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         self._soon(self._stop)
 
     def end_workers(self) -> None:
         """End now: the workers are killed, and whatever has not ended fails."""
         self.check_process()
         with self._lock:
-            self._closed = True
+            self.closed = True
         self._soon(self._break, ExecutorBroken("its workers were killed"))
 
     def join(self) -> None:
@@ -373,7 +371,7 @@ class Loop:
             with tuned_collector(self._tune_gc):
                 trio.run(self._main, open_system(self._rts, self._template))
         except BaseException as error:
-            failure = _first_of(error)
+            failure = first_of(error)
         if self._template is not None:
             self._template.abandon()
         self._end(failure)
@@ -384,7 +382,7 @@ class Loop:
             with tuned_collector(self._tune_gc):
                 await self._main(open_system(rts, None))
         except BaseException as error:
-            failure = _first_of(error)
+            failure = first_of(error)
             if not isinstance(failure, Exception):
                 failure = _CLOSED
                 raise
@@ -414,7 +412,7 @@ class Loop:
                     job.machine.count_more = self.maps.count
                     self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
-                    if self._table.is_stopped or self._closed:
+                    if self._table.is_stopped or self.closed:
                         self._stop()
                     self._up.set()
                     async with treat_output(job, self._output, print_lines) as self._flush:
@@ -460,6 +458,8 @@ class Loop:
         future, futures = call.future, self._futures
         if future._state is not PENDING:  # cancelled
             return
+        if future._direct is not None and future._direct.begin():
+            return
         given: Sequence[Any] = call.arguments
         arguments: list[Any] = call.arguments
         if call.values:
@@ -493,6 +493,10 @@ class Loop:
         future._task_id = task_id
         futures[task_id] = future
 
+    def submit_again(self, call: Call) -> None:
+        """Run a call as a task of its own; in the loop's thread."""
+        self._add(call)
+
     def _note_taken(self, future: SomeTaskFuture, argument: SomeFuture) -> None:
         """Note that the result of a task has become an argument of another one."""
         taken = self._table.taken
@@ -521,6 +525,7 @@ class Loop:
     def _close(self, cancel_waiting: bool) -> None:
         assert self.job is not None
         self._closing = True
+        self.singles.close()
         while self._calls:
             self._take()
         if cancel_waiting:
@@ -551,7 +556,8 @@ class Loop:
     def _finish_closing(self) -> None:
         """Let the job end with its tasks, unless one may still come out of a call that waits."""
         assert self.job is not None
-        if not self.maps.active and not any(not call.future.done() for call in tuple(self._parked)):
+        waiting = any(not call.future.done() for call in tuple(self._parked))
+        if not (self.maps.active or self.singles.computing or waiting):
             self.job.close()
 
     def _stop(self) -> None:
@@ -570,9 +576,3 @@ class Loop:
             call.future.fail(self._table.ended_before(reason))
         self.maps.end(self._table.ended_before(reason))
         self._table.fail_all(reason)
-
-
-def _first_of(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

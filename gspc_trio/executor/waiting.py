@@ -153,6 +153,13 @@ def _tell(who: str, job: Job, text: str) -> None:
     print(f"{who}: {job.job_id} {text}", file=sys.stderr, flush=True)
 
 
+def first_of(error: BaseException) -> BaseException:
+    """Return the first exception of groups of them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class Ending(Protocol):
     """A loop of an executor, as far as the end of the interpreter asks for it."""
 
