@@ -33,7 +33,13 @@ _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 def metrics_of(model: Model) -> list[Metric]:
     """Return what a model of a running system says, as metrics; no label of them grows with tasks."""
     jobs = [job for job in model.jobs() if job.ended_ago_s < ENDED_JOBS_KEPT_S]
-    return [*_system(model), *_hosts(model), *_tasks(model, jobs), *_requests(model, jobs)]
+    return [
+        *_system(model),
+        *_hosts(model),
+        *_monitored(model),
+        *_tasks(model, jobs),
+        *_requests(model, jobs),
+    ]
 
 
 def _system(model: Model) -> Iterator[Metric]:
@@ -74,6 +80,22 @@ def _hosts(model: Model) -> Iterator[Metric]:
     ):
         values = {labels: float(getattr(load, attribute)) for labels, load in loads.items()}
         yield _gauge(name, what, ("rif", "host"), values)
+
+
+def _monitored(model: Model) -> Iterator[Metric]:
+    """Yield what is known with ``gspc-rts start --monitor`` alone."""
+    by = {False: "others", True: "tasks"}
+    there = {(one.host, one.kind, by[one.by_tasks]): 1.0 for one in model.rts.anomalies.values()}
+    yield _gauge("gspc_host_anomaly", "1 while a host has it.", ("host", "kind", "by"), there)
+    taken = model.rts.locality
+    if taken is not None:
+        places = (
+            ("node", taken.node_bytes),
+            ("rack", taken.rack_bytes),
+            ("inter-rack", taken.inter_rack_bytes),
+        )
+        found = {(name,): float(amount) for name, amount in places}
+        yield _counter("gspc_locality_bytes", "Data that tasks took, by where it was.", ("from",), found)
 
 
 def _tasks(model: Model, jobs: Iterable[JobFacts]) -> Iterator[Metric]:

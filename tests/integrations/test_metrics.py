@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from gspc_trio.core.task import TaskState
 from gspc_trio.integrations.metrics import ENDED_JOBS_KEPT_S, metrics_of, open_metrics
-from gspc_trio.records.facts import JobChanged, TaskChanged, TaskCounts
+from gspc_trio.records.facts import AnomalyChanged, JobChanged, LocalityChanged, TaskChanged, TaskCounts
 from gspc_trio.records.progress import JobProgress, Progress
 from gspc_trio.tui.model import Model
-from tests.tui.support import WALL_S, fold, opened, small_run
+from tests.tui.support import RTS, WALL_S, fold, opened, small_run
 
 READY, RUNNING, FINISHED, FAILED = TaskState.READY, TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 
@@ -43,6 +43,24 @@ def shown(model: Model) -> Samples:
     registry = CollectorRegistry()
     registry.register(Shown(model))
     return samples(generate_latest(registry).decode())
+
+
+def test_what_monitoring_has_found_is_told() -> None:
+    model = small_run()
+    assert not any(name.startswith(("gspc_host_anomaly", "gspc_locality")) for name, *_ in shown(model))
+    told = [
+        AnomalyChanged(9.0, "a", "dial", "on"),
+        AnomalyChanged(9.0, "b", "leak", "on", by_tasks=True),
+        AnomalyChanged(9.0, "a", "copy", "on"),
+        AnomalyChanged(9.5, "a", "copy", "over"),
+        LocalityChanged(9.0, 80, 15, 5),
+    ]
+    found = shown(fold(model, RTS, told))
+    assert {key[1:] for key in found if key[0] == "gspc_host_anomaly"} == {
+        ("others", "a", "dial"),
+        ("tasks", "b", "leak"),
+    }
+    assert found["gspc_locality_bytes_total", "inter-rack"] == 5
 
 
 def test_a_running_system_is_told() -> None:

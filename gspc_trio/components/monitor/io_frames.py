@@ -36,14 +36,19 @@ class IoFrame(Struct, frozen=True):
     amounts: dict[str, Count]
 
 
+USER, LOST_PROCESS = "user", "lost_process"
+"""Kinds of events: a task has told it; a process has ended that nobody has ended."""
+
+
 class TaskEvent(Struct, frozen=True):
-    """A task has said that something happened.
+    """A task has said that something happened, or its process is gone.
 
     Attributes:
         at_s: when, in seconds since 1970.
         job, resource_id: whose task, and where it ran.
         task_id, attempt: which it is.
-        text: what it said.
+        text: what it said, or why the process is gone.
+        kind: :data:`USER` or :data:`LOST_PROCESS`.
     """
 
     at_s: float
@@ -52,6 +57,7 @@ class TaskEvent(Struct, frozen=True):
     task_id: TaskId
     attempt: Attempt
     text: str
+    kind: str = USER
 
 
 class IoTold(Struct, frozen=True):
@@ -102,6 +108,9 @@ def rows_of(host: str, told: IoTold) -> list[Row]:
         numbers = (frame.begin_s, frame.task_id, frame.attempt)
         if not known or not all(0 <= n < NUMBER_MAX for n in numbers) or not 0 <= frame.covered_s <= FRAME_S:
             raise ValueError(f"no task of {host} has read or written so")
+    for event in told.events:
+        if event.kind not in (USER, LOST_PROCESS):
+            raise ValueError(f"no task of {host} tells {event.kind}")
     return [
         Row(one.begin_s, (host, one.job, one.task_id, one.attempt), one.covered_s, one.amounts)
         for one in told.frames

@@ -9,11 +9,13 @@ from typing import cast
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from gspc_trio import open_rts
 from gspc_trio.cli.monitor.commands import fold
 from gspc_trio.components.monitor.detector import Detector
+from gspc_trio.components.monitor.io_frames import LOST_PROCESS, IoTold, TaskEvent
 from gspc_trio.components.monitor.messages import (
     Disk,
     GetHardware,
@@ -29,7 +31,7 @@ from gspc_trio.components.monitor.shell.collector import Collector, open_collect
 from gspc_trio.components.monitor.shell.sampling import sample
 from gspc_trio.components.monitor.shell.store import STORE_FILE, Store, query
 from gspc_trio.core.task import DataUse
-from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from gspc_trio.nursery.connections.rpc import CLOSED_THERE, Peer, RemoteError
 from gspc_trio.protocol.listening import BadSetting
 
 HARDWARE = HostHardware((0, 1), 2, 1, disks=(Disk("sda", 100),))
@@ -102,6 +104,24 @@ def test_a_rif_that_tells_nonsense_is_dropped(frame: NodeFrame) -> None:
     collector = Collector(None)
     assert "no host has such metrics" in heard(collector, "a", MonitorTold(HARDWARE, (frame,)))
     assert collector.system().hosts == {}
+
+
+async def test_processes_that_are_lost_are_events_and_those_that_leave_are_none(tmp_path: Path) -> None:
+    async with open_collector(tmp_path, 1 << 30) as collector:
+        for host in ("a", "b", "c"):
+            heard(collector, host, MonitorTold(HARDWARE))
+        killed = TaskEvent(7.0, "j1", "r1.core0", 3, 1, "it was killed by SIGKILL", LOST_PROCESS)
+        rif = Rif()
+        collector.heard_io(cast("Peer", rif), "a", IoTold((), (killed,)))
+        collector.gone("a", "the connection was cut")
+        collector.gone("b", CLOSED_THERE)
+        collector.gone("c")
+        collector.heard_io(cast("Peer", rif), "a", IoTold((), (replace(killed, kind="anomaly_on"),)))
+        assert "tells anomaly_on" in rif.reason
+    assert query(tmp_path, "SELECT kind, host, job, task, detail FROM events ORDER BY id").rows == [
+        ("lost_process", "a", "j1", 3, "it was killed by SIGKILL"),
+        ("lost_process", "a", None, None, "RIF: the connection was cut"),
+    ]
 
 
 async def test_what_is_told_is_stored_also_at_the_end(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import trio
 from msgspec import convert
 
 from gspc_trio.components.monitor.frames import FRAME_S
-from gspc_trio.components.monitor.io_frames import IO, IoTold, rows_of
+from gspc_trio.components.monitor.io_frames import IO, LOST_PROCESS, IoTold, rows_of
 from gspc_trio.components.monitor.locality import LOCALITY, read_topology, rows_of_reads
 from gspc_trio.components.monitor.messages import (
     GetHardware,
@@ -43,7 +43,7 @@ from gspc_trio.components.monitor.shell.store import (
 )
 from gspc_trio.components.monitor.tables import NODES, Row
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
+from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.records.facts import LocalityChanged, Record
@@ -166,10 +166,17 @@ class Collector:
             return
         self.add_rows(IO.name, rows)
         for event in told.events:
-            self.add_event(StoredEvent(event.at_s, "user", event.text, host, event.job, event.task_id))
+            self.add_event(StoredEvent(event.at_s, event.kind, event.text, host, event.job, event.task_id))
 
-    def gone(self, host: str) -> None:
-        """Forget a host whose RIF is gone; what it was stays in the store."""
+    def gone(self, host: str, why: str = "") -> None:
+        """Forget a host whose RIF is gone; what it was stays in the store.
+
+        Args:
+            host: which one.
+            why: its connection is over.
+        """
+        if why not in ("", CLOSED_HERE, CLOSED_THERE) and host in self._hardware:
+            self.add_event(StoredEvent(time.time(), LOST_PROCESS, f"RIF: {why}", host))
         self._hardware.pop(host, None)
         self._frames.pop(host, None)
         if self.anomalies is not None:

@@ -267,7 +267,7 @@ class PeerServer:
         finally:
             del self.rifs[link]
             if monitor is not None and all(rif.name != peer.name for rif in self.rifs.values()):
-                monitor.gone(hello.host)
+                monitor.gone(hello.host, peer.reason)
             self.servers.gone(peer)
             self._service.sites.host_gone(peer)
             put(events.RifLost(link, peer.reason or CANCELLED))

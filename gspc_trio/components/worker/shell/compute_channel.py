@@ -279,7 +279,7 @@ class ChannelCompute:
         finally:
             self._drained.set()
             if self.io is not None:
-                self.io.gone()
+                self.io.gone(self._origin.why() if self.state is ComputeState.LOST else "")
             self._tasks.close()
             self._results.close()
             self._origin.close()

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from gspc_trio.components.monitor.frames import FrameClock, frame_of
-from gspc_trio.components.monitor.io_frames import HostIo, IoTold, TaskEvent
+from gspc_trio.components.monitor.io_frames import LOST_PROCESS, HostIo, IoTold, TaskEvent
 from gspc_trio.compute.io.area import EVENT_FIELDS, FLAGS, SOURCE, Area, Reading, counts_in, flat
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.workflow.formats.in_tasks.native import CompileError, c_library
@@ -184,8 +184,17 @@ class ProcessWatch:
             self._area.close()
             self._area = None
 
-    def gone(self) -> None:
-        """The process is gone."""
+    def gone(self, why: str = "") -> None:
+        """The process is gone.
+
+        Args:
+            why: it is, if nobody has ended it; else "".
+        """
+        if why:
+            running = self._compute.running or self._running or (0, 0)
+            self._host.happened(
+                TaskEvent(self._host.now(), self.job, self.resource_id, *running, why, LOST_PROCESS)
+            )
         self._host.ended(self)
 
 
