@@ -351,7 +351,9 @@ def main() -> None:
         when, host = trio.run(found, cases, Path(name), chosen.rate, clock=clock)
     run = Recorded(len(os.sched_getaffinity(0)), when, host.frames)
     if chosen.record is not None:
-        chosen.record.write_bytes(msgspec.json.encode(run))
+        content = msgspec.json.encode(run)
+        is_short = chosen.record.suffix == ".gz"
+        chosen.record.write_bytes(gzip.compress(content) if is_short else content)
     tell(Figures(chosen.json), run, host.findings)
     shutil.rmtree(Path(os.environ[ORDER]).parent)
 

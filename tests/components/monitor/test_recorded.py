@@ -16,7 +16,7 @@ RUNS = Path(__file__).parents[3] / "bench" / "recorded"
 SOON_S, LEAK_S, LATE_S = 20.0, 90.0, 10.0
 
 
-@pytest.mark.parametrize("name", ["loads", "memory", "failures", "frequency"])
+@pytest.mark.parametrize("name", ["loads", "memory", "failures", "frequency", "product"])
 def test_what_was_put_into_a_host_is_found_soon_and_nothing_else(name: str) -> None:
     run: Any = msgspec.json.decode(gzip.decompress((RUNS / f"{name}.json.gz").read_bytes()))
     detector = Detector()
