@@ -12,7 +12,7 @@ import trio.testing
 
 import gspc_trio
 from gspc_trio.components.monitor.frames import add_up
-from gspc_trio.components.monitor.io_frames import IoFrame, IoTold, TaskEvent, coverage
+from gspc_trio.components.monitor.io_frames import LOST_PROCESS, IoFrame, IoTold, TaskEvent, coverage
 from gspc_trio.components.worker.messages import OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import ProcessBackend, open_process_backend
 from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
@@ -131,8 +131,10 @@ async def test_what_a_killed_task_has_done_counts_once(tmp_path: Path) -> None:
         with trio.fail_after(20):
             await host.events.lost.wait()
     assert add_up(one.amounts for one in host.frames if one.task_id == 5)["file_write_bytes"] == BYTES
-    (event,) = (event for one in host.told for event in one.events)
-    assert event == TaskEvent(event.at_s, "j", "r1.core0", 5, 1, "written")
+    written, lost = (event for one in host.told for event in one.events)
+    assert written == TaskEvent(written.at_s, "j", "r1.core0", 5, 1, "written")
+    assert lost == TaskEvent(lost.at_s, "j", "r1.core0", 5, 1, lost.text, LOST_PROCESS)
+    assert "SIGKILL" in lost.text
 
 
 async def test_short_tasks_that_read_nothing_are_not_told() -> None:
