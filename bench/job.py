@@ -3,6 +3,9 @@
     python bench/job.py [--json] [--small]
 
 ``job.noop_tasks_per_s``    no-op tasks submitted one by one, all results in the client
+``job.chain_tasks_per_s``   a chain of 1,000 tasks, each with the result of the one before (W3)
+``job.pool_chain_per_s``    the same with ``ProcessPoolExecutor``, in turns with it: each result is waited for
+``job.chain_vs_pool``       median of pairs of these
 ``job.roundtrip_p50_ms``    submit one task, wait for its result (W2)
 ``job.pool_roundtrip_ms``   the same with ``ProcessPoolExecutor``, in turns with it
 ``job.pipe_roundtrip_ms``   the same with two bare processes and a pipe: no tool can be faster
@@ -31,9 +34,10 @@ from multiprocessing.connection import Connection
 from figures import Figures, options_parser, own_pss_mib, package_folder
 
 from gspc_trio import Executor
+from gspc_trio.executor.futures import TaskFuture
 
 WORKERS = 2
-COLD_START, POOL_START = "--cold-start", "--pool-start"
+COLD_START = "--cold-start"
 ROUNDS = 5
 PAUSE_S = 0.02
 
@@ -55,6 +59,34 @@ def throughput(executor: Executor, tasks: int) -> float:
     results = [future.result() for future in [executor.submit(noop, i) for i in range(tasks)]]
     assert results == list(range(tasks))
     return tasks / (time.perf_counter() - begun)
+
+
+def chain(executor: Executor, tasks: int) -> float:
+    """Return the tasks per second of a chain."""
+    begun = time.perf_counter()
+    future: TaskFuture[int] = executor.submit(noop, tasks)
+    for _ in range(tasks - 1):
+        future = executor.submit(noop, future)
+    assert future.result() == tasks
+    return tasks / (time.perf_counter() - begun)
+
+
+def waited_chain(pool: ProcessPoolExecutor, tasks: int) -> float:
+    """Return the same for a pool, which knows no dependencies."""
+    begun = time.perf_counter()
+    value = tasks
+    for _ in range(tasks):
+        value = pool.submit(noop, value).result()
+    return tasks / (time.perf_counter() - begun)
+
+
+def add_chains(figures: Figures, executor: Executor, pool: ProcessPoolExecutor, tasks: int) -> None:
+    """Measure chains: both take turns."""
+    pairs = [(chain(executor, tasks), waited_chain(pool, tasks)) for _ in range(3 * ROUNDS)]
+    ours, theirs = map(statistics.median, zip(*pairs, strict=True))
+    figures.add("job.chain_tasks_per_s", ours, "tasks/s")
+    figures.add("job.pool_chain_per_s", theirs, "tasks/s")
+    figures.add("job.chain_vs_pool", statistics.median(mine / other for mine, other in pairs), "")
 
 
 def echo(line: Connection) -> None:
@@ -81,7 +113,7 @@ def times_ms(run: Callable[[int], None], number: int, pause_s: float = 0.0) -> l
 
 
 def add_round_trips(figures: Figures, executor: Executor, trips: int) -> None:
-    """Measure round trips: the three take turns."""
+    """Measure round trips, and chains: executor, pool and pipe take turns."""
     here, there = multiprocessing.Pipe()
     peer = multiprocessing.Process(target=echo, args=(there,), daemon=True)
     peer.start()
@@ -104,6 +136,7 @@ def add_round_trips(figures: Figures, executor: Executor, trips: int) -> None:
             for _ in range(ROUNDS):
                 for name, run in runs.items():
                     times[name] += times_ms(run, trips // ROUNDS)
+            add_chains(figures, executor, pool, trips)
             for name in ("ours", "pool"):
                 apart[name] = times_ms(runs[name], trips // 10, PAUSE_S)
     finally:
@@ -130,16 +163,18 @@ def cold_start(begun_s: float) -> None:
         print(first_s, own_pss_mib())
 
 
-def pool_start(begun_s: float) -> None:
-    """In a fresh interpreter: print seconds to the first result of the pool."""
-    with ProcessPoolExecutor(WORKERS) as pool:
-        assert pool.submit(noop, 7).result() == 7
-        print(time.time() - begun_s)
+POOL_START = """
+import sys, time
+from concurrent.futures import ProcessPoolExecutor
+with ProcessPoolExecutor(int(sys.argv[1])) as pool:
+    assert pool.submit(abs, -7).result() == 7
+    print(time.time() - float(sys.argv[2]))
+"""
 
 
-def started(option: str) -> list[float]:
-    """Return what a fresh interpreter prints."""
-    command = [sys.executable, __file__, option, str(time.time())]
+def started(*command: str) -> list[float]:
+    """Return what a fresh interpreter prints that is told when it was started."""
+    command = (sys.executable, *command, str(time.time()))
     words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return [float(word) for word in words]
 
@@ -147,7 +182,9 @@ def started(option: str) -> list[float]:
 def cold_starts(number: int) -> tuple[float, float, float]:
     """Return medians over fresh interpreters: seconds to the first result, idle MiB, seconds of the pool."""
     compile_dir(package_folder(), quiet=1)  # as an installed package is: not each start compiles anew
-    found = [(*started(COLD_START), *started(POOL_START)) for _ in range(number)]
+    found = [
+        (*started(__file__, COLD_START), *started("-c", POOL_START, str(WORKERS))) for _ in range(number)
+    ]
     first_s, idle_mib, pool_s = map(statistics.median, zip(*found, strict=True))
     return first_s, idle_mib, pool_s
 
@@ -156,11 +193,7 @@ def main() -> None:
     """Measure and print."""
     parser = options_parser(__doc__)
     parser.add_argument(COLD_START, type=float, help=argparse.SUPPRESS)
-    parser.add_argument(POOL_START, type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.pool_start is not None:
-        pool_start(options.pool_start)
-        return
     if options.cold_start is not None:
         cold_start(options.cold_start)
         return

@@ -165,6 +165,11 @@ class DirectCalls:
         finally:
             self._lock.release()
 
+    @property
+    def last(self) -> SomeTaskFuture | None:
+        """Future of the call that has not ended, None if there is none."""
+        return self._future
+
     def close(self) -> None:
         """Take no more calls; the task ends after the one that runs. In any thread."""
         self._is_closing = True

@@ -187,7 +187,8 @@ class Loop:
         """
         if self.forked:
             self.check_process()
-        self.singles.close()
+        if self.singles.direct is not None:
+            self.singles.close(calls)
         with self._lock:
             if self.closed or self._broken is not None:
                 self._check_takes()

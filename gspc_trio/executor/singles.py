@@ -24,6 +24,13 @@ SINGLES_MAX = 8_192
 """So many are needed at most after it had been in vain several times."""
 
 
+SOON_S = 0.01
+"""So long at most a call is awaited by who makes another one with its result.
+
+It is no task of the graph, of which a whole chain could be known before the first result is there.
+"""
+
+
 class Pace:
     """Decides when calls that come one at a time are taken directly."""
 
@@ -105,11 +112,15 @@ class SingleCalls:
             with suppress(OSError):  # there are too many open files
                 self.direct = DirectCalls(self, call)
 
-    def close(self) -> None:
-        """Take no more calls directly for now; in any thread."""
+    def close(self, calls: Sequence[Call] = ()) -> None:
+        """Take no more calls directly for now, as these are made; in any thread."""
         direct = self.direct
-        if direct is not None:
-            direct.close()
+        if direct is None:
+            return
+        direct.close()
+        last = direct.last
+        if last is not None and any(argument is last for call in calls for argument in call.arguments):
+            direct.wait(last, SOON_S)
 
     def forget(self, direct: DirectCalls, are_possible: bool = True) -> None:
         """These take no more calls; in any thread.

@@ -171,6 +171,17 @@ def test_other_calls_end_it_and_run_beside_it(alone: Executor, tmp_path: Path) -
     assert future.result() == 3
 
 
+def test_a_chain_behind_a_single_call_is_known_as_a_whole(
+    alone: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gspc_trio.executor.singles.SOON_S", LONG_S)
+    future = directly(alone, "", 3)
+    for _ in range(10):
+        future = alone.submit(act, "", future)
+        assert not alone._loop._parked
+    assert future.result() == 3
+
+
 def test_cancelled_from_another_thread_it_is_killed(alone: Executor, tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.touch()
