@@ -13,6 +13,7 @@ from typing import Any
 
 from gspc_trio.compute.code import ANSWER_HEAD
 from gspc_trio.compute.errors import ErrorFields, TaskFailure, describe
+from gspc_trio.compute.item_trace import ItemTrace, begun_in, trace_of
 from gspc_trio.compute.system import read_status
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace, current_place
@@ -186,11 +187,12 @@ def call_items(
     place.behind = changes.behind = found.behind
     begun_s, is_long = perf_counter(), len(columns[0]) > TOGETHER_MAX
     due_s, waited_s = begun_s + LIMIT_S, _waited_s() if is_long else 0.0
+    trace = trace_of(place)
     if are_encoded is None:
         found.tell = partial(_tell_first, found, place)
         _watch.begin(due_s, found)
     try:
-        while _call_all(function, bool(are_encoded), columns, found, place, due_s) and is_long:
+        while _call_all(function, bool(are_encoded), columns, found, place, due_s, trace) and is_long:
             now = perf_counter()
             left_s = LIMIT_S - (now - begun_s) + _waited_s() - waited_s
             if left_s < LIMIT_S / 4:
@@ -201,6 +203,9 @@ def call_items(
     finally:
         _watch.end()
         found.behind.clear()
+        if trace is not None:
+            place.begun_items = None
+            trace.hide()
     return found.answer()
 
 
@@ -211,6 +216,7 @@ def _call_all(
     found: _Found,
     place: ComputePlace,
     due_s: float,
+    trace: ItemTrace | None,
 ) -> bool:
     """Call the function with one row after the other, several in a row while they are quick.
 
@@ -223,7 +229,11 @@ def _call_all(
     while (done := len(results)) < count:
         behind[:] = columns[0][done : done + together]
         called = len(behind)
-        rows: list[Iterable[Any]] = [behind, *(column[done : done + together] for column in columns[1:])]
+        row = iter(behind)
+        if trace is not None:
+            place.begun_items = begun_in(done, row)
+            trace.show()
+        rows: list[Iterable[Any]] = [row, *(column[done : done + together] for column in columns[1:])]
         try:
             found.take(map(function, *(map(loads, row) for row in rows) if are_encoded else rows))
             if len(results) - done < called == len(behind):  # for ``map`` that is an end

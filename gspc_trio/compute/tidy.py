@@ -21,7 +21,7 @@ from gspc_trio.core.imports import module_being_imported
 Function = Callable[..., Any]
 
 
-_VARIABLES: dict[bytes, bytes] = vars(os.environ)["_data"]
+VARIABLES: dict[bytes, object] = vars(os.environ)["_data"]
 """What ``os.environ`` holds; to set a variable there takes five times as long, and is watched."""
 
 
@@ -104,7 +104,7 @@ class Changes:
         if self.variables != self._put or not self.watched:  # perhaps somebody has replaced it
             variable.attach()
         variable.text[variable.value] = value
-        _VARIABLES[name] = value
+        VARIABLES[name] = value
         self._put = self.variables = self.variables + 1
 
     def leave_fork(self) -> None:

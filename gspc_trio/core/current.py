@@ -41,6 +41,7 @@ class ComputePlace:
         sends_results: whether it has taken them.
         is_silent: returns whether the task has printed nothing so far; None: nobody can tell.
         tell_event: takes what a task says to who monitors; None: nobody does.
+        begun_items: returns how many items of the task have begun; None: it has none, or is not traced.
         undivided: a block in which the task does something half of which must not stay: its thread is not
             interrupted meanwhile. None: no thread is interrupted here.
     """
@@ -48,6 +49,7 @@ class ComputePlace:
     __slots__ = (
         "address",
         "attempt",
+        "begun_items",
         "behind",
         "cut_off",
         "is_silent",
@@ -74,7 +76,13 @@ class ComputePlace:
         self.sends_results: bool = False
         self.is_silent: Callable[[], bool] | None = None
         self.tell_event: Callable[[str], None] | None = None
+        self.begun_items: Callable[[], int] | None = None
         self.undivided: AbstractContextManager[object] | None = None
+
+    @property
+    def number(self) -> TaskId:
+        """Number of the task; or of its item that runs now, if each is told of (``core.task.Task.items``)."""
+        return self.task_id + (0 if self.begun_items is None else self.begun_items())
 
     def take_results(self) -> Gathered | None:
         """Return the results of the tasks before for who sends them when they are due."""
@@ -139,4 +147,4 @@ def current_traceparent() -> str:
     place = current_place()
     if place is None or place.trace is None:
         return ""
-    return place.trace.text_of(place.task_id, place.attempt)
+    return place.trace.text_of(place.number, place.attempt)

@@ -254,6 +254,8 @@ class Task(Struct, frozen=True):
             least gets resources first.
         variants: ways to run it, of which the scheduler chooses; then code and shape are those of the first
             way until it has. None: there is one way only.
+        items: it computes so many calls of a function. Each has a number behind that of the task, and is
+            recorded and traced as if it were a task itself; the task is not. 0: it is no such task.
     """
 
     task_id: TaskId
@@ -264,6 +266,7 @@ class Task(Struct, frozen=True):
     options: TaskOptions = DEFAULT_OPTIONS
     distance: int = 0
     variants: TaskVariants | None = None
+    items: Count = 0
 
 
 class TaskError(Struct, frozen=True):

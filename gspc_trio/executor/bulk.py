@@ -51,6 +51,7 @@ from gspc_trio.workflow.failures import exception_of
 
 if TYPE_CHECKING:
     from gspc_trio.executor.call_table import CallTable
+    from gspc_trio.executor.told import ToldItems
 
 FEW = 256
 """So many items of a map are always calls of their own, and so are all of a map that has no more."""
@@ -189,7 +190,7 @@ class ItemsMap(Items):
     ) -> Iterator[Any]:
         for number, result in enumerate(results):
             if number in errors:
-                raise exception_of(TaskError(*errors[number]), LastAttempt(self._name, 1))
+                raise exception_of(TaskError(*errors[number]), LastAttempt(self.name, 1))
             yield loads(encoded.pop(number)) if number in encoded else result
 
     def _wait(self, position: int, deadline: Deadline) -> tuple[int, Found]:
@@ -294,13 +295,14 @@ class Maps:
         loop: of the executor.
         table: its calls.
         settings: of its job.
-        is_each_told: whether of each item something is written that is written of tasks.
+        is_each_told: whether what each item prints is written to files of its own.
 
     Attributes:
         loop: of the executor.
         table: its calls.
         active: those that have items without an end.
         extra: what is to be added to the numbers of tasks, so that items are counted.
+        told: tells of each item, if its job has records or spans.
     """
 
     def __init__(self, loop: Owner, table: CallTable[Any], settings: JobSettings, is_each_told: bool) -> None:
@@ -308,6 +310,7 @@ class Maps:
         self.table: CallTable[Any] = table
         self.active: dict[Items, None] = {}
         self.extra: Counter[TaskState] = Counter()
+        self.told: ToldItems | None = None
         self._added = trio.Event()
         self._are_possible = settings.may_have_ranges and not is_each_told
 
@@ -340,9 +343,8 @@ class Maps:
 
     def may_open(self, shape: Shape, options: TaskOptions) -> bool:
         """Whether several calls of this shape, with these options, may be one task; in any thread."""
-        job = self.table.job
         is_usual = options == DEFAULT_OPTIONS and len(shape.requirements) == 1 and shape.estimate_s is None
-        return self._are_possible and is_usual and job is not None and job.tracer is None
+        return self._are_possible and is_usual and self.table.job is not None
 
     def look(self) -> None:
         """Do what is to be done."""

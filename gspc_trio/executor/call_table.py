@@ -25,7 +25,7 @@ from gspc_trio.components.rts.shell.system import SitesGiven
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.channel import INITIALIZER
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import FailedThrough, LastAttempt, Outcome, Shape, TaskError, TaskState
+from gspc_trio.core.task import FailedThrough, LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.workflow.call_options import checked_count
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
@@ -63,10 +63,10 @@ class Part(Receiver, Protocol):
     """Who waits for a task of a map over many items, and wants to know more of it.
 
     Attributes:
-        outcome: of its last attempt; set before one of the others is called.
+        ended: how it has ended; set before one of the others is called, unless it was cancelled unseen.
     """
 
-    outcome: Outcome | None
+    ended: TaskDone | None
 
 
 R = TypeVar("R", bound=Receiver)
@@ -154,7 +154,7 @@ class CallTable(Generic[R]):
             part = self.parts.pop(done.task_id, None)
             if part is None:
                 return
-            part.outcome = done.outcome
+            part.ended = done
             receiver = part
         if done.state is _FINISHED:
             receiver.finish(done.outcome.values[0][0])  # decoded where it is wanted

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.item_values import ENCODED, open_answer
+from gspc_trio.components.job.item_values import ENCODED, errors_in, open_answer
 from gspc_trio.components.job.item_values import packed as pack
 from gspc_trio.components.job.ranges import (
     Event,
@@ -21,12 +21,14 @@ from gspc_trio.components.job.ranges import (
     RunItems,
     Stop,
 )
-from gspc_trio.core.task import Outcome, Shape, TaskOptions, TaskState
+from gspc_trio.core.task import Shape, TaskError, TaskOptions, TaskState
 from gspc_trio.protocol.values import LONG_BYTES, dumps
 from gspc_trio.workflow.failures import ExecutorBroken
 
 if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.interface import TaskDone
     from gspc_trio.executor.call_table import CallTable
+    from gspc_trio.executor.told import ToldItems
 
 Found: TypeAlias = bytes | memoryview | BaseException | list[Any]
 """What became of some items: a result or the results of a range, encoded; an error; or futures."""
@@ -47,11 +49,13 @@ class ItemsOwner(Protocol):
         table: its calls.
         active: those that have items without an end.
         extra: what is to be added to the numbers of tasks, so that items are counted.
+        told: tells of each item as of a task, if its job has records or spans; else None.
     """
 
     table: CallTable[Any]
     active: dict[Items, None]
     extra: Counter[TaskState]
+    told: ToldItems | None
 
     @property
     def loop(self) -> Looking:
@@ -68,11 +72,12 @@ class Part:
 
     Attributes:
         count: of them, without those that were cancelled before.
-        outcome: of its last attempt.
+        ended: how its task has ended.
+        ready_s: since when that is ready, on the clock of the job; known if its items are told of each.
         task_id: of the task.
     """
 
-    __slots__ = ("begin", "count", "end", "items", "number", "outcome", "task_id")
+    __slots__ = ("begin", "count", "end", "ended", "items", "number", "ready_s", "task_id")
 
     def __init__(self, items: Items, run: RunItems) -> None:
         self.items: Items = items
@@ -80,8 +85,14 @@ class Part:
         self.begin: int = run.begin
         self.end: int = run.end
         self.count: int = run.end - run.begin
-        self.outcome: Outcome | None = None
+        self.ended: TaskDone | None = None
+        self.ready_s: float = 0.0
         self.task_id: int = 0
+
+    @property
+    def untold(self) -> int:
+        """Number of its items of which nothing is told as long as it does not finish."""
+        return self.count if self.count > 1 else 0
 
     def give(self, done: int, found: Found) -> int:
         """Pass on what became of the first items that were computed; return how many have ended by that."""
@@ -90,8 +101,9 @@ class Part:
 
     def finish(self, data: bytes) -> None:
         """It has computed items, all or the first ones."""
-        items, outcome = self.items, self.outcome
-        assert outcome is not None
+        items, ended = self.items, self.ended
+        assert ended is not None
+        outcome = ended.outcome
         apart = bool(outcome.stdout or outcome.stderr)
         if self.count == 1:
             done = 1
@@ -101,9 +113,22 @@ class Part:
             done, failed, found = open_answer(data)
             items.maps.extra[TaskState.FINISHED] += done - failed - 1
             items.maps.extra[TaskState.FAILED] += failed
+            if items.maps.told is not None and done:
+                self.tell_of_each(done, errors_in(found) if failed else {})
         if done:
             done = self.give(done, found)
         self.tell(RangeEnded(self.number, done, outcome.duration_s, apart), done)
+
+    def tell_of_each(self, done: int, errors: Mapping[int, TaskError]) -> None:
+        """Have the first ``done`` of its items told of, each as a task of its own.
+
+        Args:
+            done: so many have ended.
+            errors: place among them -> why it has failed.
+        """
+        told, ended = self.items.maps.told, self.ended
+        if told is not None and ended is not None and done and self.count > 1:
+            told.ended(ended, self.items.name, done, errors, self.ready_s)
 
     def tell(self, event: Event, ended: int) -> None:
         """Have the machine told, by which so many items have ended."""
@@ -126,6 +151,7 @@ class Part:
     def give_up(self) -> None:
         """It was cancelled."""
         self.items.maps.extra[TaskState.CANCELLED] += self.count - 1
+        self.items.note_cancelled(self.untold)
         self.tell(RangeCancelled(self.number), self.give(self.count, CancelledError()))
 
 
@@ -143,6 +169,7 @@ class Items(ABC):
         maps: those of the executor.
         cell: number of the notebook's cell that has submitted them; 0: none has.
         machine: decides what is a task.
+        name: of the function.
         unheard: items that have ended, of which the machine has not heard yet, without those that were tasks.
     """
 
@@ -159,7 +186,7 @@ class Items(ABC):
         self.cell: int = 0
         self.machine: Ranges = Ranges(cores)
         self.unheard: int = 0
-        self._name = name
+        self.name: str = name
         self._code_ids = code_ids
         self._shape = shape
         self._options = options
@@ -190,6 +217,11 @@ class Items(ABC):
         """So many items of a task have ended, of which the machine is told next."""
         self.unheard += ended - 1  # the task itself is none any more
 
+    def note_cancelled(self, count: int) -> None:
+        """So many items will never run, and have been no tasks; it is told of each."""
+        if self.maps.told is not None and count:
+            self.maps.told.cancelled(self.name, count)
+
     def drop(self, is_unwanted: bool) -> None:
         """Cancel what has not begun; and what has, if nobody wants its results."""
         self._is_unwanted |= is_unwanted
@@ -205,6 +237,7 @@ class Items(ABC):
                     self._run(action)
                 else:
                     self.maps.extra[TaskState.CANCELLED] += action.end - action.begin
+                    self.note_cancelled(action.end - action.begin)
                     self.put_found(action.begin, action.end, CancelledError())
             if isinstance(event, Stop):
                 self._cancel()
@@ -232,14 +265,19 @@ class Items(ABC):
             return
         code_id, of_items = self._code_ids
         kind, columns = self._arguments(part)
-        name, options = self._name, self._options
+        name, options = self.name, self._options
         arguments: list[bytes]
+        told, told_items = self.maps.told, 0
         if part.count == 1:
             arguments = [column[0] if kind is ENCODED else dumps(column[0]) for column in columns]
         else:
             arguments = [kind, *map(pack, columns)]
             name, code_id, options = f"{name} x {part.count}", of_items, self._range_options
-        part.task_id = self.maps.table.graph.add(name, code_id, arguments, self._shape, options)
+            if told is not None:
+                told_items, part.ready_s = part.count, told.now
+        part.task_id = self.maps.table.graph.add(
+            name, code_id, arguments, self._shape, options, items=told_items
+        )
         self.maps.table.parts[part.task_id] = part
 
     def _part(self, run: RunItems) -> Part | None:

@@ -97,7 +97,7 @@ class Loop:
         self._records = records
         self._table: CallTable[SomeTaskFuture] = CallTable("executor", self._break)
         self._graph, self._futures = self._table.graph, self._table.receivers
-        self.maps: Maps = Maps(self, self._table, settings, output == "files" or records is not None)
+        self.maps: Maps = Maps(self, self._table, settings, output == "files")
         self._submitted = SubmittedCalls(self.maps, codes, self._take_rested)
         self._calls: deque[Call] = deque()
         self._cancelled: deque[SomeTaskFuture] = deque()
@@ -411,6 +411,10 @@ class Loop:
                     self._table.job = job
                     job.take_items = self._submitted.take_first
                     job.machine.count_more = self.maps.count
+                    if self._records is not None or job.tracer is not None:
+                        from gspc_trio.executor.told import ToldItems  # most say nothing of each call
+
+                        self.maps.told = ToldItems(job, self._graph, self._records is not None)
                     self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._table.is_stopped or self.closed:
@@ -501,7 +505,9 @@ class Loop:
     def _note_taken(self, future: SomeTaskFuture, argument: SomeFuture) -> None:
         """Note that the result of a task has become an argument of another one."""
         taken = self._table.taken
-        if taken is not None and type(argument) is TaskFuture and argument._owner is future._owner:
+        if taken is None or type(argument) is not TaskFuture or argument._owner is not future._owner:
+            return
+        if argument._task_id:  # else nothing was recorded of it
             taken.setdefault(future, []).append(argument._task_id)
 
     def _unpark(self, call: Call) -> None:

@@ -6,12 +6,19 @@ Each has its future. As long as few wait, each is a task of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 
 import trio
 
-from gspc_trio.components.job.item_values import AWAITED, BLOCK_ITEMS, open_answer, open_results, together_max
+from gspc_trio.components.job.item_values import (
+    AWAITED,
+    BLOCK_ITEMS,
+    errors_in,
+    open_answer,
+    open_results,
+    together_max,
+)
 from gspc_trio.components.job.ranges import Event, ItemsAdded, RangeCancelled, RangeLost, RunItems
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import Tick
@@ -44,9 +51,10 @@ class CallsPart(Part):
         futures: of those that it computes.
         positions: of these among all items of the range; None: it computes all.
         given: so many have ended, as was said while another one takes long; None: nothing was said.
+        given_errors: place among them -> why it has failed; known if calls are told of each.
     """
 
-    __slots__ = ("futures", "given", "positions")
+    __slots__ = ("futures", "given", "given_errors", "positions")
 
     def __init__(
         self,
@@ -60,6 +68,12 @@ class CallsPart(Part):
         self.positions: list[int] | None = positions
         self.count: int = len(futures)
         self.given: int | None = None
+        self.given_errors: Mapping[int, TaskError] = {}
+
+    @property
+    def untold(self) -> int:
+        """Number of its calls of which nothing is told as long as it does not finish."""
+        return super().untold - (self.given or 0)
 
     @property
     def is_unwanted(self) -> bool:
@@ -70,11 +84,14 @@ class CallsPart(Part):
 
     def take_first(self, answer: bytes) -> None:
         """Take what has become of the first ones while another one takes long."""
-        done, _, found = open_answer(answer)
+        done, failed, found = open_answer(answer)
         if self.given is None and done < self.count:
             self.given = done
             items = self.items
             assert isinstance(items, CallItems)
+            if items.maps.told is not None:
+                self.given_errors = errors_in(found) if failed else {}
+                self.number_futures(done)
             items.has_cancelled = True  # if it is lost, these do not run again
             items.tell_futures(self.futures[:done], found)
 
@@ -82,6 +99,8 @@ class CallsPart(Part):
         """Tell the futures of the first ``done`` calls; return how many items have ended by that."""
         futures, items = self.futures[:done], self.items
         assert isinstance(items, CallItems)
+        if items.maps.told is not None:
+            self.number_futures(done)
         items.tell_futures(futures, found)
         whole = done == self.count
         ended = self.end - self.begin if whole else done
@@ -90,8 +109,15 @@ class CallsPart(Part):
         items.forget(self.begin, self.begin + ended)
         return ended
 
+    def number_futures(self, done: int) -> None:
+        """Note the numbers under which calls are recorded: they tell who takes whose result."""
+        first = self.task_id + (self.count > 1)
+        for number, future in enumerate(self.futures[:done], first):
+            future._task_id = number
+
     def give_up(self) -> None:
         """It was cancelled, for one of its calls was."""
+        self.tell_of_each(self.given or 0, self.given_errors)
         if self.count == 1 or all(future._state is not PENDING for future in self.futures):
             super().give_up()
             return
@@ -100,6 +126,7 @@ class CallsPart(Part):
 
     def fail(self, error: BaseException) -> None:
         """It has no result."""
+        self.tell_of_each(self.given or 0, self.given_errors)
         if self.count == 1 < self.end - self.begin and not isinstance(error, ExecutorBroken):
             self.tell(RangeCancelled(self.number), self.give(1, error))
             return
@@ -185,6 +212,7 @@ class CallItems(Items):
                 gone = [future.cancelled() for future in futures if future._state is not PENDING]
                 self.maps.extra[TaskState.CANCELLED] += sum(gone)
                 self.maps.extra[TaskState.FINISHED] += len(gone) - sum(gone)
+                self.note_cancelled(sum(gone))
                 futures = [futures[place] for place in positions]
             else:
                 positions = None
@@ -217,7 +245,7 @@ class CallItems(Items):
                 return
             for number, (future, result) in enumerate(zip(futures, results, strict=True)):
                 if number in errors:
-                    future.fail(exception_of(TaskError(*errors[number]), LastAttempt(self._name, 1)))
+                    future.fail(exception_of(TaskError(*errors[number]), LastAttempt(self.name, 1)))
                 elif number in encoded:
                     future.finish(encoded[number])
                 else:

@@ -145,6 +145,7 @@ class TaskGraph:
         *,
         keep: bool = False,
         variants: TaskVariants | None = None,
+        items: int = 0,
     ) -> TaskId:
         """Add a task and return its id; it is ready when the tasks that it refers to have finished.
 
@@ -156,6 +157,7 @@ class TaskGraph:
             options: what it states about itself.
             keep: remember it, whatever becomes of it, until :meth:`forget`.
             variants: ways to run it, if there are several; code and shape are those of the first.
+            items: it computes so many calls that are told of each; they have the numbers behind its own.
 
         Raises:
             WorkflowError: it refers to a task that has failed, was never there or has gone.
@@ -171,12 +173,17 @@ class TaskGraph:
             task = Task(task_id, name, code_id, (), shape, options, distance, variants)
             self._add_dependent(Node(task, tuple(arguments), keep, references), others)
         else:
-            task = Task(task_id, name, code_id, tuple(arguments), shape, options, 0, variants)  # type: ignore[arg-type]
+            task = Task(task_id, name, code_id, tuple(arguments), shape, options, 0, variants, items)  # type: ignore[arg-type]
             self._nodes[task_id] = Node(task, None, keep)
             self._ready.append(task_id)
         self._counts[_READY] += 1
-        self.last_task_id = task_id
+        self.last_task_id = task_id + items
         return task_id
+
+    def take_numbers(self, count: int) -> list[TaskId]:
+        """Return numbers that no task has, nor will have: for what counts as a task and never becomes one."""
+        first, self.last_task_id = self.last_task_id + 1, self.last_task_id + count
+        return list(range(first, first + count))
 
     def _referred(self, name: str, references: Iterable[TaskId]) -> list[Node]:
         nodes, others = self._nodes, []
@@ -569,7 +576,7 @@ def load_node(row: list[Plain]) -> Node:
         load_shape(shape),
         TaskOptions(*options),
         distance,
-        *map(load_variants, more),
+        load_variants(more[0]) if more else None,
     )
     node = Node(task, arguments if references else None, keep, references)
     node.state = TaskState(state)

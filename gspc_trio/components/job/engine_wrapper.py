@@ -177,6 +177,8 @@ class FlowEngine(EngineWrapper):
 
         def noting(task_id: TaskId) -> Task:
             task = extract(task_id)
+            if task.items:  # its calls are told of when they have ended
+                return task
             note_time(clock())
             note_id(task_id)
             note_name(task.name)

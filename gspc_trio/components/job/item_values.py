@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from gspc_trio.compute.code import ANSWER_HEAD
+from gspc_trio.core.task import TaskError
 from gspc_trio.protocol.values import ATOMS, Value, dumps, loads, pickled
 
 BLOCK_ITEMS = 8192
@@ -55,6 +56,11 @@ def open_answer(data: bytes) -> tuple[int, int, memoryview]:
     answer: bytes = loads(data)
     done, failed = ANSWER_HEAD.unpack_from(answer)
     return done, failed, memoryview(answer)[ANSWER_HEAD.size :]
+
+
+def errors_in(found: memoryview) -> dict[int, TaskError]:
+    """Return place -> why the item there has failed, of the items that a range has computed."""
+    return {place: TaskError(*fields) for place, fields in open_results(found)[2].items()}
 
 
 def open_results(found: memoryview) -> Results:

@@ -8,10 +8,11 @@ every so manieth attempt has a span, so that what is seen is spread over all of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from gspc_trio.components.job.items_told import ItemsEnded
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
@@ -101,6 +102,11 @@ class SpanQueue:
         self._refused += count
         return False
 
+    def drop(self, attempts: int) -> None:
+        """Count the spans of so many attempts as dropped: there was no room for those before."""
+        self._asked += attempts * SPANS_OF_MOST
+        self._refused += attempts * SPANS_OF_MOST
+
     def put(self, spans: list[Span]) -> None:
         """Put in spans for which there is room."""
         self._waiting.extend(spans)
@@ -156,7 +162,9 @@ class JobTracer:
         queue, before = self.queue, self._before
 
         def take(done: TaskDone) -> None:
-            if queue.to_pass > 0 and not before and done.state is TaskState.FINISHED:
+            if done.items:  # :meth:`items_ended` is told of each
+                before.pop(done.task_id, None)
+            elif queue.to_pass > 0 and not before and done.state is TaskState.FINISHED:
                 queue.to_pass -= 1
             else:
                 self.finished(done, clock())
@@ -175,6 +183,35 @@ class JobTracer:
         if self.queue.has_room(4 if outcome.staged_s else 2):
             spans = self._spans(outcome, done.name, done.tries, done.resource_id, link, now_s, 0.0)
             self.queue.put(spans)
+
+    def items_ended(self, ended: ItemsEnded, now_s: float) -> None:
+        """Calls of a range have ended.
+
+        Those that have failed have spans as other attempts that did not finish; of the others those for which
+        there is room, and that are not passed over.
+        """
+        if not self._tells:
+            return
+        queue, done, errors = self.queue, ended.done, ended.errors
+        told = ended.name, done.tries, done.resource_id, 0, now_s, 0.0
+        for place in sorted(errors):
+            if queue.has_room(SPANS_OF_MOST, must=True):
+                queue.put(self._spans(ended.outcome(place), *told))
+        finished: Sequence[int] = range(ended.count)
+        if errors:
+            finished = [place for place in finished if place not in errors]
+        at = 0
+        while True:
+            passed = min(queue.to_pass, len(finished) - at)
+            queue.to_pass -= passed
+            at += passed
+            if at == len(finished):
+                return
+            if not queue.has_room(SPANS_OF_MOST):
+                queue.drop(len(finished) - at - 1)
+                return
+            queue.put(self._spans(ended.outcome(finished[at]), *told))
+            at += 1
 
     def ended(self, ended: AttemptEnded, now_s: float) -> None:
         """An attempt has ended and did not finish."""

@@ -50,8 +50,8 @@ def finished(state: SchedulerState, event: Finished) -> None:
     held: Held | None = None
     code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
     done = own_errors = 0
-    columns = state.recording and len(event.outcomes) >= COLUMNS_MIN
-    recording = state.recording and not columns
+    recording = state.recording
+    columns = recording and len(event.outcomes) >= COLUMNS_MIN
     ended: list[TaskDone] = []
     for outcome in event.outcomes:
         task_id = outcome.task_id
@@ -92,13 +92,17 @@ def finished(state: SchedulerState, event: Finished) -> None:
         done += 1
         del tasks[task_id]
         entry.move(_ENDED)
-        finished_task = TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back)
+        finished_task = TaskDone(
+            task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back, task.items
+        )
         actions.append(finished_task)
         if tie is not None:
             made(state, entry, outcome)
+        if not recording or task.items:
+            continue
         if columns:
             ended.append(finished_task)
-        elif recording:
+        else:
             actions.append(
                 TaskChanged(
                     now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",

@@ -171,6 +171,7 @@ class TaskDone(Struct, frozen=True):
         name: of the task.
         resource_id: where its last attempt was, or "".
         given_back: submissions that came back and had not begun.
+        items: so many calls it computes that are told of each; 0: it is no such task.
     """
 
     task_id: TaskId
@@ -179,6 +180,7 @@ class TaskDone(Struct, frozen=True):
     name: str = ""
     resource_id: ResourceId = ""
     given_back: Count = 0
+    items: Count = 0
 
     @property
     def tries(self) -> Attempt:

@@ -188,7 +188,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         resting = (
             entry for entry in state.tasks.values() if entry.held is None or entry.held.head() is not entry
         )
-        return counted(state, now, [*islice(heads, named_max), *islice(resting, named_max)])
+        named = [*islice(heads, named_max), *islice(resting, named_max)]
+        if named_max is None:  # what becomes of each is told from now on
+            named = [entry for entry in named if not entry.task.items]
+        return counted(state, now, named)
 
     def state_of(self, task_id: TaskId) -> TaskState | None:
         """Return the state of a task that has not ended or has failed, None for any other."""
@@ -400,7 +403,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         if event.on is state.recording:
             return
         state.recording = event.on
-        entries = state.tasks.values() if event.on else None
+        entries = [it for it in state.tasks.values() if not it.task.items] if event.on else None
         state.actions += counted(state, state.now, entries)
         if state.assigned is not None:
             tell_lengths(state)

@@ -314,6 +314,9 @@ def submitted(
 def _tell_sent(state: SchedulerState, held: Held, entries: list[TaskEntry]) -> None:
     """Record that tasks were submitted, many of them in columns; the first one of a grant runs."""
     now, job, resource_id = state.now, state.job, held.resource_id
+    entries = [entry for entry in entries if not entry.task.items]
+    if not entries:
+        return
     singly = entries if len(entries) < COLUMNS_MIN else entries[: held.head() is entries[0]]
     for entry in singly:
         its_state = _RUNNING if held.head() is entry else _SUBMITTED
@@ -387,7 +390,7 @@ def follow_head(state: SchedulerState, held: Held) -> None:
     if head.asked is AskedBack.AWAITED:
         head.asked = AskedBack.BEGUN
         head.queue.awaited -= 1
-    if state.recording and not waits(head):
+    if state.recording and not (head.task.items or waits(head)):
         state.actions.append(record_of(state, head))
 
 

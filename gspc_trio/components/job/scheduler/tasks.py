@@ -89,16 +89,18 @@ def add(state: SchedulerState, event: TasksReady) -> None:
             before = len(row)
         task_id = task.task_id
         tasks[task_id] = row[task_id] = TaskEntry(task, queue, alone)
-        if recording:
+        if recording and not task.items:
             records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
     if queue is not None:
         queue.waiting.size += len(row) - before
     if columns:
+        told = [task for task in event.tasks if not task.items]
         same = {"at_s": now, "job": job, "state": _READY}
-        names = [task.name for task in event.tasks]
-        records += columns_of(
-            TaskChanged, same, {"task_id": [task.task_id for task in event.tasks], "name": names}
-        )
+        names = [task.name for task in told]
+        if told:
+            records += columns_of(
+                TaskChanged, same, {"task_id": [task.task_id for task in told], "name": names}
+            )
     if state.stopping is not None:
         for task in event.tasks:
             cancel_unsent(state, tasks[task.task_id], state.stopping)
@@ -278,8 +280,11 @@ def end(
             del state.failed[first]
             state.choices.pop(first, None)
             state.dropped += 1
-    state.actions.append(TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back))
-    if state.recording or final is TaskState.FAILED:
+    state.actions.append(
+        TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back, task.items)
+    )
+    recording = state.recording and not task.items
+    if recording or final is TaskState.FAILED:
         record = TaskChanged(
             state.now, state.job, task.task_id, final, entry.tries, task.name, resource_id, detail,
             outcome.started_s, outcome.duration_s, outcome.staged_s, outcome.moved,
@@ -287,7 +292,7 @@ def end(
         )  # fmt: skip
         if final is TaskState.FAILED:
             state.sums.failed(record)
-        if state.recording:
+        if recording:
             state.actions.append(record)
 
 
@@ -368,7 +373,7 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
         entry.move(TaskPlace.WAITING)
         state.again.append(entry)
     state.turned[queue] = None
-    if state.recording:
+    if state.recording and not entry.task.items:
         state.actions.append(
             TaskChanged(
                 state.now, state.job, entry.task.task_id, _READY, entry.tries, entry.task.name, "", detail

@@ -1,0 +1,94 @@
+"""What is told of the calls of a range: of each as if it had been a task of its own (pure).
+
+A range says which of its calls have ended, and when it began and ended itself. A call has the number behind
+that of the call before it, the first one that behind the task's, and an even part of the range's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.records.columns import columns_of
+from gspc_trio.records.facts import FactColumns, TaskChanged, TaskFlow
+
+
+class ItemsEnded(Struct, frozen=True):
+    """Calls of a range have ended, those with the lowest numbers.
+
+    Attributes:
+        done: how its task has ended.
+        name: of the function.
+        count: so many have ended.
+        errors: place among them, from 0, -> why it has failed.
+        ready_s: since when the range was ready, on the clock of the job.
+    """
+
+    done: TaskDone
+    name: str
+    count: int
+    errors: Mapping[int, TaskError]
+    ready_s: float
+
+    @property
+    def each_s(self) -> float:
+        """Seconds that each took, as far as that is known."""
+        return self.done.outcome.duration_s / max(1, self.count)
+
+    def outcome(self, place: int) -> Outcome:
+        """Return how the call at a place has ended."""
+        outcome, error = self.done.outcome, self.errors.get(place)
+        return replace(
+            outcome,
+            task_id=self.done.task_id + 1 + place,
+            reason=Reason.FINISHED if error is None else Reason.FAILED,
+            started_s=outcome.started_s and outcome.started_s + place * self.each_s,
+            duration_s=self.each_s,
+            values=(),
+            error=error,
+        )
+
+
+def records_of(job: JobId, ended: ItemsEnded, now: float) -> list[TaskChanged | FactColumns]:
+    """Return the records of calls that have ended; ``now`` is the time on the clock of the job."""
+    done, name, errors = ended.done, ended.name, ended.errors
+    first, each_s, began_s = done.task_id + 1, ended.each_s, done.outcome.started_s
+    numbers: Sequence[TaskId] = list(range(first, first + ended.count))
+    flow = columns_of(TaskFlow, {"at_s": ended.ready_s, "job": job, "name": name}, {"task_id": numbers})
+    same = {"at_s": ended.ready_s, "job": job, "state": TaskState.READY, "name": name}
+    told: list[TaskChanged | FactColumns] = [*flow, *columns_of(TaskChanged, same, {"task_id": numbers})]
+    there = {"at_s": now, "job": job, "attempt": done.tries, "name": name, "resource_id": done.resource_id}
+    finished = range(ended.count) if not errors else [at for at in range(ended.count) if at not in errors]
+    if finished:
+        same = {**there, "state": TaskState.FINISHED, "duration_s": each_s}
+        each: dict[str, Sequence[object]] = {"task_id": [first + place for place in finished]}
+        if began_s:
+            each["started_s"] = [began_s + place * each_s for place in finished]
+        told += columns_of(TaskChanged, same, each)
+    for place, error in sorted(errors.items()):
+        outcome = ended.outcome(place)
+        told.append(
+            TaskChanged(
+                now, job, first + place, TaskState.FAILED, done.tries, name, done.resource_id,
+                f"{error.kind}: {error.message}", outcome.started_s, each_s,
+            )
+        )  # fmt: skip
+    return told
+
+
+def records_of_cancelled(job: JobId, name: str, numbers: Sequence[TaskId], now: float) -> list[FactColumns]:
+    """Return the records of calls that were cancelled before they were in a range.
+
+    Args:
+        job: whose they are.
+        name: of the function.
+        numbers: those that they have from now on, at least one.
+        now: the time on the clock of the job.
+    """
+    same = {"at_s": now, "job": job, "state": TaskState.CANCELLED, "name": name}
+    return columns_of(TaskChanged, same, {"task_id": numbers})
