@@ -63,12 +63,14 @@ def records_of(job: JobId, ended: ItemsEnded, now: float) -> list[TaskChanged | 
     same = {"at_s": ended.ready_s, "job": job, "state": TaskState.READY, "name": name}
     told: list[TaskChanged | FactColumns] = [*flow, *columns_of(TaskChanged, same, {"task_id": numbers})]
     there = {"at_s": now, "job": job, "attempt": done.tries, "name": name, "resource_id": done.resource_id}
-    finished = range(ended.count) if not errors else [at for at in range(ended.count) if at not in errors]
-    if finished:
+    if errors:
+        numbers = [number for place, number in enumerate(numbers) if place not in errors]
+    if numbers:
         same = {**there, "state": TaskState.FINISHED, "duration_s": each_s}
-        each: dict[str, Sequence[object]] = {"task_id": [first + place for place in finished]}
+        each: dict[str, Sequence[object]] = {"task_id": numbers}
         if began_s:
-            each["started_s"] = [began_s + place * each_s for place in finished]
+            began_s -= first * each_s
+            each["started_s"] = [began_s + number * each_s for number in numbers]
         told += columns_of(TaskChanged, same, each)
     for place, error in sorted(errors.items()):
         outcome = ended.outcome(place)
