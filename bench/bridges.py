@@ -43,6 +43,7 @@ from urllib.request import urlopen
 from figures import Figures, descendants, options_parser
 
 PAIRS = 15
+W1_TASKS = 10_000
 MIB = 1 << 20
 
 
@@ -446,7 +447,7 @@ def seen_loss(small: bool, seen_by: tuple[str, ...] = ("metrics", "spans", "reco
     Each pair is of many short turns, so that a machine that is slower for some seconds is so for both. What a
     side does after its turn, as to send spans, counts as well.
     """
-    pairs, turns, tasks, found = (1, 1, 1_000, []) if small else (PAIRS, 8, 5_000, list[float]())
+    pairs, turns, tasks, found = (1, 1, 1_000, []) if small else (PAIRS, 4, W1_TASKS, list[float]())
     with (
         TemporaryDirectory() as name,
         started("-c", COLLECTOR, until="http") as (_, endpoint),

@@ -33,6 +33,9 @@ from gspc_trio.workflow.failures import ExecutorBroken, exception_of
 MANY = 1_000
 """So many tasks that have not ended there are before further calls travel in ranges."""
 
+MANY_QUICK = 256
+"""The same of a function whose calls have travelled in ranges before, and were quick."""
+
 LOOK_S = 0.002
 """While calls travel in ranges, the loop looks at new ones so often.
 
@@ -370,7 +373,11 @@ class SubmittedCalls:
         """Return what takes a call into ranges; None if it is to be a task."""
         key = (call.code_id, len(call.values))
         items = self._of.get(key)
-        if tasks < MANY and (items is None or not (items.futures or items.machine.waiting)):
+        if items is not None and not (items.futures or items.machine.waiting):
+            is_few = tasks + items.machine.left < (MANY_QUICK if items.machine.is_quick else MANY)
+        else:
+            is_few = items is None and tasks < MANY
+        if is_few:
             return None
         if key not in self._of:
             items = self._of[key] = self._opened(call)

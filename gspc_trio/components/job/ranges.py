@@ -159,6 +159,11 @@ class Ranges:
         return sum(span.end - span.begin for span in self._waiting) + len(self._back)
 
     @property
+    def left(self) -> int:
+        """Items that have not ended."""
+        return self._added - self._ended
+
+    @property
     def computing(self) -> int:
         """Items that are part of a task."""
         return sum(task.end - task.begin for task in self._under.values())
