@@ -48,6 +48,11 @@ class ItemTrace:
         """Return the context of the item that is computed now, as ``os.environ`` asks for it."""
         return bytes(self).decode(encoding, errors)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is in ``os.environ``: no item has set or deleted the variable."""
+        return VARIABLES.get(_NAME) is self
+
     def show(self) -> None:
         """Be in the environment from now on; what reads that past ``os.environ`` has the present item's."""
         if not self._is_watching:
@@ -60,12 +65,12 @@ class ItemTrace:
 
     def hide(self) -> None:
         """Leave the environment as it is for the task."""
-        if VARIABLES.get(_NAME) is self:
+        if self.is_shown:
             VARIABLES[_NAME] = bytes(self)
 
     def _settle(self) -> None:
         """Have what is in the environment be that of the item that is computed now."""
-        if VARIABLES.get(_NAME) is self:
+        if self.is_shown:
             self.show()
 
     def _watch(self, home: str, name: str, other: str, other_name: str) -> None:

@@ -232,7 +232,8 @@ def _call_all(
         row = iter(behind)
         if trace is not None:
             place.begun_items = begun_in(done, row)
-            trace.show()
+            if called == 1 or not trace.is_shown:
+                trace.show()
         rows: list[Iterable[Any]] = [row, *(column[done : done + together] for column in columns[1:])]
         try:
             found.take(map(function, *(map(loads, row) for row in rows) if are_encoded else rows))
