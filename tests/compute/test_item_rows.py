@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from gspc_trio.components.job.item_values import Results, open_answer, open_resu
 from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.compute.io.loop import Meter
 from gspc_trio.compute.ranges import TOGETHER_MAX, TOGETHER_S, call_items
-from gspc_trio.core.current import ComputePlace, offer_place
+from gspc_trio.core.current import ComputePlace, current_traceparent, offer_place
 from gspc_trio.core.nested import ItemsEnded, TaskHello, decode_said
+from gspc_trio.core.trace_context import TraceContext
 from gspc_trio.protocol.values import dumps, loads
 
 MANY = 10 * TOGETHER_MAX
@@ -38,6 +40,40 @@ def computed(function: Callable[..., object], are_encoded: bool, *columns: Seque
         results[1].update((begin + number, data) for number, data in found[1].items())
         results[2].update((begin + number, error) for number, error in found[2].items())
     return results
+
+
+def said_by_programs() -> set[str]:
+    """Return what programs find that are started in one way or another."""
+    ask = ["sh", "-c", "echo $TRACEPARENT"]
+    with os.popen(ask[-1]) as printed:
+        said = {printed.read().strip()}
+    if not os.fork():
+        os.execvp("sh", [*ask[:2], f'[ "$TRACEPARENT" = "{said.copy().pop()}" ]'])
+    said.add("" if os.wait()[1] else said.copy().pop())
+    return said | {subprocess.run(ask, capture_output=True, text=True).stdout.strip()}
+
+
+def test_each_item_has_a_trace_context_of_its_own(place: ComputePlace) -> None:
+    above = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", 99)
+    place.trace, place.task_id, place.attempt = above, 7, 2
+
+    def ask(item: int) -> str:
+        said = {os.environ["TRACEPARENT"], os.environb[b"TRACEPARENT"].decode(), current_traceparent()}
+        if item == 5:
+            said |= said_by_programs()
+        return " ".join(said)
+
+    before = dict(os.environ)
+    try:
+        done, _, (results, _, errors) = opened(call_items(ask, False, range(MANY)))
+        assert os.environ["TRACEPARENT"] == above.text_of(7, 2)
+    finally:
+        place.trace = None
+        os.environ.clear()
+        os.environ.update(before)
+    assert not errors
+    assert done > 5, "a program was not asked"
+    assert results == [above.text_of(8 + item, 2) for item in range(done)]
 
 
 def spend() -> None:

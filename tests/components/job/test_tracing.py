@@ -8,6 +8,7 @@ import socket
 import pytest
 from msgspec.structs import replace
 
+from gspc_trio.components.job.items_told import ItemsEnded
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
 from gspc_trio.components.job.shell.span_export import SpanSender, endpoint_address
@@ -59,6 +60,40 @@ def test_an_attempt_has_a_span_below_the_job_and_one_below_that_for_each_phase()
         Span("compute", JOB.span_of(1, 1, 1), attempt, 11.5, 13.5, told),
         Span("stage out", JOB.span_of(1, 1, 3), attempt, 14.0, 15.5, told),
     ]
+
+
+def range_of(count: int, errors: dict[int, TaskError] | None = None) -> ItemsEnded:
+    """Return calls with the numbers from 2 on, a second each."""
+    outcome = Outcome(1, 1, Reason.FINISHED, started_s=10.0, duration_s=1.0 * count)
+    whole = TaskDone(1, TaskState.FINISHED, outcome, f"work x {count}", "r1.core1", 0, count)
+    return ItemsEnded(whole, "work", count, errors or {}, 9.0)
+
+
+def test_calls_of_a_range_have_spans_as_tasks_have_and_the_range_has_none() -> None:
+    traced, alone = tracer(), tracer()
+    ended = range_of(3, {1: BOOM})
+    traced.before(None, lambda: 20.0)(ended.done)
+    traced.items_ended(ended, 20.0)
+    alone.ended(AttemptEnded(ended.outcome(1), "work", 1, "r1.core1"), 20.0)
+    for place in (0, 2):
+        outcome = Outcome(2 + place, 1, Reason.FINISHED, started_s=10.0 + place, duration_s=1.0)
+        alone.finished(TaskDone(2 + place, TaskState.FINISHED, outcome, "work", "r1.core1"), 20.0)
+    assert len(traced.queue) == 6
+    assert traced.queue.take(SPANS_MAX) == alone.queue.take(SPANS_MAX)
+
+
+def test_spans_of_ranges_are_spread_and_counted_as_those_of_tasks() -> None:
+    ranges, tasks = tracer(), tracer()
+    of_ranges, of_tasks = ranges.before(None, lambda: 1.0), tasks.before(None, lambda: 1.0)
+    for count in (700, 600, 5, 900):
+        ended = range_of(count)
+        of_ranges(ended.done)
+        ranges.items_ended(ended, 1.0)
+        for place in range(count):
+            of_tasks(done(2 + place))
+        assert (len(ranges.queue), ranges.queue.dropped) == (len(tasks.queue), tasks.queue.dropped)
+        taken = [[span.span_id for span in queue.take(200)] for queue in (ranges.queue, tasks.queue)]
+        assert taken[0] == taken[1]
 
 
 def test_of_a_fast_job_spans_are_spread_evenly_until_it_is_slow_again() -> None:
