@@ -20,7 +20,7 @@ import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.job.credentials import open_settings, seal
+from gspc_trio.components.job.credentials import open_settings
 from gspc_trio.components.job.journal import (
     JournaledEngine,
     JournalRecord,
@@ -150,8 +150,9 @@ class Journal:
         self._disk.given = settings
         self.about, self._disk.pairs = self.about.with_settings(settings, token_bytes(SALT_BYTES))
 
-    def _frame(self, payload: bytes) -> bytes:
-        return self._framer.frame(seal(payload, self._disk.pairs))
+    def _frame(self, payload: bytes, uris: bool = True) -> bytes:
+        with self._refused():
+            return self._framer.frame(bytes(self._disk.sealed(payload, uris=uris)))
 
     def files_are_below(self, directory: str, files_max: int) -> None:
         """Say where the files of the job's tasks are, "" for the working directory, and how many in a set."""
@@ -403,7 +404,8 @@ class Journal:
             self._written.popleft()
         self._taken_in = engine.injected
         self._framer = Framer(MAGIC)
-        records = [encode_record(self.about)]
+        about = self._frame(encode_record(self.about), uris=False)
+        records = []
         if taken is not None:
             records.append(encode_record(taken))
         if self._rest:
@@ -412,7 +414,7 @@ class Journal:
         if self._written:
             rows, keys = zip(*self._written, strict=True)
             records.append(encode_outcomes(rows, keys))
-        data = MAGIC + b"".join(map(self._frame, records))
+        data = MAGIC + about + b"".join(map(self._frame, records))
         await self._durably(self._disk.replace(data, keep=self._has_results and taken is None))
         with self._refused():
             self.stored.sweep()

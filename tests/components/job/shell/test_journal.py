@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from gspc_trio import Net, farm, open_job, open_rts, pipeline
 from gspc_trio.components.job.journal import JournaledEngine, Outcomes
-from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
+from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal import Journal, JournalError, create_journal, open_journal
+from gspc_trio.components.job.shell.journal_files import JournalDirectory, read_journal
 from gspc_trio.core.task import Outcome, Reason, TaskState
 from gspc_trio.protocol.values import dumps
-from gspc_trio.records.journal_frames import Frames
 from tests.components.tasks.journal import double
 
 HANG_S = 60.0
@@ -34,8 +34,8 @@ def files(folder: Path) -> list[Path]:
 
 def durable(folder: Path) -> list[int]:
     """The tasks whose results the file on disk has."""
-    (path,) = files(folder)
-    records = map(decode_record, Frames(path.read_bytes(), MAGIC))
+    assert len(files(folder)) == 1
+    _, records = read_journal(JournalDirectory(folder))
     return [task_id for record in records if isinstance(record, Outcomes) for task_id, _ in record.rows]
 
 
@@ -355,3 +355,26 @@ async def test_a_credential_of_a_setting_is_not_in_the_journal_nor_where_values_
         assert journal.about.settings == ("uri=s3://me:***@h/x",)
         again = await journal.recover(farm(double), {"items": []})
         assert (again.snapshot(), again.engine.outputs()) == (before, {"results": [1]})
+
+
+async def test_a_secret_of_a_uri_that_a_workflow_makes_is_beside_the_journal_and_had_again(
+    tmp_path: Path,
+) -> None:
+    folder, uri = tmp_path / "j", "https://h/x?sig=topsecret"
+    with create_journal(folder, ABOUT) as journal:
+        engine = await journal.recover(farm(double), {"items": [uri, uri]})
+        await write(journal, folder, engine, extract(engine)[:1])
+        journal.read_again()
+        before = (await journal.recover(farm(double), {"items": []})).snapshot()
+    assert "topsecret" in repr(before)
+    assert not any(b"topsecret" in file.read_bytes() for file in files(folder))
+    assert (folder / "secrets").stat().st_mode & 0o777 == 0o600
+    with open_journal(folder) as journal:
+        again = await journal.recover(farm(double), {"items": []})
+        assert (again.snapshot(), again.engine.outputs()) == (before, {"results": [1]})
+    (folder / "secrets").unlink()
+    with (
+        pytest.raises(JournalError, match=r"passwords of URIs .* in its file secrets"),
+        open_journal(folder),
+    ):
+        pass
