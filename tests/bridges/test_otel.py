@@ -217,22 +217,26 @@ def test_an_executor_loads_opentelemetry_when_it_is_asked_to_alone(
 
 
 FAST = """
-import time
-from gspc_trio import Executor
+from gspc_trio import Executor, current_traceparent
 
-def nothing(number):
-    pass
+def trace(number):
+    return current_traceparent()
 
 if __name__ == "__main__":
     with Executor(cores=1) as executor:
-        assert len(list(executor.map(nothing, range(20_000)))) == 20_000
-    print(time.perf_counter() > 0)
+        found = list(executor.map(trace, range(20_000)))
+        assert executor._loop._table.graph.counts()["finished"] < 10_000, "there were no ranges"
+    print(*found)
 """
 
 
 def test_what_is_faster_than_spans_can_be_sent_is_counted(world: World) -> None:
     with collecting() as collector:
-        _, complained = run(world, FAST, collector.endpoint)
+        printed, complained = run(world, FAST, collector.endpoint)
+    known = printed.split()
+    assert len(set(known)) == len(known) == 20_000
+    for span in collector.named("trace"):
+        assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" in known
     (line,) = complained.splitlines()
     said = re.search(r"(\d+) spans were dropped: \d+ found too many others waiting", line)
     assert said  # on a busy machine some may miss the end, too
