@@ -404,8 +404,7 @@ class Journal:
             self._written.popleft()
         self._taken_in = engine.injected
         self._framer = Framer(MAGIC)
-        about = self._frame(encode_record(self.about), uris=False)
-        records = []
+        records = [encode_record(self.about)]
         if taken is not None:
             records.append(encode_record(taken))
         if self._rest:
@@ -414,7 +413,8 @@ class Journal:
         if self._written:
             rows, keys = zip(*self._written, strict=True)
             records.append(encode_outcomes(rows, keys))
-        data = MAGIC + about + b"".join(map(self._frame, records))
+        about, *records = records
+        data = MAGIC + self._frame(about, uris=False) + b"".join(map(self._frame, records))
         await self._durably(self._disk.replace(data, keep=self._has_results and taken is None))
         with self._refused():
             self.stored.sweep()
