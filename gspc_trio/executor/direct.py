@@ -21,12 +21,13 @@ from msgspec.structs import replace
 
 from gspc_trio.compute.code import CALL_BYTES_MAX, REPLY_HEAD, CallsAnswer
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import DEFAULT_OPTIONS, LastAttempt, Outcome, Shape, TaskError, TaskState
+from gspc_trio.core.task import DEFAULT_OPTIONS, LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.futures import PENDING, Call, SomeTaskFuture
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.failures import ExecutorBroken, exception_of
 
 if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.interface import TaskDone
     from gspc_trio.executor.bulk import Maps
     from gspc_trio.executor.codes import CodeTable
 
@@ -87,7 +88,7 @@ class DirectCalls:
 
     Attributes:
         task_id: of the task; 0 before it is one.
-        outcome: of its last attempt.
+        ended: how its task has ended.
         sent: how many calls there were.
 
     Raises:
@@ -96,7 +97,7 @@ class DirectCalls:
 
     def __init__(self, owner: Owner, call: Call) -> None:
         self.task_id: TaskId = 0
-        self.outcome: Outcome | None = None
+        self.ended: TaskDone | None = None
         self.sent: int = 1
         self._owner = owner
         self._maps = owner.maps
@@ -257,9 +258,9 @@ class DirectCalls:
             assert error is not None
             extra[TaskState.FINISHED] -= 1
             extra[TaskState.FAILED] += 1
-            outcome, last = self.outcome, LastAttempt(self._call.name, 1)
-            if outcome is not None:
-                last = replace(last, stdout=outcome.stdout, stderr=outcome.stderr)
+            ended, last = self.ended, LastAttempt(self._call.name, 1)
+            if ended is not None:
+                last = replace(last, stdout=ended.outcome.stdout, stderr=ended.outcome.stderr)
             future.fail(exception_of(TaskError(*error), last))
 
     def fail(self, error: BaseException) -> None:

@@ -106,7 +106,8 @@ class SingleCalls:
         owner, call = self._owner, calls[0]
         is_due = self._pace.is_due(owner.was_awaited and len(calls) == 1, monotonic())
         owner.was_awaited = False
-        if is_due and self._are_possible and call.values and self.maps.may_open(call.shape, call.options):
+        may = self._are_possible and self.maps.told is None and bool(call.values)
+        if is_due and may and self.maps.may_open(call.shape, call.options):
             from gspc_trio.executor.direct import DirectCalls  # most executors never need it
 
             with suppress(OSError):  # there are too many open files
