@@ -13,7 +13,7 @@ from typing import Any
 
 from gspc_trio.compute.code import ANSWER_HEAD
 from gspc_trio.compute.errors import ErrorFields, TaskFailure, describe
-from gspc_trio.compute.item_trace import ItemTrace, begun_in, trace_of
+from gspc_trio.compute.items.trace import ItemTrace, begun_in, trace_of
 from gspc_trio.compute.system import read_status
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace, current_place

@@ -92,17 +92,13 @@ def finished(state: SchedulerState, event: Finished) -> None:
         done += 1
         del tasks[task_id]
         entry.move(_ENDED)
-        finished_task = TaskDone(
-            task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back, task.items
-        )
-        actions.append(finished_task)
+        told = TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back, task.items)
+        actions.append(told)
         if tie is not None:
             made(state, entry, outcome)
-        if not recording or task.items:
-            continue
-        if columns:
-            ended.append(finished_task)
-        else:
+        if columns and not task.items:
+            ended.append(told)
+        elif recording and not task.items:
             actions.append(
                 TaskChanged(
                     now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",
