@@ -50,6 +50,7 @@ from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.failures import exception_of
 
 if TYPE_CHECKING:
+    from gspc_trio.components.job.shell.handle import Job
     from gspc_trio.executor.call_table import CallTable
     from gspc_trio.executor.told import ToldItems
 
@@ -313,6 +314,13 @@ class Maps:
         self.told: ToldItems | None = None
         self._added = trio.Event()
         self._are_possible = settings.may_have_ranges and not is_each_told
+
+    def begin(self, job: Job, are_recorded: bool) -> None:
+        """Take the job that computes them; ``are_recorded`` says whether it has records of tasks."""
+        if are_recorded or job.tracer is not None:
+            from gspc_trio.executor.told import ToldItems  # most say nothing of each call
+
+            self.told = ToldItems(job, self.table.graph, are_recorded)
 
     def open(
         self,

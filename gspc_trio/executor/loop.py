@@ -411,10 +411,7 @@ class Loop:
                     self._table.job = job
                     job.take_items = self._submitted.take_first
                     job.machine.count_more = self.maps.count
-                    if self._records is not None or job.tracer is not None:
-                        from gspc_trio.executor.told import ToldItems  # most say nothing of each call
-
-                        self.maps.told = ToldItems(job, self._graph, self._records is not None)
+                    self.maps.begin(job, self._records is not None)
                     self.resources = await count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._table.is_stopped or self.closed:
@@ -505,10 +502,8 @@ class Loop:
     def _note_taken(self, future: SomeTaskFuture, argument: SomeFuture) -> None:
         """Note that the result of a task has become an argument of another one."""
         taken = self._table.taken
-        if taken is None or type(argument) is not TaskFuture or argument._owner is not future._owner:
-            return
-        if argument._task_id:  # else nothing was recorded of it
-            taken.setdefault(future, []).append(argument._task_id)
+        if taken is not None and type(argument) is TaskFuture and argument._owner is future._owner:
+            taken.setdefault(future, []).extend(filter(None, [argument._task_id]))
 
     def _unpark(self, call: Call) -> None:
         """The future that a call waited for has ended (in any thread)."""

@@ -1,11 +1,11 @@
-"""What the records and the spans of an executor's job say of calls that travel in ranges."""
+"""Records and spans of calls that travel in ranges, in the job of an executor."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 
-from gspc_trio.components.job.items_told import ItemsEnded, records_of, records_of_cancelled
+from gspc_trio.components.job.items_told import EndedItems, records_of, records_of_cancelled
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.core.task import TaskError
@@ -46,7 +46,7 @@ class ToldItems:
             errors: place among them -> why it has failed.
             ready_s: since when the range was ready, on the clock of the job.
         """
-        ended = ItemsEnded(done, name, count, errors, ready_s)
+        ended = EndedItems(done, name, count, errors, ready_s)
         if self._job.tracer is not None:
             self._job.tracer.items_ended(ended, time.time())
         if self.are_recorded:
@@ -56,6 +56,8 @@ class ToldItems:
     def cancelled(self, name: str, count: int) -> None:
         """So many calls were cancelled before they were in a range."""
         if self.are_recorded and count:
-            numbers = self._graph.take_numbers(count)
+            first = self._graph.last_task_id + 1
+            self._graph.last_task_id += count  # no task has these numbers
+            numbers = list(range(first, first + count))
             for record in records_of_cancelled(self._job.job_id, name, numbers, self.now):
                 self._job.records.append(record)

@@ -180,11 +180,6 @@ class TaskGraph:
         self.last_task_id = task_id + items
         return task_id
 
-    def take_numbers(self, count: int) -> list[TaskId]:
-        """Return numbers that no task has, nor will have: for what counts as a task and never becomes one."""
-        first, self.last_task_id = self.last_task_id + 1, self.last_task_id + count
-        return list(range(first, first + count))
-
     def _referred(self, name: str, references: Iterable[TaskId]) -> list[Node]:
         nodes, others = self._nodes, []
         for reference in references:
@@ -568,16 +563,8 @@ def load_node(row: list[Plain]) -> Node:
     arguments: tuple[Argument, ...] = tuple(Ref(item) if isinstance(item, int) else item for item in items)
     references = tuple(item.task_id for item in arguments if isinstance(item, Ref))
     plain = () if references else tuple(item for item in arguments if isinstance(item, bytes))
-    task = Task(
-        task_id,
-        name,
-        code_id,
-        plain,
-        load_shape(shape),
-        TaskOptions(*options),
-        distance,
-        load_variants(more[0]) if more else None,
-    )
+    ways = load_variants(more[0]) if more else None
+    task = Task(task_id, name, code_id, plain, load_shape(shape), TaskOptions(*options), distance, ways)
     node = Node(task, arguments if references else None, keep, references)
     node.state = TaskState(state)
     node.is_queued = False

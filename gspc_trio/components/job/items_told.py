@@ -1,4 +1,4 @@
-"""What is told of the calls of a range: of each as if it had been a task of its own (pure).
+"""Records of the calls of a range: of each as if it had been a task of its own (pure).
 
 A range says which of its calls have ended, and when it began and ended itself. A call has the number behind
 that of the call before it, the first one that behind the task's, and an even part of the range's time.
@@ -18,7 +18,7 @@ from gspc_trio.records.columns import columns_of
 from gspc_trio.records.facts import FactColumns, TaskChanged, TaskFlow
 
 
-class ItemsEnded(Struct, frozen=True):
+class EndedItems(Struct, frozen=True):
     """Calls of a range have ended, those with the lowest numbers.
 
     Attributes:
@@ -54,7 +54,7 @@ class ItemsEnded(Struct, frozen=True):
         )
 
 
-def records_of(job: JobId, ended: ItemsEnded, now: float) -> list[TaskChanged | FactColumns]:
+def records_of(job: JobId, ended: EndedItems, now: float) -> list[TaskChanged | FactColumns]:
     """Return the records of calls that have ended; ``now`` is the time on the clock of the job."""
     done, name, errors = ended.done, ended.name, ended.errors
     first, each_s, began_s = done.task_id + 1, ended.each_s, done.outcome.started_s

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gspc_trio.components.job.items_told import ItemsEnded
+from gspc_trio.components.job.items_told import EndedItems
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
@@ -184,7 +184,7 @@ class JobTracer:
             spans = self._spans(outcome, done.name, done.tries, done.resource_id, link, now_s, 0.0)
             self.queue.put(spans)
 
-    def items_ended(self, ended: ItemsEnded, now_s: float) -> None:
+    def items_ended(self, ended: EndedItems, now_s: float) -> None:
         """Calls of a range have ended.
 
         Those that have failed have spans as other attempts that did not finish; of the others those for which

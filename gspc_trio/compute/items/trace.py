@@ -10,11 +10,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from gspc_trio.compute.tidy import VARIABLES, changes
 from gspc_trio.core.current import ComputePlace
 from gspc_trio.core.trace_context import TRACEPARENT, TraceContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NAME = TRACEPARENT.encode()
 
@@ -82,9 +85,9 @@ class ItemTrace:
         if getattr(known, other_name, None) is function:
             setattr(known, other_name, watched)
 
-    def _before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _before(self, function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
-        def start(*args: Any, **kwargs: Any) -> Any:
+        def start(*args: P.args, **kwargs: P.kwargs) -> R:
             self._settle()
             return function(*args, **kwargs)
 
@@ -113,7 +116,8 @@ def begun_in(before: int, row: Iterator[object]) -> Callable[[], int]:
     """
 
     def begun() -> int:
-        state: tuple[Any, ...] = row.__reduce__()  # type: ignore[assignment]
-        return before + max(1, state[2] if len(state) > 2 else 0)
+        state = row.__reduce__()
+        taken = state[2] if len(state) > 2 else 0
+        return before + max(1, taken if isinstance(taken, int) else 0)
 
     return begun

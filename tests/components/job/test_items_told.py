@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.components.job.items_told import ItemsEnded, records_of, records_of_cancelled
+from gspc_trio.components.job.items_told import EndedItems, records_of, records_of_cancelled
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.records.columns import facts_of
@@ -26,7 +26,7 @@ def test_each_call_is_recorded_as_a_task_would_be(count: int, data: st.DataObjec
     failed = data.draw(st.sets(st.integers(0, count - 1), max_size=5))
     outcome = Outcome(100, 2, Reason.FINISHED, started_s=50.0, duration_s=count * 0.5)
     done = TaskDone(100, TaskState.FINISHED, outcome, f"f x {count}", "r1.core1", 1, count)
-    told = one_by_one(records_of("j1", ItemsEnded(done, "f", count, dict.fromkeys(failed, BOOM), 7.0), 9.0))
+    told = one_by_one(records_of("j1", EndedItems(done, "f", count, dict.fromkeys(failed, BOOM), 7.0), 9.0))
     numbers = range(101, 101 + count)
     assert told[:count] == [TaskFlow(7.0, "j1", number, "f") for number in numbers]
     assert told[count : 2 * count] == [

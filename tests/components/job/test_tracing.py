@@ -8,7 +8,7 @@ import socket
 import pytest
 from msgspec.structs import replace
 
-from gspc_trio.components.job.items_told import ItemsEnded
+from gspc_trio.components.job.items_told import EndedItems
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
 from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
 from gspc_trio.components.job.shell.span_export import SpanSender, endpoint_address
@@ -62,11 +62,11 @@ def test_an_attempt_has_a_span_below_the_job_and_one_below_that_for_each_phase()
     ]
 
 
-def range_of(count: int, errors: dict[int, TaskError] | None = None) -> ItemsEnded:
+def range_of(count: int, errors: dict[int, TaskError] | None = None) -> EndedItems:
     """Return calls with the numbers from 2 on, a second each."""
     outcome = Outcome(1, 1, Reason.FINISHED, started_s=10.0, duration_s=1.0 * count)
     whole = TaskDone(1, TaskState.FINISHED, outcome, f"work x {count}", "r1.core1", 0, count)
-    return ItemsEnded(whole, "work", count, errors or {}, 9.0)
+    return EndedItems(whole, "work", count, errors or {}, 9.0)
 
 
 def test_calls_of_a_range_have_spans_as_tasks_have_and_the_range_has_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gspc_trio.components.job.uri_secrets import AS_IT_WAS, SEALED, SecretsGone, UriSecrets
+from gspc_trio.components.job.credentials import AS_IT_WAS, SEALED, SecretsGone, UriSecrets
 
 SIGNED = b"https://host/data.csv?sig=hunter2"
 WITH_PASSWORD = b"s3://me:hunter2@bucket/x"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import msgpack
 
-from gspc_trio.components.job.credentials import Pairs, open_settings, seal, unseal
+from gspc_trio.components.job.credentials import Pairs, SecretsGone, UriSecrets, open_settings, seal, unseal
 from gspc_trio.components.job.journal import JournalRecord, Outcomes, Reusable
 from gspc_trio.components.job.journal_bytes import MAGIC, About, decode_record
-from gspc_trio.components.job.uri_secrets import SecretsGone, UriSecrets
 from gspc_trio.records.journal_frames import BadJournal, Framer, Frames
 from gspc_trio.records.shell.durable_files import THIS_MACHINE, append, put_in_place
 from gspc_trio.records.shell.journal_files import JournalFiles, journals_in, names_of
