@@ -89,8 +89,7 @@ class Loop:
         self.interpreter_ends = False
         self.is_elsewhere: bool = isinstance(rts, dict) and rts["connection_file"] is not None
         self._rts = rts
-        self._settings = settings
-        self._codes = codes
+        self._settings, self._codes = settings, codes
         self._tune_gc = tune_gc
         self._output = output
         self._template = template
