@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from operator import attrgetter
 
 import trio
 
@@ -42,6 +43,12 @@ LOOK_S = 0.002
 If each new one woke it up, the threads would have the interpreter's lock in turns, and each call would cost
 several times as much. So it would if each range that comes back did: ranges would be short.
 """
+
+ALIKE_MIN = 64
+"""So many calls are looked at at once, whether they are alike."""
+
+_CODE_ID, _SHAPE = attrgetter("code_id"), attrgetter("shape")
+_VALUES, _FUTURE, _STATE = attrgetter("values"), attrgetter("future"), attrgetter("_state")
 
 NUMBER_BYTES = 9
 """Longest number as it travels, for most."""
@@ -350,10 +357,12 @@ class SubmittedCalls:
             count: how many.
             add: takes those that are to be tasks.
         """
-        futures, take = self._maps.table.receivers, calls.popleft
+        taken = [calls.popleft() for _ in range(count)]  # others append meanwhile
+        if count > ALIKE_MIN and self._gather_alike(taken):
+            return
+        futures = self._maps.table.receivers
         before: CallItems | None = None  # which took the last call
-        for _ in range(count):
-            call = take()
+        for call in taken:
             values = call.values
             if not values:
                 add(call)
@@ -368,6 +377,28 @@ class SubmittedCalls:
         for items in self._of.values():
             if items is not None and items.futures:
                 items.flush()
+
+    def _gather_alike(self, calls: list[Call]) -> bool:
+        """Take calls at once, if all are alike and can travel in ranges; return whether they were.
+
+        One by one it takes three times as long.
+        """
+        first, rows = calls[0], list(map(_VALUES, calls))
+        if not first.values or set(map(len, rows)) != {len(first.values)}:
+            return False
+        if len(set(map(_CODE_ID, calls))) > 1 or len(set(map(id, map(_SHAPE, calls)))) > 1:
+            return False
+        items = self._items_of(first, len(self._maps.table.receivers))
+        if items is None or items.shape is not first.shape:
+            return False
+        futures = list(map(_FUTURE, calls))
+        if set(map(_STATE, futures)) != {PENDING}:
+            pairs = [pair for pair in zip(futures, rows, strict=True) if pair[0]._state is PENDING]
+            futures, rows = [future for future, _ in pairs], [row for _, row in pairs]
+        items.futures += futures
+        items.rows += rows
+        items.flush()
+        return True
 
     def _items_of(self, call: Call, tasks: int) -> CallItems | None:
         """Return what takes a call into ranges; None if it is to be a task."""

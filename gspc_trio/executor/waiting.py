@@ -47,11 +47,15 @@ class HandOver:
 
     A thread that works has the interpreter's lock for 5 ms, and the first result needs the loop often. So the
     submitting thread stops until the loop has looked: the first calls run while the others are submitted.
+
+    Attributes:
+        count: calls since the loop had none.
+        limit: whoever puts so many waits.
     """
 
     def __init__(self) -> None:
-        self._limit = PAUSE_CALLS
-        self._count = 0
+        self.limit: int = PAUSE_CALLS
+        self.count: int = 0
         self._is_awaited = False
         self._looked = threading.Event()
 
@@ -63,12 +67,12 @@ class HandOver:
             is_idle: whether the loop had none before.
         """
         if is_idle:
-            self._limit, self._count = PAUSE_CALLS, calls
+            self.limit, self.count = PAUSE_CALLS, calls
         else:
-            self._count += calls
-        if self._count < self._limit:
+            self.count += calls
+        if self.count < self.limit:
             return False
-        self._limit = self._count + PAUSE_SOON if self._limit == PAUSE_CALLS else PAUSE_GROWTH * self._count
+        self.limit = self.count + PAUSE_SOON if self.limit == PAUSE_CALLS else PAUSE_GROWTH * self.count
         self._looked.clear()
         self._is_awaited = True
         return True
