@@ -1,0 +1,362 @@
+"""The executor's side of separate calls that travel in ranges, simulated from a seed.
+
+Calls and their futures, ranges, table of calls, graph, job, scheduler and resource manager are the real ones.
+Workers are simulated: they end ranges early, tell of the first calls while another one takes long, fail, and
+are lost. Callers cancel at random. What is not kept is said by :class:`BrokenCalls`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gspc_trio.components.job.item_values import AWAITED
+from gspc_trio.components.job.machine import Begin, JobAction, JobEvent, JobMachine, Look
+from gspc_trio.components.job.scheduler.interface import CancelTasks, ResourcesUp, TaskDone
+from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
+from gspc_trio.compute.code import ANSWER_HEAD
+from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.machine import Tick
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import (
+    CORE,
+    DEFAULT_OPTIONS,
+    LastAttempt,
+    Outcome,
+    Reason,
+    TaskError,
+)
+from gspc_trio.executor.bulk import Maps, Owner
+from gspc_trio.executor.call_table import CallTable
+from gspc_trio.executor.codes import CodeTable
+from gspc_trio.executor.futures import NOTHING, PENDING, Call, SomeTaskFuture, TaskFuture
+from gspc_trio.executor.submitted import MANY, CallsPart, SubmittedCalls
+from gspc_trio.policies.scheduling import USUAL
+from gspc_trio.protocol.values import dumps, loads
+
+JOB = "j1"
+CODE, OF_ITEMS = 1, 2
+FAILS_EACH, LISTS_EACH = 17, 13
+"""Of so many calls one fails, or returns a list, which travels encoded."""
+
+STEPS_MAX = 20_000
+"""A world that is not done by then hangs."""
+
+_FROM_RM = (Grant, Recall, Refuse, Lapsed)
+
+
+class BrokenCalls(AssertionError):
+    """What is promised of separate calls does not hold."""
+
+
+def value_of_call(number: int) -> object:
+    """Return what a call returns."""
+    return [number] if number % LISTS_EACH == 0 else -number
+
+
+def fails(number: int) -> bool:
+    """Return whether a call fails."""
+    return number % FAILS_EACH == 1
+
+
+def answer_of(numbers: list[int]) -> bytes:
+    """Return what a worker says of the first calls of a range, as compute processes do."""
+    results: list[object] = []
+    encoded: dict[int, bytes] = {}
+    errors: dict[int, list[object]] = {}
+    for place, number in enumerate(numbers):
+        value = value_of_call(number)
+        is_plain = not fails(number) and not isinstance(value, list)
+        results.append(value if is_plain else None)
+        if fails(number):
+            errors[place] = ["ValueError", f"call {number}", "", b""]
+        elif not is_plain:
+            encoded[place] = dumps(value)
+    return dumps(ANSWER_HEAD.pack(len(numbers), len(errors)) + dumps([results, encoded, errors]))
+
+
+class SeparateCalls:
+    """A world of calls.
+
+    Args:
+        seed: of all its randomness.
+        calls: how many are submitted.
+        cores: how many workers there are.
+        loss: probability that what a worker runs is lost.
+
+    Attributes:
+        futures: of all calls.
+        told: how often the end of each was told of.
+        ranges: ranges that workers got.
+    """
+
+    def __init__(self, seed: int, calls: int = 300, cores: int = 3, loss: float = 0.05) -> None:
+        self.random = Random(seed)
+        self.now = 0.0
+        self.futures: list[SomeTaskFuture] = []
+        self.told: Counter[int] = Counter()
+        self.ranges: int = 0
+        self._calls_max, self._loss = calls, loss
+        self._calls: deque[Call] = deque()
+        self._cancelled: list[SomeTaskFuture] = []
+        self._is_stirred = False
+        self._lost: set[int] = set()  # calls that were computed, or may have been, and may be so again
+        self._done: set[int] = set()  # calls whose result a worker has told
+        self._at: dict[ResourceId, list[Submission]] = {}
+        self._parts: set[TaskId] = set()  # ranges that were looked at
+        self._given: dict[TaskId, int] = {}  # so many of a range were told ahead
+        self.table: CallTable[SomeTaskFuture] = CallTable("executor", lambda _: True)
+        self.job = JobMachine(
+            JOB, "calls", self.table.graph, USUAL.scheduler(JOB), keep_going=True, open_ended=True
+        )
+        self.table.job = cast(Any, _job_of(self))
+        owner = SimpleNamespace(stir=self._stir, capacity=lambda _: cores, is_elsewhere=False)
+        settings = SimpleNamespace(may_have_ranges=True)
+        self.maps = Maps(cast(Owner, owner), self.table, cast(Any, settings), False)
+        codes = SimpleNamespace(items_entry_of=lambda _: OF_ITEMS)
+        self.submitted = SubmittedCalls(self.maps, cast(CodeTable, codes), self._stir)
+        self._owner = SimpleNamespace(
+            forked=False, is_elsewhere=False, cancel=self._cancelled.append, check_may_wait=lambda: None
+        )
+        self.rm = ResourceManager(1)
+        resources = tuple(Resource(f"r1.core{number}", "core") for number in range(cores))
+        self.rm.handle(Added(resources), 0.0)
+        self.rm.handle(JobJoined(JOB), 0.0)
+        self._tell(ResourcesUp(resources))
+        self._tell(Begin())
+
+    def _stir(self) -> None:
+        self._is_stirred = True
+
+    # What callers do
+
+    def submit(self, count: int) -> None:
+        """Submit further calls."""
+        for number in range(len(self.futures), len(self.futures) + count):
+            future: SomeTaskFuture = TaskFuture(cast(Any, self._owner))
+            self._watch(future, number)
+            self.futures.append(future)
+            self._calls.append(Call(future, CODE, "work", NOTHING, CORE, DEFAULT_OPTIONS, (number,)))
+
+    def _watch(self, future: SomeTaskFuture, number: int) -> None:
+        def note(_: object) -> None:
+            self.told[number] += 1
+
+        if self.random.random() < 0.5:
+            future.tell_end(note)
+        else:
+            future.add_done_callback(note)
+
+    def cancel_some(self) -> None:
+        """Cancel some calls."""
+        for future in self.random.sample(
+            self.futures, min(len(self.futures), self.random.choice((1, 3, 40)))
+        ):
+            future.cancel()
+
+    # What the executor's loop does
+
+    def take(self) -> None:
+        """Take calls and cancellations, as the loop does it."""
+        while True:
+            self._is_stirred = False
+            self.submitted.gather(self._calls, len(self._calls), self._add)
+            cancelled, self._cancelled[:] = list(self._cancelled), []
+            if cancelled:
+                self.submitted.end_cancelled(cancelled)
+            for items in tuple(self.maps.active):
+                items.look(self.now)
+            self._check_parts()
+            self._tell(Look())
+            if not (self._is_stirred or self._cancelled):
+                return
+
+    def _check_parts(self) -> None:
+        """Calls that were cancelled before are in no new range."""
+        for task_id, part in self.table.parts.items():
+            if task_id not in self._parts:
+                self._parts.add(task_id)
+                assert isinstance(part, CallsPart)
+                if any(future.done() for future in part.futures):
+                    raise BrokenCalls(f"range {task_id} computes what has ended before")
+
+    def _add(self, call: Call) -> None:
+        if call.future._state is not PENDING:
+            return
+        arguments = [dumps(value) for value in call.values]
+        task_id = self.table.graph.add(call.name, call.code_id, arguments, call.shape, call.options)
+        call.future._task_id = task_id
+        self.table.receivers[task_id] = call.future
+
+    def _tell(self, event: JobEvent) -> None:
+        events: deque[JobEvent] = deque([event])
+        while events:
+            for action in self.job.handle(events.popleft(), self.now):
+                self._do(action, events)
+
+    def _do(self, action: JobAction, events: deque[JobEvent]) -> None:
+        if isinstance(action, TaskDone):
+            self.table.done(action)
+        elif isinstance(action, Submit):
+            self._arrived(action)
+        elif isinstance(action, Demand | Release):
+            events.extend(it for it in self.rm.handle(action, self.now) if isinstance(it, _FROM_RM))
+        elif isinstance(action, TakeBack):
+            events.extend(self._give_back(action.resource_id, action.attempts, Reason.RETURNED))
+        elif isinstance(action, Cancel):
+            events.extend(self._give_back(action.resource_id, action.attempts, Reason.CANCELLED))
+
+    # What workers do
+
+    def _arrived(self, submit: Submit) -> None:
+        at = self._at.setdefault(submit.resources[0], [])
+        for submission in submit.submissions:
+            numbers = numbers_of(submission)
+            self.ranges += submission.code_id == OF_ITEMS
+            states = [self.futures[number]._state for number in numbers]
+            if PENDING not in states:
+                raise BrokenCalls(f"calls {numbers} are sent though nobody wants them")
+            for number in numbers:
+                future = self.futures[number]
+                if future.done() and not future.cancelled() and number not in self._lost:
+                    raise BrokenCalls(f"call {number} is sent though it has ended")
+                if number in self._under_way():
+                    raise BrokenCalls(f"call {number} is at two workers")
+            at.append(submission)
+
+    def _under_way(self) -> set[int]:
+        there = (submission for at in self._at.values() for submission in at)
+        return {number for submission in there for number in numbers_of(submission)}
+
+    def _give_back(
+        self, resource_id: ResourceId, attempts: tuple[tuple[TaskId, int], ...], reason: Reason
+    ) -> list[JobEvent]:
+        at = self._at.get(resource_id, [])
+        gone = [it for it in at if (it.task_id, it.attempt) in attempts]
+        if reason is Reason.RETURNED:
+            gone = [it for it in gone if it is not at[0]]
+        if not gone:
+            return []
+        self._at[resource_id] = [it for it in at if it not in gone]
+        return [Finished(JOB, resource_id, tuple(Outcome(it.task_id, it.attempt, reason) for it in gone))]
+
+    def work(self) -> None:
+        """Let one worker go on."""
+        busy = [resource_id for resource_id, at in self._at.items() if at]
+        if not busy:
+            return
+        resource_id = self.random.choice(busy)
+        head = self._at[resource_id][0]
+        numbers = numbers_of(head)
+        if self.random.random() < self._loss:
+            self._lost.update(numbers)
+            self._end(resource_id, Outcome(head.task_id, head.attempt, Reason.LOST, started_s=self.now))
+        elif head.code_id == OF_ITEMS:
+            self._go_on(resource_id, head, numbers)
+        elif fails(numbers[0]):
+            error = TaskError("ValueError", f"call {numbers[0]}")
+            self._end(resource_id, Outcome(head.task_id, head.attempt, Reason.FAILED, error=error))
+        else:
+            self._end(resource_id, self._finished(head, dumps(value_of_call(numbers[0])), 1))
+
+    def _go_on(self, resource_id: ResourceId, head: Submission, numbers: list[int]) -> None:
+        """A range ends, early or not, or another worker tells of its first calls."""
+        done, given = len(numbers), self._given.get(head.task_id, 0)
+        if self.random.random() < 0.3:
+            done = self.random.randint(given, len(numbers))
+        if self.random.random() < 0.2 and not given and done < len(numbers):
+            self._given[head.task_id] = done
+            self.submitted.take_first(head.task_id, answer_of(numbers[:done]))
+            return
+        if done:
+            self._end(resource_id, self._finished(head, answer_of(numbers[:done]), done))
+
+    def _finished(self, head: Submission, data: bytes, done: int) -> Outcome:
+        duration_s = 1e-5 * done
+        self.now += duration_s
+        return Outcome(head.task_id, head.attempt, Reason.FINISHED, ((data,),), duration_s=duration_s)
+
+    def _end(self, resource_id: ResourceId, outcome: Outcome) -> None:
+        del self._at[resource_id][0]
+        self._tell(Finished(JOB, resource_id, (outcome,)))
+
+    # All of it
+
+    def run(self) -> None:
+        """Run until all calls have ended.
+
+        Raises:
+            BrokenCalls: something does not hold.
+        """
+        random = self.random
+        for number in range(MANY):  # so many others wait that these travel in ranges
+            self.table.receivers[-1 - number] = TaskFuture(cast(Any, self._owner))
+        for _ in range(STEPS_MAX):
+            chance = random.random()
+            if len(self.futures) < self._calls_max and chance < 0.2:
+                self.submit(min(random.choice((1, 5, 70, 120)), self._calls_max - len(self.futures)))
+            elif chance < 0.23 and self.futures:
+                self.cancel_some()
+            else:
+                self.work()
+            self._pass_time()
+            self.take()
+            self.job.check()
+            if len(self.futures) == self._calls_max and all(it.done() for it in self.futures):
+                break
+        self._check()
+
+    def _pass_time(self) -> None:
+        due = [at for items in self.maps.active if (at := items.machine.deadline()) is not None]
+        if (at := self.job.deadline()) is not None:
+            due.append(at)
+        if due and not any(self._at.values()):
+            self.now = max(self.now, min(due))
+        if due and min(due) <= self.now:
+            for items in tuple(self.maps.active):
+                items.tell(Tick())
+            self._tell(Tick())
+
+    def _check(self) -> None:
+        """What each future says is true, and what became of all is counted."""
+        for number, future in enumerate(self.futures):
+            if not future.done():
+                raise BrokenCalls(f"call {number} never ends")
+            if self.told[number] != 1:
+                raise BrokenCalls(f"of the end of call {number} was told {self.told[number]} times")
+            if future.cancelled():
+                continue
+            error = future.exception(0)
+            lost = error is not None and number in self._lost and "lost" in str(error)
+            if not lost and fails(number) != (error is not None and f"call {number}" in str(error)):
+                raise BrokenCalls(f"call {number} has the error {error!r}")
+            if error is None and future.result(0) != value_of_call(number):
+                raise BrokenCalls(f"call {number} has the result of another one: {future.result(0)}")
+        if self.submitted.pending():
+            raise BrokenCalls("ended calls are taken for pending ones")
+
+
+def numbers_of(submission: Submission) -> list[int]:
+    """Return which calls a task computes."""
+    if submission.code_id == OF_ITEMS:
+        kind, column = submission.arguments
+        assert kind == AWAITED
+        return list(loads(column))
+    return [loads(submission.arguments[0])]
+
+
+def _job_of(world: SeparateCalls) -> SimpleNamespace:
+    """Return what the table of calls sees of a job's shell."""
+
+    def cancel(task_ids: list[TaskId]) -> None:
+        world._tell(CancelTasks(tuple(task_ids)))
+
+    def last_attempt(done: TaskDone) -> LastAttempt:
+        return LastAttempt(done.name, done.tries)
+
+    return SimpleNamespace(tracer=None, machine=world.job, cancel=cancel, last_attempt=last_attempt)
