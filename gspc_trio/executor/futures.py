@@ -41,14 +41,14 @@ class _MadeLate:
         make: returns it, of a future.
     """
 
-    def __init__(self, make: Callable[[TaskFuture[Any]], object]) -> None:
+    def __init__(self, make: Callable[[SomeTaskFuture], object]) -> None:
         self._make = make
         self._name = ""
 
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, future: TaskFuture[Any] | None, _owner: type) -> Any:
+    def __get__(self, future: SomeTaskFuture | None, _owner: type) -> Any:
         if future is None:
             return self
         if self._name == "_condition":
@@ -57,12 +57,12 @@ class _MadeLate:
             return vars(future).setdefault(self._name, self._make(future))
 
 
-def _condition_of(future: TaskFuture[Any]) -> threading.Condition:
+def _condition_of(future: SomeTaskFuture) -> threading.Condition:
     future._has_condition = True
     return threading.Condition()
 
 
-def _waiters_of(future: TaskFuture[Any]) -> list[Any]:
+def _waiters_of(future: SomeTaskFuture) -> list[object]:
     return _lending_waiters() if future._lends else []
 
 
@@ -137,7 +137,7 @@ class TaskFuture(Future[T]):
 
     _condition: Any = _MadeLate(_condition_of)
     _waiters: Any = _MadeLate(_waiters_of)
-    _done_callbacks: Any = _MadeLate(lambda _: [])
+    _done_callbacks = _MadeLate(lambda _: [])
 
     _state = PENDING
     _result: Any = None

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from random import Random
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from gspc_trio.components.job.item_values import AWAITED
 from gspc_trio.components.job.machine import Begin, JobAction, JobEvent, JobMachine, Look
 from gspc_trio.components.job.scheduler.interface import CancelTasks, ResourcesUp, TaskDone
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.components.rm.events import Added, JobJoined
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
@@ -34,7 +36,7 @@ from gspc_trio.core.task import (
 from gspc_trio.executor.bulk import Maps, Owner
 from gspc_trio.executor.call_table import CallTable
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import NOTHING, PENDING, Call, SomeTaskFuture, TaskFuture
+from gspc_trio.executor.futures import NOTHING, PENDING, Call, SomeTaskFuture, TaskFuture, TaskOwner
 from gspc_trio.executor.submitted import MANY, CallsPart, SubmittedCalls
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, loads
@@ -114,10 +116,10 @@ class SeparateCalls:
         self.job = JobMachine(
             JOB, "calls", self.table.graph, USUAL.scheduler(JOB), keep_going=True, open_ended=True
         )
-        self.table.job = cast(Any, _job_of(self))
+        self.table.job = cast(Job, _job_of(self))
         owner = SimpleNamespace(stir=self._stir, capacity=lambda _: cores, is_elsewhere=False)
         settings = SimpleNamespace(may_have_ranges=True)
-        self.maps = Maps(cast(Owner, owner), self.table, cast(Any, settings), False)
+        self.maps = Maps(cast(Owner, owner), self.table, cast(JobSettings, settings), False)
         codes = SimpleNamespace(items_entry_of=lambda _: OF_ITEMS)
         self.submitted = SubmittedCalls(self.maps, cast(CodeTable, codes), self._stir)
         self._owner = SimpleNamespace(
@@ -138,7 +140,7 @@ class SeparateCalls:
     def submit(self, count: int) -> None:
         """Submit further calls."""
         for number in range(len(self.futures), len(self.futures) + count):
-            future: SomeTaskFuture = TaskFuture(cast(Any, self._owner))
+            future: SomeTaskFuture = TaskFuture(cast(TaskOwner, self._owner))
             self._watch(future, number)
             self.futures.append(future)
             self._calls.append(Call(future, CODE, "work", NOTHING, CORE, DEFAULT_OPTIONS, (number,)))
@@ -295,7 +297,7 @@ class SeparateCalls:
         """
         random = self.random
         for number in range(MANY):  # so many others wait that these travel in ranges
-            self.table.receivers[-1 - number] = TaskFuture(cast(Any, self._owner))
+            self.table.receivers[-1 - number] = TaskFuture(cast(TaskOwner, self._owner))
         for _ in range(STEPS_MAX):
             chance = random.random()
             if len(self.futures) < self._calls_max and chance < 0.2:
