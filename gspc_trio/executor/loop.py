@@ -193,15 +193,10 @@ class Loop:
                 self._check_takes()
             if self.cells is not None:
                 self.cells.note(calls)
-            hand_over, count = self._hand_over, len(calls)
-            if self._waking and hand_over.count + count < hand_over.limit:
-                hand_over.count += count
-                self._calls.extend(calls)
-                return
             is_idle = not (self._waking or self._futures or self.maps.active)
             if is_idle and self.cells is None:
                 self.singles.look(calls)
-            is_due = hand_over.is_due(count, is_idle)
+            is_due = self._hand_over.is_due(len(calls), is_idle)
             self._calls.extend(calls)
             if is_due or not self._waking:
                 self._wake()

@@ -47,15 +47,11 @@ class HandOver:
 
     A thread that works has the interpreter's lock for 5 ms, and the first result needs the loop often. So the
     submitting thread stops until the loop has looked: the first calls run while the others are submitted.
-
-    Attributes:
-        count: calls since the loop had none.
-        limit: whoever puts so many waits.
     """
 
     def __init__(self) -> None:
-        self.limit: int = PAUSE_CALLS
-        self.count: int = 0
+        self._limit = PAUSE_CALLS
+        self._count = 0
         self._is_awaited = False
         self._looked = threading.Event()
 
@@ -67,12 +63,12 @@ class HandOver:
             is_idle: whether the loop had none before.
         """
         if is_idle:
-            self.limit, self.count = PAUSE_CALLS, calls
+            self._limit, self._count = PAUSE_CALLS, calls
         else:
-            self.count += calls
-        if self.count < self.limit:
+            self._count += calls
+        if self._count < self._limit:
             return False
-        self.limit = self.count + PAUSE_SOON if self.limit == PAUSE_CALLS else PAUSE_GROWTH * self.count
+        self._limit = self._count + PAUSE_SOON if self._limit == PAUSE_CALLS else PAUSE_GROWTH * self._count
         self._looked.clear()
         self._is_awaited = True
         return True
