@@ -7,10 +7,12 @@ carries results of calls that went well and quickly. All else ends the task, and
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from struct import Struct
 from struct import pack as pack_struct
 from time import perf_counter
 
@@ -20,6 +22,8 @@ from gspc_trio.compute.ranges import SILENT_S, undo_changes
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.current import ComputePlace, current_place
 from gspc_trio.protocol.values import dumps
+
+_CREDENTIALS = Struct("iII")
 
 
 def serve_calls(
@@ -64,33 +68,44 @@ def serve_line(
         if not is_usual or data is None or len(data) > CALL_BYTES_MAX:
             return True, begun, data, error
         try:
-            line.send(REPLY_HEAD.pack(begun, len(data)) + data)
-        except OSError:  # nobody hears it there
-            return True, begun, data, None
-        if not is_last and perf_counter() > due_s:
-            is_last = True
-            line.shutdown(socket.SHUT_RD)  # what was sent before still comes
-        try:
-            call = line.recv(CALL_BYTES_MAX)
-        except BlockingIOError:  # none has come for a while
-            is_last = True
-            line.shutdown(socket.SHUT_RD)
-            call = line.recv(CALL_BYTES_MAX)
+            line.send(REPLY_HEAD.pack(begun, len(data)) + data, socket.MSG_NOSIGNAL)
+            if not is_last and perf_counter() > due_s:
+                is_last = True
+                line.shutdown(socket.SHUT_RD)  # what was sent before still comes
+            try:
+                call = line.recv(CALL_BYTES_MAX)
+            except BlockingIOError:  # none has come for a while
+                is_last = True
+                line.shutdown(socket.SHUT_RD)
+                call = line.recv(CALL_BYTES_MAX)
+        except OSError:
+            call = b""
         if not call:
-            return True, begun, None, None
+            return True, begun, data, None  # perhaps nobody has heard it there
         values = pickle.loads(call)
 
 
 def _connect(address: str, idle_s: float) -> socket.socket | None:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
+        line.setblocking(False)  # others could fill the queue of connections
         line.connect("\0" + address)
+        if not _is_own_user(line):
+            raise PermissionError
     except OSError:
         line.close()
         return None
+    line.setblocking(True)
     idle = divmod(round(idle_s * 1e6), 1_000_000)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, pack_struct("ll", *idle))
     return line
+
+
+def _is_own_user(line: socket.socket) -> bool:
+    """Whether who connects or listens at the other end belongs to this user: all users know such names."""
+    found = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(found)[1]
+    return uid == os.geteuid()
 
 
 def _called(

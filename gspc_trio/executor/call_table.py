@@ -63,9 +63,11 @@ class Part(Receiver, Protocol):
     """Who waits for a task of a map over many items, and wants to know more of it.
 
     Attributes:
+        task_id: of the task.
         ended: how it has ended; set before one of the others is called, unless it was cancelled unseen.
     """
 
+    task_id: TaskId
     ended: TaskDone | None
 
 

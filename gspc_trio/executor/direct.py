@@ -42,6 +42,9 @@ LOCKED_S = 1.0
 
 _CREDENTIALS = Struct("iII")
 
+_POLL_MS_MAX = 2**31 - 1
+"""No wait for a socket can take longer; the loop tells whoever waits for so long."""
+
 _AFTER_LOSS = replace(DEFAULT_OPTIONS, loss_attempts=DEFAULT_OPTIONS.loss_attempts - 1)
 """Of a call in which the compute process was lost once."""
 
@@ -52,12 +55,12 @@ class Owner(Protocol):
     Attributes:
         maps: of the executor; they count what has ended.
         codes: its code table.
-        computing: tasks that compute such calls.
+        computing: those whose tasks have not ended.
     """
 
     maps: Maps
     codes: CodeTable
-    computing: int
+    computing: set[DirectCalls]
 
     @property
     def forked(self) -> bool:
@@ -138,7 +141,7 @@ class DirectCalls:
             self._future, self._values = future, values
             self.sent += 1
             try:
-                line.send(data, socket.MSG_DONTWAIT)
+                line.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             except OSError:  # the task has ended
                 self.sent -= 1
                 self._future = future._direct = None
@@ -193,9 +196,10 @@ class DirectCalls:
         _, uid, _ = _CREDENTIALS.unpack(
             line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
-        if uid != os.getuid():
+        if uid != os.geteuid():
             line.close()
             return False
+        line.setblocking(True)  # whatever the program has set for its sockets
         self._line = line
         self._listener.close()
         if self._is_closing:
@@ -226,16 +230,14 @@ class DirectCalls:
         call, table = self._call, self._maps.table
         code_id = None if self._is_closing else self._owner.codes.calls_entry_of(call.code_id)
         if code_id is None:
-            call.future._direct = None
-            self._hang_up()
-            self._listener.close()
             self._owner.forget(self, self._is_closing)
+            self._taken_back()
             return False
         arguments = [*map(dumps, (self._address, IDLE_S, LIMIT_S, call.values))]
         options = replace(call.options, loss_attempts=1)
         self.task_id = table.graph.add(f"{call.name} (calls)", code_id, arguments, call.shape, options)
         table.parts[self.task_id] = self
-        self._owner.computing += 1
+        self._owner.computing.add(self)
         call.future._task_id = self.task_id
         return True
 
@@ -331,6 +333,9 @@ class DirectCalls:
 
 def _is_readable(line: socket.socket, end_s: float | None) -> bool:
     """Wait until there is something to read, or the time has come; return whether there is."""
+    if line.fileno() < 0:  # it was closed
+        return False
     poll = select.poll()
     poll.register(line, select.POLLIN)
-    return bool(poll.poll(None if end_s is None else max(0.0, 1e3 * (end_s - monotonic()))))
+    left_ms = None if end_s is None else min(max(0.0, 1e3 * (end_s - monotonic())), _POLL_MS_MAX)
+    return bool(poll.poll(left_ms))

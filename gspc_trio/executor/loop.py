@@ -25,14 +25,7 @@ from gspc_trio.executor.arguments import check_other_thread
 from gspc_trio.executor.bulk import ItemsMap, Maps
 from gspc_trio.executor.call_table import CallTable, RtsOptions, capacity, count_resources, open_system
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import (
-    PENDING,
-    Call,
-    SomeFuture,
-    SomeTaskFuture,
-    TaskFuture,
-    value_of,
-)
+from gspc_trio.executor.futures import PENDING, Call, SomeFuture, SomeTaskFuture, TaskFuture, value_of
 from gspc_trio.executor.notebook import Cells
 from gspc_trio.executor.singles import SingleCalls
 from gspc_trio.executor.submitted import SubmittedCalls
@@ -189,6 +182,7 @@ class Loop:
         if self.singles.direct is not None:
             self.singles.close(calls)
         with self._lock:
+            self.singles.close()
             if self.closed or self._broken is not None:
                 self._check_takes()
             if self.cells is not None:
@@ -206,8 +200,8 @@ class Loop:
     def put_items(self, items: ItemsMap) -> None:
         """Look at a map that has more items; raises as :meth:`put`."""
         self.check_process()
-        self.singles.close()
         with self._lock:
+            self.singles.close()
             self._check_takes()
             items.cell = 0 if self.cells is None else self.cells.current()
             self.maps.active[items] = None
@@ -281,6 +275,7 @@ class Loop:
             return
         with self._lock:
             first, self.closed = not self.closed, True
+        self.singles.close()
         if first or cancel_waiting:
             self._soon(self._close, cancel_waiting)
 
@@ -288,6 +283,7 @@ class Loop:
         """End now: whatever has not ended is cancelled."""
         with self._lock:
             self.closed = True
+        self.singles.close()
         self._soon(self._stop)
 
     def end_workers(self) -> None:
@@ -295,6 +291,7 @@ class Loop:
         self.check_process()
         with self._lock:
             self.closed = True
+        self.singles.close()
         self._soon(self._break, ExecutorBroken("its workers were killed"))
 
     def join(self) -> None:
@@ -496,6 +493,7 @@ class Loop:
 
     def submit_again(self, call: Call) -> None:
         """Run a call as a task of its own; in the loop's thread."""
+        self.singles.close()
         self._add(call)
 
     def _note_taken(self, future: SomeTaskFuture, argument: SomeFuture) -> None:
@@ -507,6 +505,7 @@ class Loop:
     def _unpark(self, call: Call) -> None:
         """The future that a call waited for has ended (in any thread)."""
         with self._lock:
+            self.singles.close()
             self._parked.pop(call, None)
             self._calls.append(call)
             self._wake()
@@ -526,12 +525,12 @@ class Loop:
     def _close(self, cancel_waiting: bool) -> None:
         assert self.job is not None
         self._closing = True
-        self.singles.close()
         while self._calls:
             self._take()
         if cancel_waiting:
             running = self.job.machine.scheduler.is_running
             waiting = [future for task_id, future in self._futures.items() if not running(task_id)]
+            waiting += self.singles.waiting(running)
             self._cancel_all([*waiting, *(call.future for call in self._parked)])
             self.maps.cancel_waiting()
         self._finish_closing()

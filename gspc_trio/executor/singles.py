@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from gspc_trio.executor.futures import Call
+from gspc_trio.core.ids import TaskId
+from gspc_trio.executor.futures import Call, SomeTaskFuture
 
 if TYPE_CHECKING:
     from gspc_trio.executor.bulk import Maps
@@ -89,7 +90,7 @@ class SingleCalls:
         maps: those of the executor.
         codes: its code table.
         direct: takes calls now; None: each is a task of its own.
-        computing: tasks that compute such calls; the job must not end before these.
+        computing: those whose tasks have not ended; the job must not end before these.
     """
 
     def __init__(self, owner: Owner, maps: Maps, codes: CodeTable, are_possible: bool) -> None:
@@ -97,7 +98,7 @@ class SingleCalls:
         self.maps: Maps = maps
         self.codes: CodeTable = codes
         self.direct: DirectCalls | None = None
-        self.computing: int = 0
+        self.computing: set[DirectCalls] = set()
         self._are_possible = are_possible
         self._pace = Pace()
 
@@ -138,8 +139,13 @@ class SingleCalls:
     def ended(self, direct: DirectCalls, are_possible: bool = True) -> None:
         """The task of these has ended; the rest as :meth:`forget`, in the loop's thread."""
         self.forget(direct, are_possible)
-        self.computing -= 1
+        self.computing.discard(direct)
         self._owner.stir()
+
+    def waiting(self, is_running: Callable[[TaskId], bool]) -> list[SomeTaskFuture]:
+        """Return the futures of those whose task has not begun; in the loop's thread."""
+        waiting = [direct.last for direct in self.computing if not is_running(direct.task_id)]
+        return [future for future in waiting if future is not None]
 
     @property
     def forked(self) -> bool:

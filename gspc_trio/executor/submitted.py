@@ -25,6 +25,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.bulk import Maps
+from gspc_trio.executor.call_table import Part as TaskPart
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import NUMBERS, PENDING, Call, SomeTaskFuture, finish_all
 from gspc_trio.executor.items import Found, Items, Part
@@ -460,8 +461,11 @@ class SubmittedCalls:
 
     def end_cancelled(self, futures: Iterable[SomeTaskFuture]) -> None:
         """End the tasks of futures that were cancelled, also ranges of which nobody wants a result."""
+        table = self._maps.table
         task_ids = [future._task_id for future in futures]
-        self._maps.table.cancel(filter(None, task_ids))
+        direct = [table.parts[task_id] for task_id in task_ids if task_id in table.parts]
+        table.cancel(task_id for task_id in task_ids if task_id and task_id not in table.parts)
+        self._end(direct)
         if all(task_ids):
             return
         for items in self._of.values():
@@ -477,7 +481,7 @@ class SubmittedCalls:
             if part.is_unwanted:
                 self._end([part])
 
-    def _end(self, unwanted: list[CallsPart]) -> None:
+    def _end(self, unwanted: Sequence[TaskPart]) -> None:
         table = self._maps.table
         told = set(table.cancel([part.task_id for part in unwanted]))
         for part in unwanted:

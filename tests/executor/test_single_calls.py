@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import pytest
 from gspc_trio import Executor
 from gspc_trio.compute.code import CALL_BYTES_MAX, REPLY_HEAD
 from gspc_trio.compute.direct import serve_calls, serve_line
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.task import DEFAULT_OPTIONS, TaskState
 from gspc_trio.executor.direct import DirectCalls
-from gspc_trio.executor.futures import TaskFuture
+from gspc_trio.executor.futures import NOTHING, Call, TaskFuture
 from gspc_trio.executor.singles import SINGLES, SINGLES_MAX, Pace
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, TaskFailed
@@ -182,6 +182,102 @@ def test_a_chain_behind_a_single_call_is_known_as_a_whole(
     assert future.result() == 3
 
 
+def test_a_call_that_was_parked_ends_it(alone: Executor) -> None:
+    argument: Future[int] = Future()
+    parked = alone.submit(act, "", argument)
+    take_directly(alone)
+    argument.set_result(5)
+    assert alone._loop.singles.direct is None
+    assert parked.result() == 5
+
+
+def test_a_call_ends_also_those_that_begin_while_it_is_submitted(alone: Executor, tmp_path: Path) -> None:
+    path, loop, found = tmp_path / "there", alone._loop, []
+    path.touch()
+    lock = loop._lock
+
+    class Crossed:
+        """A lock that another thread has had just before."""
+
+        def __enter__(self) -> None:
+            if not found:
+                found.append(None)
+                take_directly(alone)
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    loop._lock = Crossed()  # type: ignore[assignment]
+    other = alone.submit(act, "", [4])
+    loop._lock = lock
+    assert loop.singles.direct is None
+    assert other.result() == [4]
+
+
+def test_a_call_that_has_not_begun_is_cancelled_by_shutdown(tmp_path: Path) -> None:
+    path = tmp_path / "there"
+    path.touch()
+    executor = Executor(cores=1)
+    running, loop = directly(executor, "wait", 3, path), executor._loop
+    loop.singles.close()
+    loop.singles._pace._count, loop.was_awaited = SINGLES_MAX, True
+    waiting = executor.submit(act, "", 4)
+    assert isinstance(waiting._direct, DirectCalls)
+    while not waiting._task_id:
+        time.sleep(0.001)
+    executor.shutdown(wait=False, cancel_futures=True)
+    assert loop.singles.direct is None  # at once: no further call is taken
+    with pytest.raises(CancelledError):
+        waiting.result()
+    path.unlink()
+    assert running.result() == 3
+    executor.shutdown()
+
+
+def test_a_time_out_may_be_as_long_as_for_any_call(alone: Executor, tmp_path: Path) -> None:
+    path = tmp_path / "there"
+    path.touch()
+    future = directly(alone, "wait", 3, path)
+    thread = threading.Thread(target=path.unlink)
+    thread.start()
+    assert future.result(threading.TIMEOUT_MAX) == 3
+    thread.join()
+
+
+def test_who_waits_for_what_is_no_task_after_all_goes_on(alone: Executor) -> None:
+    loop = alone._loop
+    code_id, _ = loop._codes.entry(act, ())
+    future: TaskFuture[Any] = TaskFuture(loop)
+    direct = DirectCalls(
+        loop.singles, Call(future, code_id, "act", NOTHING, alone._shape, DEFAULT_OPTIONS, ("",))
+    )
+    direct.close()
+    assert not direct.begin()
+    direct.wait(future, None)
+    direct.wait(future, 0.0)
+    assert not future.done()
+
+
+def test_a_broken_connection_is_no_signal(alone: Executor) -> None:
+    take_directly(alone)
+    told: list[int] = []
+    before = signal.signal(signal.SIGPIPE, lambda number, _: told.append(number))
+    try:
+        direct = alone._loop.singles.direct
+        assert direct is not None
+        assert direct._line is not None
+        direct._line.shutdown(socket.SHUT_WR)
+        assert alone.submit(act, "", 4).result() == 4
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here.close()
+        with there:
+            serve_line(act, there, LONG_S, ("", 5))
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert told == []
+
+
 def test_cancelled_from_another_thread_it_is_killed(alone: Executor, tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.touch()
@@ -300,7 +396,7 @@ def test_a_call_that_crosses_the_end_is_still_computed() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, there:
         here.send(pickle.dumps(("", 6)))
-        assert serve_line(act, there, 0.0, ("", 5)) == (True, 2, None, None)
+        assert serve_line(act, there, 0.0, ("", 5)) == (True, 2, dumps(6), None)
         replies = [here.recv(CALL_BYTES_MAX) for _ in range(2)]
         with pytest.raises(OSError):
             here.send(pickle.dumps(("", 7)))
@@ -314,3 +410,34 @@ def test_who_has_gone_is_told_by_the_result() -> None:
     here.close()
     with there:
         assert serve_line(act, there, LONG_S, ("", 5)) == (True, 1, dumps(5), None)
+
+
+def test_who_goes_without_reading_is_told_by_the_result() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def go() -> None:
+        here.recv(1, socket.MSG_PEEK)
+        here.close()
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    with there:
+        assert serve_line(act, there, LONG_S, ("", 5)) == (True, 1, dumps(5), None)
+    thread.join()
+
+
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_nobody_is_taken_for_the_caller(is_foreign: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does another user's socket of the same name call anything, nor can one hold up the task."""
+    name = f"gspc-test-{os.urandom(8).hex()}"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other,
+    ):
+        listener.bind("\0" + name)
+        listener.listen(0)
+        if is_foreign:
+            monkeypatch.setattr(os, "geteuid", lambda: -1)
+        else:
+            other.connect("\0" + name)  # there is no room for a second one
+        assert serve_calls(act, name, LONG_S, LONG_S, ("", 5)) == (False, 1, dumps(5), None)
