@@ -20,7 +20,7 @@ SIMULATED := $(filter-out %/test_simulation_seeds.py,$(wildcard tests/simulation
 # What starts whole systems by commands, or several of them, or draws whole screens, for each test: make e2e runs them.
 SYSTEMS := $(wildcard tests/components/test_*.py) \
 	$(addprefix tests/,e2e examples tui/screens docs/test_snippets.py docs/test_troubleshooting.py) \
-	$(addprefix tests/executor/test_,managers.py nested_systems.py notebook.py) \
+	$(addprefix tests/executor/test_,managers.py nested_systems.py notebook.py single_calls.py) \
 	$(addprefix tests/components/,job/shell/test_recovery.py rif/shell/test_rif_process.py rts/shell/test_memory_servers.py) \
 	$(addprefix tests/iml/shell/test_,arena.py processes.py)
 
