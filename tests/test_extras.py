@@ -26,7 +26,7 @@ from gspc_trio.workflow.formats.drawing import drawing_of
 from gspc_trio.workflow.net import Net
 
 PROJECT = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
-OF_THE_PROJECT = {"all", "test", "style", "site", "notebook"}
+OF_THE_PROJECT = {"all", "test", "style", "site", "bench", "notebook"}
 """Extras that nothing looks for: the sum of the others, what works on the project, a kernel of Jupyter."""
 
 TOO_LARGE_FOR_ALL = {"parquet", "ray"}
