@@ -200,10 +200,11 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
             now: their time.
             refuse: told of those that are impossible now, which change nothing; the others are taken.
         """
-        self.now = now
+        self.now: float = now
         self._take_run(events, refuse)
         self.settle()
-        actions, self.actions = self.actions, []
+        actions = self.actions
+        self.actions = []
         return actions
 
     def _take_run(self, events: Sequence[EventT], refuse: OnIllegal) -> None:

@@ -98,8 +98,8 @@ class SeparateCalls:
     """
 
     def __init__(self, seed: int, calls: int = 300, cores: int = 3, loss: float = 0.05) -> None:
-        self.random = Random(seed)
-        self.now = 0.0
+        self.random: Random = Random(seed)
+        self.now: float = 0.0
         self.futures: list[SomeTaskFuture] = []
         self.told: Counter[int] = Counter()
         self.ranges: int = 0
@@ -113,19 +113,19 @@ class SeparateCalls:
         self._parts: set[TaskId] = set()  # ranges that were looked at
         self._given: dict[TaskId, int] = {}  # so many of a range were told ahead
         self.table: CallTable[SomeTaskFuture] = CallTable("executor", lambda _: True)
-        self.job = JobMachine(
+        self.job: JobMachine = JobMachine(
             JOB, "calls", self.table.graph, USUAL.scheduler(JOB), keep_going=True, open_ended=True
         )
         self.table.job = cast(Job, _job_of(self))
         owner = SimpleNamespace(stir=self._stir, capacity=lambda _: cores, is_elsewhere=False)
         settings = SimpleNamespace(may_have_ranges=True)
-        self.maps = Maps(cast(Owner, owner), self.table, cast(JobSettings, settings), False)
+        self.maps: Maps = Maps(cast(Owner, owner), self.table, cast(JobSettings, settings), False)
         codes = SimpleNamespace(items_entry_of=lambda _: OF_ITEMS)
-        self.submitted = SubmittedCalls(self.maps, cast(CodeTable, codes), self._stir)
+        self.submitted: SubmittedCalls = SubmittedCalls(self.maps, cast(CodeTable, codes), self._stir)
         self._owner = SimpleNamespace(
             forked=False, is_elsewhere=False, cancel=self._cancelled.append, check_may_wait=lambda: None
         )
-        self.rm = ResourceManager(1)
+        self.rm: ResourceManager = ResourceManager(1)
         resources = tuple(Resource(f"r1.core{number}", "core") for number in range(cores))
         self.rm.handle(Added(resources), 0.0)
         self.rm.handle(JobJoined(JOB), 0.0)

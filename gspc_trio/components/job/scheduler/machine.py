@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gspc_trio.components.job.scheduler import (
     assign,
@@ -94,7 +94,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     """
 
     noun = "a scheduler"
-    gathered = frozenset({Finished, Grant})
+    gathered: ClassVar[frozenset[type[object]]] = frozenset({Finished, Grant})
 
     def __init__(
         self,
