@@ -90,7 +90,7 @@ def _connect(address: str, idle_s: float) -> socket.socket | None:
     try:
         line.setblocking(False)  # others could fill the queue of connections
         line.connect("\0" + address)
-        if not is_own_user(line):
+        if not _is_own_user(line):
             raise PermissionError
     except OSError:
         line.close()
@@ -101,8 +101,8 @@ def _connect(address: str, idle_s: float) -> socket.socket | None:
     return line
 
 
-def is_own_user(line: socket.socket) -> bool:
-    """Return whether the other end belongs to this user: the names of such sockets are known to all users."""
+def _is_own_user(line: socket.socket) -> bool:
+    """Whether who connects or listens at the other end belongs to this user: all users know such names."""
     found = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid: int = _CREDENTIALS.unpack(found)[1]
     return uid == os.geteuid()

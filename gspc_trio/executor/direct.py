@@ -13,13 +13,13 @@ import select
 import socket
 import threading
 from contextlib import suppress
+from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from gspc_trio.compute.code import CALL_BYTES_MAX, REPLY_HEAD, CallsAnswer
-from gspc_trio.compute.direct import is_own_user
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import DEFAULT_OPTIONS, LastAttempt, Shape, TaskError, TaskState
 from gspc_trio.executor.futures import PENDING, Call, SomeTaskFuture
@@ -39,6 +39,8 @@ LIMIT_S = 0.1
 
 LOCKED_S = 1.0
 """At the end the loop waits no longer for the lock: who holds it calls callbacks, or was interrupted."""
+
+_CREDENTIALS = Struct("iII")
 
 _POLL_MS_MAX = 2**31 - 1
 """No wait for a socket can take longer; the loop tells whoever waits for so long."""
@@ -191,7 +193,10 @@ class DirectCalls:
             line, _ = self._listener.accept()
         except OSError:  # nobody listens any more
             return False
-        if not is_own_user(line):
+        _, uid, _ = _CREDENTIALS.unpack(
+            line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if uid != os.geteuid():
             line.close()
             return False
         line.setblocking(True)  # whatever the program has set for its sockets
