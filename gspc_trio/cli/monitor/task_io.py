@@ -26,8 +26,8 @@ HEAD = ("reads", "read", "hit", "writes", "written", "seen")
 
 
 NO_IO = (
-    "no task has done so while it was written, or the run-time system was started with --io off. "
-    "It is told 1 to 6 s after it was done"
+    "no task has done so while it was written, the run-time system was started with --io off, or the jobs "
+    "ran on one of their own (without gspc-jobserver run --rts FILE). It is told 1 to 6 s after it was done"
 )
 
 
