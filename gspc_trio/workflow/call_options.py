@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.task import Requirement, Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.settings import Requires, checked_needs, requirements
+from gspc_trio.workflow.settings import Requires, checked_needs, requirements, whole_number
 from gspc_trio.workflow.tokens import Plain
 
 
@@ -31,6 +31,7 @@ class CallOptions(TypedDict, total=False):
     estimate_s: float | None
     priority: int
     cache: bool | None
+    output_bytes: int | None
     requires: Requires
     memories: Sequence[int]
     wait: bool
@@ -43,7 +44,7 @@ class CallOptions(TypedDict, total=False):
 _OF_OPTIONS = frozenset(
     {
         *("attempts", "loss_attempts", "timeout_s", "may_rerun", "memory_bytes", "estimate_s", "priority"),
-        "cache",
+        *("cache", "output_bytes"),
     }
 )
 _OF_SHAPE = frozenset({"memory_bytes", "estimate_s", "memories", "wait", "same_host", "at"})
@@ -68,6 +69,9 @@ def with_stated(shape: Shape, options: TaskOptions, given: CallOptions) -> tuple
     if "requires" in given:
         needs["requirements"] = requirements(given["requires"])
     stated = {name: value for name, value in given.items() if name in _OF_OPTIONS}
+    for name in ("memory_bytes", "output_bytes"):
+        if stated.get(name) is not None:
+            stated[name] = whole_number(name, stated[name], 0)
     return checked_needs(replace(shape, **needs), replace(options, **stated))
 
 

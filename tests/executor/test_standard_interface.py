@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gspc_trio import Executor, ExecutorBroken, Requirement, Shape, TaskOptions, WorkflowError
+from gspc_trio.workflow.call_options import CallOptions
 from tests.e2e.support import World, wait_until
 from tests.executor.support import (
     add,
@@ -176,6 +177,17 @@ def test_options_for_some_calls(executor: Executor) -> None:
         executor.with_options(attempts=0)
     with pytest.raises(WorkflowError, match="requires is a resource class or a list of them"):
         executor.with_options(requires={"core": 2})  # type: ignore[typeddict-item]
+    assert executor.with_options(output_bytes=1000)._options == TaskOptions(output_bytes=1000)
+    with pytest.raises(WorkflowError, match="output_bytes must be at least 0, not -1"):
+        executor.with_options(output_bytes=-1)
+    with pytest.raises(WorkflowError, match="memory_bytes must be at least 0, not -1"):
+        executor.with_options(memory_bytes=-1)
+
+
+def test_calls_may_state_all_that_tasks_can() -> None:
+    by_nets = {"stage_in", "stage_out"}
+    assert set(TaskOptions.__struct_fields__) - by_nets <= set(CallOptions.__annotations__)
+    assert set(Shape.__struct_fields__) - {"requirements"} <= set(CallOptions.__annotations__)
 
 
 def _hang() -> None:
