@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import Shape
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Put
+from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.records.facts import Record, ResourceChanged
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -197,9 +198,7 @@ class LocationRoutes:
     async def leave_all(self, end: JobEnd) -> None:
         """Say goodbye to all that are there."""
         self._leaving = True
-        for link in self._links.values():
-            with suppress(PeerGone):
-                await link.routes.rts.call(LeaveJob(end=end))
+        await say_goodbye([link.routes.rts for link in self._links.values()], end)
 
     async def _hear(self, link: _Link, reasons: list[str]) -> None:
         gone = await link.contact.run(link.joined.peer)
@@ -269,6 +268,18 @@ class LocationRoutes:
     ) -> list[tuple[ResourceId, TaskId, Attempt]]:
         sent = self._sent_to([at.id_here(name) for name in resource_ids])
         return [(at.id_there(name), task_id, attempt) for name, task_id, attempt in sent]
+
+
+async def say_goodbye(systems: Iterable[Peer], end: JobEnd) -> None:
+    """Tell all run-time systems at once how the job has ended: a slow one must not keep it from others."""
+
+    async def tell(system: Peer) -> None:
+        with suppress(PeerGone):
+            await system.call(LeaveJob(end=end))
+
+    async with open_scope() as nursery:
+        for system in systems:
+            nursery.start_soon(tell, system)
 
 
 class _PeerAt:
