@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler import assign, choices, ending
+from gspc_trio.components.job.scheduler.resource_queues import PATIENCE_S
 from gspc_trio.components.job.scheduler.serve import record_of
 from gspc_trio.components.job.scheduler.state import SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.core.ids import TaskId
@@ -85,7 +86,7 @@ def explain_task(state: SchedulerState, task_id: TaskId) -> str:
     if state.plans is not None:
         why += state.plans.explain(task_id)
     if entry.place is TaskPlace.SENT:
-        return f"{name} {_at_worker(entry)}{why}"
+        return f"{name} {_at_worker(entry)}{why or _why_there(entry)}"
     queue = entry.queue
     why += ending.why_not(state, entry)
     if entry.place is TaskPlace.QUEUED:
@@ -108,6 +109,20 @@ def _at_worker(entry: TaskEntry) -> str:
     if position == 0:
         return f"runs on {held.resource_id}{cancelling}"
     return f"is number {position} in the queue of {held.resource_id}{cancelling}"
+
+
+def _why_there(entry: TaskEntry) -> str:
+    """Return why a task is at a worker when neither a variant nor a plan has decided it."""
+    held, shape = entry.held, entry.task.shape
+    assert held is not None
+    first = shape.requirements[0]
+    if first.hard:
+        return f"; it asked for {shape}"
+    if first.preferences:
+        patience_s = PATIENCE_S if first.patience_s is None else first.patience_s
+        return f"; it asked for {shape}, and takes any after {patience_s:g} s"
+    reason = "had room first" if held.line is None else "was to end it first, or had nothing else to do"
+    return f"; it asked for {shape}: any will do, and this one {reason}"
 
 
 def _history(entry: TaskEntry) -> str:

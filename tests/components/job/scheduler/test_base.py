@@ -356,8 +356,9 @@ def test_explain_says_where_a_task_is() -> None:
     world(ready(1, 2))
     world(ready(3, shape=NODE))
     world(ready(4, shape=NODE))
-    assert explain(1) == "task 1 (work) runs on r1.core1"
-    assert explain(2) == "task 2 (work) is number 1 in the queue of r1.core1"
+    any_core = "it asked for core: any will do, and this one had room first"
+    assert explain(1) == f"task 1 (work) runs on r1.core1; {any_core}"
+    assert explain(2) == f"task 2 (work) is number 1 in the queue of r1.core1; {any_core}"
     assert (
         explain(3) == "task 3 (work) waits for node: it is the next; 0 grants are held, 2 more are asked for"
     )
@@ -366,4 +367,23 @@ def test_explain_says_where_a_task_is() -> None:
     world(Refuse(JOB, NODE, "no"))
     assert explain(3) == "task 3 has failed; it can be retried"
     world(CancelTasks((1,)))
-    assert explain(1).endswith("and was asked to end")
+    assert "runs on r1.core1, and was asked to end; " in explain(1)
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        (Requirement("core", ("r1.core1",), hard=True), "core (only r1.core1)"),
+        (Requirement("core", ("r2.node",)), "core (preferably r2.node), and takes any after 0.05 s"),
+        (
+            Requirement("core", ("r2.node",), patience_s=3),
+            "core (preferably r2.node), and takes any after 3 s",
+        ),
+        (Requirement("core", features=("ssd",)), "core with ssd: any will do, and this one had room first"),
+    ],
+)
+def test_explain_says_for_what_a_running_task_has_asked(wish: Requirement, why: str) -> None:
+    world, shape = World(), Shape((wish,))
+    world(ready(1, shape=shape))
+    world(grant(1, shape=shape))
+    assert world.scheduler.explain(1) == f"task 1 (work) runs on r1.core1; it asked for {why}"

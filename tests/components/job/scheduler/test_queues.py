@@ -58,6 +58,10 @@ def test_a_task_joins_the_queue_where_it_ends_first_and_the_first_of_equal_ones(
         "task 6 (work) waits in the queue of r1.core1: 0 are before it; it ends there in about 5 s (4 s of "
         "work before it, 1 s run); behind all that waits for r1.core2, the next best, in 5 s"
     )
+    assert world.scheduler.explain(1) == (
+        "task 1 (work) runs on r1.core1; it asked for core: any will do, and this one was to end it first, "
+        "or had nothing else to do"
+    )
 
 
 def test_an_idle_resource_steals_from_the_tail_as_long_as_the_task_ends_sooner_by_that() -> None:
