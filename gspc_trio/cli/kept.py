@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import CacheSize, Directory, MaybeDirectory
-from gspc_trio.cli.common import CommandError, UsageError, print_json
+from gspc_trio.cli.common import CommandError, UsageError, explain, print_json
 from gspc_trio.components.job.cache import CacheSettings, CompareFiles
 from gspc_trio.components.job.scheduler.interface import RunKey
 from gspc_trio.components.job.shell.cache_files import CacheDirectory
@@ -102,7 +102,7 @@ def model_option(stated: CacheOptions | None) -> str:
     try:
         ModelFile(stated.model)
     except (BadModel, OSError) as error:
-        raise CommandError(f"--model: {error}") from None
+        raise CommandError(f"--model: {explain(error)}") from None
     return str(stated.model.resolve())
 
 
