@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from gspc_trio.components.job.item_values import ITEM_BYTES_MAX
 from gspc_trio.core.current import current_place
 from gspc_trio.core.html import facts_table, short
 from gspc_trio.core.task import Shape, TaskOptions, TaskVariants
@@ -434,17 +435,14 @@ def value_of(future: SomeFuture, name: str) -> bytes:
 NUMBERS = frozenset({type(None), bool, int, float})
 _TEXTS = frozenset({str, bytes})
 
-TEXT_BYTES_MAX = 256
-"""Texts up to this length may be arguments of calls that travel in ranges."""
-
 
 def may_share(values: Sequence[Any]) -> bool:
-    """Whether these may be arguments of a call that travels with others: short, and never changed."""
+    """Whether these may be arguments of a call that travels with others: not long, and never changed."""
     if NUMBERS.issuperset(map(type, values)):
         return True
     for value in values:
         kind = type(value)
-        if kind not in NUMBERS and (kind not in _TEXTS or len(value) > TEXT_BYTES_MAX):
+        if kind not in NUMBERS and (kind not in _TEXTS or len(value) > ITEM_BYTES_MAX):
             return False
     return True
 
@@ -462,8 +460,8 @@ class Call(Struct, eq=False):
         name: for people.
         arguments: each encoded, or a future.
         shape, options: what it needs and states about itself.
-        values: the arguments as they are, if they are numbers and short texts alone; then ``arguments`` is
-            empty. () otherwise.
+        values: the arguments as they are, if they are numbers and texts alone, none of them long; then
+            ``arguments`` is empty. () otherwise.
         variants: ways to run it, if there are several; then code and shape are those of the first one.
     """
 

@@ -14,10 +14,13 @@ from gspc_trio.protocol.values import ATOMS, Value, dumps, loads, pickled
 BLOCK_ITEMS = 8192
 """Items that are packed together, of which ranges are cut."""
 
-RANGE_BYTES = 48_000
-"""About so many bytes of arguments are in a range at most."""
+SHORT_BYTES, RANGE_BYTES = 1024, 48_000
+"""Of items up to the first length about so many bytes are in a range at most: it fits into one packet."""
 
-ITEM_BYTES_MAX = 4096
+LONG_RANGE_BYTES = 1_000_000
+"""The same of longer ones: few items in each range would cost more than its way through a file in memory."""
+
+ITEM_BYTES_MAX = 16_384
 """Items that are longer on average are tasks of their own."""
 
 PLAIN, ENCODED, AWAITED = dumps(False), dumps(True), dumps(None)
@@ -48,7 +51,8 @@ def packed(values: Sequence[object]) -> bytes:
 
 def together_max(bytes_each: int) -> int:
     """Return how many items are in a range at most, by the length of one."""
-    return max(1, min(BLOCK_ITEMS, RANGE_BYTES // max(1, bytes_each)))
+    bytes_max = RANGE_BYTES if bytes_each <= SHORT_BYTES else LONG_RANGE_BYTES
+    return max(1, min(BLOCK_ITEMS, bytes_max // max(1, bytes_each)))
 
 
 def open_answer(data: bytes) -> tuple[int, int, memoryview]:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio import Executor
+from gspc_trio.components.job.item_values import ITEM_BYTES_MAX
 from gspc_trio.core.task import TaskState
 from gspc_trio.executor.submitted import MANY
 from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback
@@ -71,6 +72,16 @@ def test_many_calls_are_few_tasks_and_counted_as_calls(executor: Executor) -> No
         if not executor._loop.maps.active:
             return
     raise AssertionError("some calls have not ended")
+
+
+def test_texts_that_are_not_long_travel_with_their_calls(executor: Executor) -> None:
+    texts = [f"{number:08}" * (ITEM_BYTES_MAX // 8) for number in range(CALLS)]
+    for _ in range(5):  # as above
+        before = tasks_of(executor)
+        assert [call.result() for call in [executor.submit(of_kind, 7, text) for text in texts]] == texts
+        if tasks_of(executor) - before < CALLS:
+            return
+    raise AssertionError("each call was a task")
 
 
 @settings(max_examples=3)
