@@ -103,12 +103,14 @@ class SingleCalls:
         self._pace = Pace()
 
     def look(self, calls: Sequence[Call]) -> None:
-        """Look at calls that are made while there are no others; the loop's lock is held."""
-        owner, call = self._owner, calls[0]
+        """Look at calls, none perhaps, that are made while there are no others; the loop's lock is held."""
+        owner = self._owner
         is_due = self._pace.is_due(owner.was_awaited and len(calls) == 1, monotonic())
         owner.was_awaited = False
-        may = self._are_possible and self.maps.told is None and bool(call.values)
-        if is_due and may and self.maps.may_open(call.shape, call.options):
+        if not is_due or not self._are_possible or self.maps.told is not None:
+            return
+        (call,) = calls
+        if call.values and self.maps.may_open(call.shape, call.options):
             from gspc_trio.executor.direct import DirectCalls  # most executors never need it
 
             with suppress(OSError):  # there are too many open files

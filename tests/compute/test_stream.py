@@ -79,6 +79,12 @@ class Serializer(LayerSerializer):
         return cast(LocalClient, self.server)
 
 
+@pytest.fixture(autouse=True)
+def _no_layer_afterwards() -> Iterator[None]:
+    yield
+    offer(cast(Serializer, None))
+
+
 @pytest.fixture
 def task() -> Iterator[Serializer]:
     serializer = Serializer(Server())

@@ -103,6 +103,12 @@ def test_results_and_errors_are_those_of_a_loop(executor: Executor, pattern: lis
         assert type(result) is type(expected)
 
 
+def test_calls_together_may_be_none(executor: Executor) -> None:
+    with executor.calls_together():
+        pass
+    assert executor.submit(of_kind, 0).result() == 0
+
+
 def test_results_are_arguments_of_further_calls(executor: Executor) -> None:
     values = [executor.submit(of_kind, 0) for _ in range(CALLS)]
     futures = [executor.submit(pow, 2, value) for value in values]
