@@ -104,9 +104,10 @@ def test_results_and_errors_are_those_of_a_loop(executor: Executor, pattern: lis
 
 
 def test_calls_together_may_be_none(executor: Executor) -> None:
-    with executor.calls_together():
-        pass
-    assert executor.submit(of_kind, 0).result() == 0
+    for _ in range(100):  # the executor has no other calls at most of these times
+        with executor.calls_together():
+            pass
+        assert executor.submit(of_kind, 0).result() == 0
 
 
 def test_results_are_arguments_of_further_calls(executor: Executor) -> None:
