@@ -38,6 +38,9 @@ from gspc_trio.protocol.values import dumps, loads
 STOP_S = 5.0
 """So long a call that is cancelled waits until the worker says that nothing of it runs any more."""
 
+GRANT_OVER = "its grant is over"
+"""Why the connection to a worker ends when its grant does."""
+
 
 class CallFailed(Exception):
     """A call at a worker did not finish.
@@ -94,7 +97,7 @@ class DirectWorker:
         self.address = address
         self._peer = peer
         self._job = job
-        self._grant_id = held.grant_id
+        self._held = held
         self._codes: dict[bytes, int] = {}
         self._recent: tuple[Program | None, tuple[str, ...], int] = (None, (), 0)
         self._calls: dict[TaskId, Callable[[Outcome | None], None]] = {}
@@ -129,7 +132,7 @@ class DirectWorker:
             PeerGone: the endpoint was closed: the grant is over, the host is gone, or the block of
                 :func:`open_worker` was left.
         """
-        if self._closed or self._peer.reason:
+        if self._over():
             await trio.lowlevel.checkpoint()
             raise self._gone()
         call = _Call()
@@ -165,7 +168,7 @@ class DirectWorker:
             BadCode, BadValue: it cannot be sent.
             PeerGone: the endpoint was closed.
         """
-        if self._closed or self._peer.reason:
+        if self._over():
             raise self._gone()
         return self._submit(program, (), named, ended)
 
@@ -192,7 +195,7 @@ class DirectWorker:
         submission = Submission(self._last + 1, 1, number, tuple(map(dumps, arguments)))
         self._last += 1
         self._calls[self._last] = ended
-        self._peer.post(Submit(self._job, self._grant_id, (self.resource_id,), (submission,)))
+        self._peer.post(Submit(self._job, self._held.grant_id, (self.resource_id,), (submission,)))
         return submission.task_id
 
     def _number_of(self, function: Callable[..., object] | Program, names: tuple[str, ...]) -> int:
@@ -237,6 +240,12 @@ class DirectWorker:
             self._from_task(message)
         elif not isinstance(message, Begun):
             self._peer.drop(f"a worker does not say {type(message).__name__}")
+
+    def _over(self) -> bool:
+        """Return whether nothing can begin here any more; a grant that has ended closes the connection."""
+        if _is_over(self._held):
+            self._peer.drop(GRANT_OVER)
+        return self._closed or bool(self._peer.reason)
 
     @property
     def reason(self) -> str:
@@ -284,7 +293,7 @@ async def open_worker(
         RemoteError: the host has gone, or does not honour the grant.
         ConnectionProblem: the endpoint cannot be reached from here.
     """
-    if held.lapsed.is_set() or (len(held.resources) != 1 and not resource_id):
+    if _is_over(held) or (len(held.resources) != 1 and not resource_id):
         raise ValueError(f"{held} is over, or of several resources: an endpoint is for a grant of one")
     name = resource_id or held.resources[0]
     if name not in held.resources:
@@ -311,4 +320,8 @@ async def open_worker(
 
 async def _close_after(end: trio.Event, peer: Peer) -> None:
     await end.wait()
-    peer.drop("its grant is over")
+    peer.drop(GRANT_OVER)
+
+
+def _is_over(held: HeldGrant) -> bool:
+    return held.lapsed.is_set() or held.released.is_set()

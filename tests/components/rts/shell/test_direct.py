@@ -11,6 +11,7 @@ import trio.testing
 
 from gspc_trio import CallFailed, current_executor, open_resources, open_rts, open_worker
 from gspc_trio.components.rts.shell.direct import DirectWorker
+from gspc_trio.core.code import Program
 from gspc_trio.nursery.connections.rpc import PeerGone
 
 HANG_S = 60.0
@@ -44,7 +45,9 @@ async def test_a_function_runs_at_the_worker_of_a_resource_that_is_held() -> Non
                 assert stopped.cancelled_caught
                 assert await worker.run(pid) != first, "what was cancelled has been stopped"
                 resources.release(one)
-                with pytest.raises(PeerGone):
+                with pytest.raises(PeerGone, match="grant is over"):  # before any task could have noticed
+                    worker.begin(Program(("true",)), {}, lambda _: None)
+                with pytest.raises(PeerGone, match="grant is over"):
                     await worker.run(pid)
             resources.release(both)
             pair = await resources.acquire("core", "core")
