@@ -42,7 +42,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import trio
-from figures import Figures, descendants, options_parser
+from figures import Figures, cpu_s, descendants, options_parser
 
 from gspc_trio import Executor, farm, open_job, open_rts
 
@@ -139,11 +139,6 @@ def peers(stack: ExitStack) -> dict[str, list[Way]]:
         stack.callback(ray.shutdown)
         ways["ray"] = [partial(with_ray, ray.remote(each))]
     return ways
-
-
-def cpu_s(pids: Iterable[int]) -> float:
-    """Return the CPU time that processes have used."""
-    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for pid in pids)
 
 
 def own_bytes() -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import gspc_trio
@@ -53,6 +55,21 @@ def descendants(root: int) -> list[int]:
     for pid in found:
         found += parents.get(pid, [])
     return found
+
+
+def cpu_s(pids: Iterable[int], *, with_children: bool = True) -> float:
+    """Return the CPU seconds of these processes, and of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11 : 15 if with_children else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def own_cpu_s() -> float:
+    """Return the CPU seconds of this process and all below it, of those that have ended, too."""
+    return cpu_s(descendants(os.getpid()))
 
 
 def tree_pss_mib(root: int) -> float:

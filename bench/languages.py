@@ -26,16 +26,14 @@ What one process computes alone is told by its processor time, so that other pro
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import statistics
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import trio
-from figures import Figures, descendants, options_parser
+from figures import Figures, options_parser, own_cpu_s
 
 from gspc_trio import farm, map_reduce, open_job, open_rts, pipeline
 from gspc_trio.components.job.machine import Begin, JobEnded, JobMachine, Look
@@ -167,23 +165,13 @@ async def composed_ratio(items: int, runs: int) -> float:
             for run in range(runs + 1):
                 took = [0.0, 0.0]
                 for which in (0, 1) if run % 2 else (1, 0):
-                    before = tree_cpu_s()
+                    before = own_cpu_s()
                     async with open_job(nets[which], rts=rts, values={"items": range(items)}) as job:
                         await job.wait()
-                    took[which] = tree_cpu_s() - before
+                    took[which] = own_cpu_s() - before
                 pairs.append(took[1] / took[0])
             ratios.append(statistics.median(pairs[1:]))  # the first runs start processes
     return max(ratios)
-
-
-def tree_cpu_s() -> float:
-    """Return the processor time of this process, of all below it, and of those that have ended there."""
-    ticks = 0
-    for pid in descendants(os.getpid()):
-        with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import secrets
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from pathlib import Path
 from statistics import median
 
 import trio
-from figures import Figures, options_parser, tree_pss_mib
+from figures import Figures, cpu_s, options_parser, tree_pss_mib
 from msgspec import Struct
 
 from gspc_trio.components.rm.events import Added
@@ -93,8 +92,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the CPU time that it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s([self.process.pid], with_children=False)
 
 
 @contextmanager

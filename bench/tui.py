@@ -29,7 +29,7 @@ import threading
 import time
 from pathlib import Path
 
-from figures import Figures, descendants, options_parser
+from figures import Figures, cpu_s, descendants, options_parser
 
 FLOW = """
 from gspc_trio import Workflow, farm
@@ -40,20 +40,6 @@ def noop(item):
 def workflow(n: int = 1000):
     return Workflow(farm(noop, name="noop"), {"items": list(range(n))}, lambda outputs: None)
 """
-
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_s(pids: list[int], *, with_children: bool = True) -> float:
-    """Return the CPU seconds of these processes, and of their children that have ended."""
-    ticks = 0
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(map(int, fields[11 : 15 if with_children else 13]))
-    return ticks / TICKS_PER_S
 
 
 class Terminal:

@@ -11,13 +11,11 @@ than there are processors.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from figures import Figures, descendants, options_parser
+from figures import Figures, options_parser, own_cpu_s
 
 from gspc_trio import Executor
 
@@ -36,17 +34,11 @@ def nap(value: int) -> int:
     return value
 
 
-def tree_cpu_s() -> float:
-    """Return the seconds of CPU time that this process and those below it have used."""
-    tasks = [task for pid in descendants(os.getpid()) for task in Path(f"/proc/{pid}/task").iterdir()]
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-
 def cost_us(executor: Executor, code: Callable[[int], int], tasks: int) -> float:
     """Return the microseconds of CPU time that each of so many tasks takes."""
-    begun_s = tree_cpu_s()
+    begun_s = own_cpu_s()
     assert [*executor.map(code, range(tasks))] == [*range(tasks)]
-    return 1e6 * (tree_cpu_s() - begun_s) / tasks
+    return 1e6 * (own_cpu_s() - begun_s) / tasks
 
 
 def main() -> None:
