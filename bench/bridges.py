@@ -1,6 +1,6 @@
 """How fast other tools compute on our workers, against what they compute on otherwise.
 
-    python bench/bridges.py [--json] [--small] [NAME...]
+    python bench/bridges.py [--json] [--small] [--pairs N] [NAME...]
 
 ``joblib.batch1``  calls of joblib that do nothing, one in each batch: rate, of that of loky
 ``joblib.grid``    a ``GridSearchCV`` of 200 fits on 64 MiB: rate, of that of loky
@@ -18,8 +18,8 @@
 ``dask.array``     the sum of an array of random numbers, 1 GiB in 64 chunks: rate, of that of Dask's threads
 ``snakemake.cpu``  one more job of Snakemake that does nothing: CPU time, of that of one with ``--gspc-spawn``
 
-``NAME`` is that of a figure; by default all are measured. A rate is the median of 15 pairs: both sides take
-turns. A figure whose packages are not installed is left out, saying so.
+``NAME`` is that of a figure; by default all are measured. A rate is the median of 15 pairs, or N: both sides
+take turns. A figure whose packages are not installed is left out, saying so.
 """
 
 from __future__ import annotations
@@ -37,14 +37,21 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
-from figures import Figures, descendants, options_parser
+from figures import Figures, cpu_s, descendants, options_parser
 
 PAIRS = 15
 W1_TASKS = 10_000
 MIB = 1 << 20
+
+
+class Extent(NamedTuple):
+    """How much is measured: whether only to see that it works, and in how many pairs of turns."""
+
+    small: bool
+    pairs: int
 
 
 def ratio(ours: Callable[[], object], theirs: Callable[[], object], pairs: int) -> float:
@@ -79,35 +86,35 @@ def on_backend(name: str, work: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def joblib_batch1(small: bool) -> float:
+def joblib_batch1(extent: Extent) -> float:
     """Return the rate of calls that do nothing, of that of loky."""
     from joblib import Parallel, delayed
 
     def work() -> None:
-        Parallel(batch_size=1)(delayed(abs)(number) for number in range(100 if small else 2_000))
+        Parallel(batch_size=1)(delayed(abs)(number) for number in range(100 if extent.small else 2_000))
 
-    return ratio(on_backend("gspc", work), on_backend("loky", work), 1 if small else PAIRS)
+    return ratio(on_backend("gspc", work), on_backend("loky", work), extent.pairs)
 
 
-def grid_search(small: bool) -> tuple[Callable[[], object], Any]:
+def grid_search(extent: Extent) -> tuple[Callable[[], object], Any]:
     """Return a search of 200 fits on 64 MiB, which take a few milliseconds each, and what it is on."""
     import numpy
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import GridSearchCV
 
     columns = 16
-    rows = (1 if small else 64) * MIB // 8 // columns
+    rows = (1 if extent.small else 64) * MIB // 8 // columns
     chance = numpy.random.default_rng(1)
     x = chance.random((rows, columns))
     y = x.sum(axis=1)
-    candidates = {"alpha": list(numpy.linspace(0.1, 1.0, 2 if small else 40))}
+    candidates = {"alpha": list(numpy.linspace(0.1, 1.0, 2 if extent.small else 40))}
     return lambda: GridSearchCV(Ridge(), candidates, cv=5, refit=False).fit(x, y), x
 
 
-def joblib_grid(small: bool) -> float:
+def joblib_grid(extent: Extent) -> float:
     """Return the rate of a grid search, of that of loky."""
-    work, _ = grid_search(small)
-    return ratio(on_backend("gspc", work), on_backend("loky", work), 1 if small else PAIRS)
+    work, _ = grid_search(extent)
+    return ratio(on_backend("gspc", work), on_backend("loky", work), extent.pairs)
 
 
 def shared_mib() -> float:
@@ -152,9 +159,9 @@ def copies_of(part: bytes) -> int:
     return count
 
 
-def joblib_copies(small: bool) -> float:
+def joblib_copies(extent: Extent) -> float:
     """Return how many copies of its 64 MiB a grid search has in shared memory at most."""
-    search, x = grid_search(small)
+    search, x = grid_search(extent)
     work, before = on_backend("gspc", search), shared_mib()
     found, in_all = [0.0], [0.0]
     part = x[len(x) // 2 : len(x) // 2 + 4].tobytes()  # of random numbers: there are no others like them
@@ -168,20 +175,20 @@ def joblib_copies(small: bool) -> float:
 # Lists of commands --------------------------------------------------------------------------------------
 
 
-def each_rate(small: bool) -> float:
+def each_rate(extent: Extent) -> float:
     """Return the rate of commands that do nothing, of that of xargs on as many cores, each with its start."""
     cores = os.cpu_count() or 1
     command = str(Path(sys.executable).with_name("gspc-jobserver"))
-    items = "".join(f"{number}\n" for number in range(100 if small else 2_000)).encode()
+    items = "".join(f"{number}\n" for number in range(100 if extent.small else 2_000)).encode()
 
     def run(*arguments: str) -> Callable[[], object]:
         return lambda: subprocess.run(arguments, input=items, check=True)
 
     ours, theirs = run(command, "each", "true"), run("xargs", f"-P{cores}", "-n1", "true")
-    return ratio(ours, theirs, 1 if small else PAIRS)
+    return ratio(ours, theirs, extent.pairs)
 
 
-def programs_vs_xargs(small: bool) -> float:
+def programs_vs_xargs(extent: Extent) -> float:
     """Return the rate of programs that are tasks of a job, of that of xargs on as many cores."""
     import trio
 
@@ -189,7 +196,7 @@ def programs_vs_xargs(small: bool) -> float:
     from gspc_trio.components.rts.shell.client import RunTimeSystem
 
     cores = os.cpu_count() or 1
-    numbers = range(100 if small else 2_000)
+    numbers = range(100 if extent.small else 2_000)
     items = "".join(f"{number}\n" for number in numbers).encode()
 
     async def run(rts: RunTimeSystem) -> None:
@@ -207,7 +214,7 @@ def programs_vs_xargs(small: bool) -> float:
             def ours() -> None:
                 trio.from_thread.run(run, rts, trio_token=token)
 
-            return await trio.to_thread.run_sync(ratio, ours, theirs, 1 if small else PAIRS)
+            return await trio.to_thread.run_sync(ratio, ours, theirs, extent.pairs)
 
     return trio.run(measure)
 
@@ -221,7 +228,7 @@ def add_one(number: float) -> float:
 
 
 def beside_executor(
-    graph: dict[Any, Any], keys: Any, own: Callable[[Any], object], small: bool, **options: bool
+    graph: dict[Any, Any], keys: Any, own: Callable[[Any], object], extent: Extent, **options: bool
 ) -> float:
     """Return the rate of a graph, of that of what the executor does by itself."""
     from gspc_trio import Executor
@@ -229,36 +236,36 @@ def beside_executor(
 
     with Executor(cores=2) as executor:
         on = get.on(executor)
-        return ratio(lambda: on(graph, keys, **options), lambda: own(executor), 1 if small else PAIRS)
+        return ratio(lambda: on(graph, keys, **options), lambda: own(executor), extent.pairs)
 
 
-def independent(small: bool) -> dict[Any, Any]:
+def independent(extent: Extent) -> dict[Any, Any]:
     """Return a graph of tasks that need no other."""
-    return {("task", number): (add_one, float(number)) for number in range(100 if small else 3_000)}
+    return {("task", number): (add_one, float(number)) for number in range(100 if extent.small else 3_000)}
 
 
-def dask_rate(small: bool) -> float:
+def dask_rate(extent: Extent) -> float:
     """Return the rate of tasks that need no other, of that of submitted ones."""
-    graph = independent(small)
+    graph = independent(extent)
 
     def own(executor: Any) -> None:
         futures = [executor.submit(add_one, float(number)) for number in range(len(graph))]
         for future in futures:
             future.result()
 
-    return beside_executor(graph, list(graph), own, small)
+    return beside_executor(graph, list(graph), own, extent)
 
 
-def dask_rate_map(small: bool) -> float:
+def dask_rate_map(extent: Extent) -> float:
     """Return the rate of tasks that need no other, of that of mapped ones."""
-    graph = independent(small)
+    graph = independent(extent)
     numbers = [float(number) for number in range(len(graph))]
-    return beside_executor(graph, list(graph), lambda executor: list(executor.map(add_one, numbers)), small)
+    return beside_executor(graph, list(graph), lambda executor: list(executor.map(add_one, numbers)), extent)
 
 
-def dask_chain(small: bool, **options: bool) -> float:
+def dask_chain(extent: Extent, **options: bool) -> float:
     """Return the rate of tasks in a chain, of that of futures in a chain."""
-    length = 100 if small else 10_000
+    length = 100 if extent.small else 10_000
     graph: dict[Any, Any] = {("task", 0): (add_one, 0.0)}
     graph |= {("task", number): (add_one, ("task", number - 1)) for number in range(1, length)}
 
@@ -268,22 +275,22 @@ def dask_chain(small: bool, **options: bool) -> float:
             future = executor.submit(add_one, future)
         future.result()
 
-    return beside_executor(graph, ("task", length - 1), own, small, **options)
+    return beside_executor(graph, ("task", length - 1), own, extent, **options)
 
 
-def dask_chain_all(small: bool) -> float:
+def dask_chain_all(extent: Extent) -> float:
     """Return the same for a chain of which each is a task of its own."""
-    return dask_chain(small, optimize_graph=False)
+    return dask_chain(extent, optimize_graph=False)
 
 
-def dask_array(small: bool) -> float:
+def dask_array(extent: Extent) -> float:
     """Return the rate of the sum of a large array, of that of Dask's threads."""
     import dask
     import dask.array
 
     from gspc_trio.dask import get
 
-    side = (1 << 20) if small else (1 << 27)
+    side = (1 << 20) if extent.small else (1 << 27)
     total = dask.array.random.random(side, chunks=side // 64).sum()
 
     def with_scheduler(scheduler: Any) -> Callable[[], object]:
@@ -293,7 +300,7 @@ def dask_array(small: bool) -> float:
 
         return run
 
-    return ratio(with_scheduler(get), with_scheduler("threads"), 1 if small else PAIRS)
+    return ratio(with_scheduler(get), with_scheduler("threads"), extent.pairs)
 
 
 # Snakemake --------------------------------------------------------------------------------------------------
@@ -319,14 +326,14 @@ def snakemake_cpu_s(folder: Path, jobs: int, *options: str) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def snakemake_cpu(small: bool) -> float:
+def snakemake_cpu(extent: Extent) -> float:
     """Return the CPU time that one more job takes, of that of one with an interpreter of its own."""
     found = []
-    first, forked, spawned = (2, 4, 4) if small else (4, 24, 8)  # the first jobs find nothing imported
+    first, forked, spawned = (2, 4, 4) if extent.small else (4, 24, 8)  # the first jobs find nothing imported
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "Snakefile").write_text(SNAKEFILE)
-        for _ in range(1 if small else PAIRS):
+        for _ in range(extent.pairs):
             more_s = [
                 (snakemake_cpu_s(folder, jobs, *options) - snakemake_cpu_s(folder, first, *options))
                 / (jobs - first)
@@ -341,11 +348,7 @@ def snakemake_cpu(small: bool) -> float:
 
 def used_s(*roots: int) -> float:
     """Return the CPU time of these processes, and of all below them."""
-    ticks = 0
-    for pid in {pid for root in roots for pid in descendants(root)}:
-        with suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return cpu_s({pid for root in roots for pid in descendants(root)}, with_children=False)
 
 
 @contextmanager
@@ -441,20 +444,20 @@ def side_seen(folder: Path, endpoint: str, seen: tuple[str, ...], tasks: int) ->
             yield Side(client, pid, line.rpartition(" ")[2] if metrics else "")
 
 
-def seen_loss(small: bool, seen_by: tuple[str, ...] = ("metrics", "spans", "records")) -> float:
+def seen_loss(extent: Extent, seen_by: tuple[str, ...] = ("metrics", "spans", "records")) -> float:
     """Return how much more CPU time tasks that do nothing take when everything about them is written.
 
     Each pair is of many short turns, so that a machine that is slower for some seconds is so for both. What a
     side does after its turn, as to send spans, counts as well.
     """
-    pairs, turns, tasks, found = (1, 1, 1_000, []) if small else (PAIRS, 4, W1_TASKS, list[float]())
+    turns, tasks, found = (1, 1_000, []) if extent.small else (4, W1_TASKS, list[float]())
     with (
         TemporaryDirectory() as name,
         started("-c", COLLECTOR, until="http") as (_, endpoint),
         side_seen(Path(name), "", (), tasks) as unseen,
         side_seen(Path(name), endpoint, seen_by, tasks) as seen,
     ):
-        for number in range(-1, pairs):
+        for number in range(-1, extent.pairs):
             before_s = unseen.used_s(), seen.used_s()
             for turn in range(turns):
                 for side in (seen, unseen) if turn % 2 else (unseen, seen):
@@ -467,7 +470,7 @@ def seen_loss(small: bool, seen_by: tuple[str, ...] = ("metrics", "spans", "reco
     return middle
 
 
-FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
+FIGURES: Mapping[str, tuple[Callable[[Extent], float], str, tuple[str, ...]]] = {
     "joblib.batch1": (joblib_batch1, "of loky", ("joblib",)),
     "joblib.grid": (joblib_grid, "of loky", ("sklearn",)),
     "joblib.copies": (joblib_copies, "copies", ("sklearn",)),
@@ -490,17 +493,19 @@ FIGURES: Mapping[str, tuple[Callable[[bool], float], str, tuple[str, ...]]] = {
 def main(arguments: Any) -> None:
     """Print the figures."""
     figures = Figures(arguments.json)
+    extent = Extent(arguments.small, 1 if arguments.small else arguments.pairs)
     for name in arguments.names or FIGURES:
         measure, unit, needed = FIGURES[name]
         missing = [module for module in needed if not find_spec(module)]
         if missing:
             print(f"{name} is left out: there is no {' and no '.join(missing)}", file=sys.stderr)
             continue
-        figures.add(name, measure(arguments.small), unit)
+        figures.add(name, measure(extent), unit)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     parser = options_parser(__doc__)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="so many pairs of turns")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a figure")
     main(parser.parse_args())
