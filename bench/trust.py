@@ -96,20 +96,26 @@ async def restore_s(tasks: int) -> float:
             engine = await journal.recover(net_of(tasks), {})
             async with trio.open_nursery() as nursery:
                 waiting: list[TaskDone] = []
+                left = tasks - 1
+
+                def keep_more() -> None:  # the engine gives so many only before it has results of some
+                    nonlocal left
+                    while left and (task_id := engine.next()) is not None:
+                        left -= 1
+                        task = engine.extract(task_id)
+                        outcome = Outcome(task_id, 1, Reason.FINISHED, ((dumps(task_id),),))
+                        waiting.append(TaskDone(task_id, TaskState.FINISHED, outcome, task.name))
+                        journal.keep(waiting[-1])
 
                 def kept(count: int) -> None:
                     for done in waiting[:count]:
                         engine.inject(done.task_id, done.outcome.values)
                     del waiting[:count]
+                    keep_more()
                     if not waiting:
                         nursery.cancel_scope.cancel()
 
-                while len(waiting) < tasks - 1 and (task_id := engine.next()) is not None:
-                    task = engine.extract(task_id)
-                    outcome = Outcome(task_id, 1, Reason.FINISHED, ((dumps(task_id),),))
-                    waiting.append(TaskDone(task_id, TaskState.FINISHED, outcome, task.name))
-                for done in waiting:
-                    journal.keep(done)
+                keep_more()
                 nursery.start_soon(journal.run, kept)
         begun = time.perf_counter()
         with open_journal(Path(folder)) as journal:
