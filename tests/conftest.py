@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -67,13 +68,26 @@ def pytest_collection(session: pytest.Session) -> None:
     left_out = [Path(path).resolve() for path in session.config.getoption("ignore") or ()]
     there = [it for it in sorted(folder.rglob("test_*.py")) if not any(map(it.is_relative_to, left_out))]
     own = slice(int(worker.removeprefix("gw")), None, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    _find_constants(sorted((folder.parent / "gspc_trio").rglob("*.py"))[own])
     for path in there[own]:
         with suppress(Exception, pytest.skip.Exception):
             import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
+def _find_constants(paths: list[Path]) -> None:
+    """Have Hypothesis find the constants of these modules, which it keeps in files and draws as well."""
+    with suppress(ImportError, AttributeError):  # it is no public function
+        find = import_module("hypothesis.internal.constants_ast").constants_from_module
+        for path in paths:
+            module = ModuleType(path.stem)
+            module.__file__ = str(path)
+            find(module)
+
+
 def pytest_collection_finish() -> None:
-    """Look for garbage again."""
+    """Look for garbage again, but seldom among what has been collected: it stays."""
+    gc.freeze()
+    gc.unfreeze()
     gc.enable()
 
 
@@ -88,11 +102,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     computing = [item for item in items if not waits[item]]
     turns = {item: turn / len(computing) for turn, item in enumerate(computing)}
     turns |= {item: turn / len(waiting) * (1 - AT_THE_END) for turn, item in enumerate(waiting)}
+    _stay_together(turns)
     items.sort(key=turns.__getitem__)
     for item in items:
         jumps = isinstance(item, pytest.Function) and CLOCK in item.fixturenames
         if jumps and CLOCK not in signature(item.function).parameters:
             raise pytest.UsageError(f"{item.nodeid} would run in real time: {CLOCK} must be its own argument")
+
+
+def _stay_together(turns: dict[pytest.Item, float]) -> None:
+    """Have tests of a module that share what it starts once run when the first of them does.
+
+    As soon as a worker runs a test of another module, what these share ends.
+    """
+    first: dict[Path, float] = {}
+    for item, turn in turns.items():
+        if _shares(item):
+            turns[item] = first.setdefault(item.path, turn)
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether it uses a fixture that is made once for its module."""
+    made = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return any(definitions[-1].scope == "module" for definitions in made)
 
 
 @cache

@@ -70,8 +70,8 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            stays_frozen = gc.get_freeze_count() > 0  # somebody wants that
-            if len(sys.modules) > known and not stays_frozen:
+            # What somebody has frozen stays so; to look for that takes long where much is.
+            if len(sys.modules) > known and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

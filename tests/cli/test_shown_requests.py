@@ -12,7 +12,7 @@ from gspc_trio.cli.common import RUN_FILE, SERVICE_FILE
 from gspc_trio.components.coallocation.agents.words import ShowRequests
 from gspc_trio.tui.live import service_connector
 
-HANG_S = 30.0
+HANG_S = 60.0
 
 
 async def test_the_service_of_one_request_can_be_asked_and_a_second_one_is_left_alone(

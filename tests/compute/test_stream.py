@@ -101,7 +101,7 @@ def test_chunks_leave_while_the_task_writes_and_become_one_value_there(task: Ser
     assert task.begin([b"a", READER]) == [b"a"]
     with stream("rows") as file:
         file.write(chunks(2)[0] + b"\2" * 10)
-        assert task.server.has_sent.acquire(timeout=5)
+        assert task.server.has_sent.acquire(timeout=60)
         assert task.server.sent == chunks(1)
         file.write(memoryview(b"end"))
         assert file.tell() == CHUNK_BYTES + 13
@@ -146,7 +146,7 @@ def test_a_chunk_of_several_writes_leaves_whole(task: Serializer) -> None:
     file = stream("rows")
     for _ in range(2):
         file.write(b"\1" * (600 << 10))
-    assert task.server.has_sent.acquire(timeout=5)
+    assert task.server.has_sent.acquire(timeout=60)
     assert task.server.sent == chunks(1)
 
 
@@ -154,7 +154,7 @@ def test_what_a_task_does_not_return_is_dropped(task: Serializer) -> None:
     task.begin([READER])
     file = cast(StreamFile, stream("rows"))
     file.write(chunks(1)[0])
-    assert task.server.has_sent.acquire(timeout=5)
+    assert task.server.has_sent.acquire(timeout=60)
     task.task_ended()
     assert (task.server.data, task.server.sent, task.server.connections) == ({}, [], 0)
     assert not any(thread.name == "gspc-stream" for thread in threading.enumerate())

@@ -144,7 +144,7 @@ def test_with_apart_no_more_ranges_are_made() -> None:
         assert all(end - begin == 1 for begin, end in runs(ranges, RangeEnded(number, 1, SHORT_S), 0.0))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_each_item_has_one_end_whatever_happens(data: st.DataObject) -> None:
     """Against a naive model: what waits, is computed and has ended is a number of times for each item."""

@@ -161,7 +161,7 @@ async def test_a_store_that_cannot_be_written_ends_alone(
 
 
 async def test_an_embedded_system_measures_its_host(tmp_path: Path) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with open_rts(cores=1, host="here", monitor=tmp_path / "metrics") as rts:
             with pytest.raises(RemoteError, match="no host 'there'"):
                 await rts.hw_info("there")

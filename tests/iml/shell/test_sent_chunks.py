@@ -24,7 +24,7 @@ async def seen(stage: Stage) -> dict[str, str]:
 
 
 async def until_empty(stage: Stage) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while await seen(stage):
             pass
 

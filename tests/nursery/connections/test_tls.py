@@ -34,7 +34,7 @@ from tests.nursery.connections.support import (
 )
 
 SECURE = "wss://127.0.0.1:0"
-BOUND_S = 20
+BOUND_S = 60
 
 HASTY = Limits(handshake_s=0.2)
 """Of a listener that is to give up soon what does not say anything that it understands."""

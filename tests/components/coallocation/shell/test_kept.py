@@ -6,7 +6,7 @@ import trio
 
 from gspc_trio import open_coallocation, open_resources, open_rts
 
-HANG_S = 30.0
+HANG_S = 60.0
 JOBS = {
     "parent": {"executable": "sh", "arguments": ["-c", "echo $PPID $GSPC_RESOURCES"]},
     "kill": {"executable": "sh", "arguments": ["-c", "kill -9 $PPID; exec sleep 60"]},

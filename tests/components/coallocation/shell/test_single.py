@@ -24,7 +24,7 @@ from gspc_trio.components.coallocation.running import PartProgram
 from gspc_trio.components.coallocation.shell.site import RtsSite
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 
-HANG_S = 30.0
+HANG_S = 60.0
 
 
 class Said:

@@ -67,7 +67,7 @@ class World:
         """Handle an event and return the actions that are no records."""
         return [action for action in self(event, now) if not isinstance(action, TaskChanged | GrantChanged)]
 
-    def measured(self, seconds: float = 3e-6, tasks: int = 1000, grants: int = 1) -> None:
+    def measured(self, seconds: float = 3e-6, tasks: int = 100, grants: int = 1) -> None:
         """Hold so many grants, 1 and up, all of them idle, and know how long code 1 takes."""
         self(TasksReady(tuple(task(10_000 + n) for n in range(tasks))))
         for number in range(1, grants + 1):

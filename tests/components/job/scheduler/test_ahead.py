@@ -92,7 +92,7 @@ def test_long_tasks_are_not_sent_ahead() -> None:
 
 def test_work_ahead_is_spread_evenly() -> None:
     world = World(cores=3)
-    world.measured(grants=3)
+    world.measured(grants=3, tasks=1000)
     assert world.do(ready(*range(1, 9))) == [
         submit(1, *pairs(1, 2, 3)),
         submit(2, *pairs(4, 5, 6)),

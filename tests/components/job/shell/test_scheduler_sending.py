@@ -43,7 +43,7 @@ from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
 
-HANG_S = 10.0
+HANG_S = 60.0
 TOKEN = b"the token of this test"
 
 

@@ -72,7 +72,7 @@ class Host:
         wanted = [Submission(task, 1, 1, (dumps(argument),)) for task in tasks]
         self.events.wanted, self.events.has_all = len(self.events.outcomes) + len(wanted), trio.Event()
         compute.hand(wanted)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await self.events.has_all.wait()
         assert {one.error for one in self.events.outcomes} == {None}
 
@@ -125,10 +125,10 @@ async def test_what_a_killed_task_has_done_counts_once(tmp_path: Path) -> None:
     async with opened("calls") as host:
         compute = await host.open(write_and_stay)
         compute.hand([Submission(5, 1, 1, (dumps(str(tmp_path)),))])
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await host.has_event.wait()
         os.kill(compute.pid, signal.SIGKILL)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await host.events.lost.wait()
     assert add_up(one.amounts for one in host.frames if one.task_id == 5)["file_write_bytes"] == BYTES
     written, lost = (event for one in host.told for event in one.events)
