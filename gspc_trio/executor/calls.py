@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gspc_trio.core.code import Variants, checked_size
 from gspc_trio.core.task import Shape, TaskOptions, TaskVariant, TaskVariants
 from gspc_trio.executor.codes import CodeTable, name_of
-from gspc_trio.executor.futures import Argument, Call, TaskFuture, variant_call
+from gspc_trio.executor.futures import NOTHING, Argument, Call, TaskFuture, may_share, variant_call
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.call_options import CallOptions, with_stated
 
@@ -195,17 +195,26 @@ class CallsTogether:
         codes: its code table.
         encode: returns an argument as it travels.
         shape, options: what each call needs and states about itself.
+        may_share: short ones of the same function may travel in ranges, as separate calls do.
     """
 
     def __init__(
-        self, loop: Loop, codes: CodeTable, encode: Encode, shape: Shape, options: TaskOptions
+        self,
+        loop: Loop,
+        codes: CodeTable,
+        encode: Encode,
+        shape: Shape,
+        options: TaskOptions,
+        may_share: bool,
     ) -> None:
         self._loop = loop
         self._codes = codes
         self._encode = encode
         self._shape = shape
         self._options = options
+        self._may_share = may_share
         self._calls: list[Call] = []
+        self._recent: tuple[Callable[..., object] | None, int] = (None, 0)
         self._put: list[weakref.ref[Future[Any]]] = []
 
     def __enter__(self) -> CallsTogether:
@@ -218,7 +227,7 @@ class CallsTogether:
             self.cancel()
 
     def _put_calls(self) -> None:
-        calls, self._calls = self._calls, []
+        calls, self._calls, self._recent = self._calls, [], (None, 0)
         self._put += [weakref.ref(call.future) for call in calls]
         self._loop.put(calls)
 
@@ -229,11 +238,19 @@ class CallsTogether:
             BadCode, BadValue: function or argument cannot be sent to another process.
         """
         encode = self._encode
-        code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
-        for value in (*args, *kwargs.values()) if kwargs else args:
-            arguments.append(value if isinstance(value, Future) else encode(value))
+        values: tuple[object, ...] = ()
+        recent, code_id = self._recent
+        arguments: list[Argument] = []
+        if recent is not fn or kwargs:
+            code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
+            self._recent = (fn, code_id) if not kwargs and not arguments else (None, 0)
+        if self._may_share and args and not kwargs and not arguments and may_share(args):
+            arguments, values = NOTHING, args
+        else:
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                arguments.append(value if isinstance(value, Future) else encode(value))
         future: TaskFuture[T] = TaskFuture(self._loop)
-        self._calls.append(Call(future, code_id, name, arguments, self._shape, self._options))
+        self._calls.append(Call(future, code_id, name, arguments, self._shape, self._options, values))
         if len(self._calls) >= PUT_MAX:
             self._put_calls()
         return future

@@ -395,12 +395,16 @@ class Executor(ExecutorInterface):
         futures = calls.submit(islice(items, buffersize))
         return results_as_read(futures, lambda: calls.submit(islice(items, 1)), deadline)
 
-    def calls_together(self) -> CallsTogether:
+    def calls_together(self, *, are_independent: bool = False) -> CallsTogether:
         """Return a block whose ``submit(name, fn, *args, **kwargs)`` adds calls that all go at its end.
 
         Whole graphs are submitted like this: a call may have the futures of earlier ones as arguments.
+
+        Args:
+            are_independent: none has. Then short calls of a function travel in ranges if there are many.
         """
-        return CallsTogether(self._loop, self._codes, self._encode, self._shape, self._options)
+        may_share = are_independent and self._may_share
+        return CallsTogether(self._loop, self._codes, self._encode, self._shape, self._options, may_share)
 
     def share(self, value: T) -> TaskFuture[T]:
         """Return a future that has ended with a value, to be an argument of many tasks.

@@ -398,7 +398,7 @@ def wait_finished(futures: Sequence[SomeTaskFuture]) -> None:
 
 def own_value(future: TaskFuture[T]) -> T:
     """Return the result of a task that has finished, in memory of its own: arrays can be written."""
-    data = future.encoded()
+    data = future._encoded  # None if it came decoded
     if type(data) is not TrackedReference or data.reference.kind == RAW:
         return future.result()
     view = data.open_data(data.reference.data_id)

@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain
 from queue import SimpleQueue
+from types import NoneType
 from typing import Any, TypeAlias
 
 from dask._task_spec import (
@@ -39,6 +40,9 @@ Graph: TypeAlias = dict[Key, Any]
 """Key -> task, alias or data."""
 
 _END = object()
+
+_PLAIN = frozenset({int, float, bool, complex, NoneType, str, bytes})
+"""Types of values that name no other task: to ask takes less time than to look into each value."""
 
 WORKER = "gspc"
 """What callbacks are told of where a task has run."""
@@ -84,7 +88,7 @@ class Get:
         graph = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
         wanted = dict.fromkeys(_flat(keys))
         graph = needed(graph, wanted)
-        if optimize_graph:
+        if optimize_graph and not is_flat(graph):
             graph = fused(graph, wanted)
         executor = self._executor or _own.executor()
         with local_callbacks(callbacks) as active, _told_as_dask_does():
@@ -109,16 +113,21 @@ def needed(graph: Graph, wanted: Iterable[Key]) -> Graph:
     Raises:
         KeyError: there is no such key.
     """
-    found: Graph = {}
-    pending = list(wanted)[::-1]  # flat graphs are submitted in the order that was asked for
+    found: Graph = {key: graph[key] for key in wanted}  # flat graphs are submitted in this order
+    if is_flat(found):
+        return found
+    pending = [key for node in found.values() for key in node.dependencies]
     while pending:
         key = pending.pop()
         if key not in found:
-            if key not in graph:
-                raise KeyError(key)
             found[key] = graph[key]
             pending.extend(graph[key].dependencies)
     return found
+
+
+def is_flat(graph: Graph) -> bool:
+    """Return whether no task needs another one."""
+    return not any(node.dependencies for node in graph.values())
 
 
 def fused(graph: Graph, wanted: Container[Key]) -> Graph:
@@ -162,26 +171,35 @@ class Submission:
         self._executor = executor
         self._graph = graph
         self._futures: dict[Key, SomeTaskFuture] = {}
+        self._named: tuple[Callable[..., object] | None, str] = (None, "")
         self.kept: dict[Key, SomeTaskFuture] = {}
-        is_flat = not any(node.dependencies for node in graph.values())
-        self.ranks: dict[Key, int] = {} if is_flat else order(graph)
-        with executor.calls_together() as self._calls:
-            for key in graph if is_flat else sorted(graph, key=self.ranks.__getitem__):
+        are_independent = is_flat(graph)
+        self.ranks: dict[Key, int] = {} if are_independent else order(graph)
+        with executor.calls_together(are_independent=are_independent) as self._calls:
+            for key in graph if are_independent else sorted(graph, key=self.ranks.__getitem__):
                 self._futures[key] = self._future(self._calls, graph[key])
             self.kept = {key: self._futures[key] for key in wanted}
 
     def _future(self, calls: CallsTogether, node: Any) -> SomeTaskFuture:
+        is_task = type(node) is Task
+        if is_task and not node.kwargs and _PLAIN.issuperset(map(type, node.args)):
+            return calls.submit(self._name_of(node.func), node.func, *node.args)
         if isinstance(node, Alias):
             return self._futures[node.target]
         if isinstance(node, DataNode):
             return self._executor.share(node.value)
-        name = funcname(node.func) if type(node) is Task else type(node).__name__
-        if type(node) is Task and not any(map(_has_others_within, (*node.args, *node.kwargs.values()))):
+        name = self._name_of(node.func) if is_task else type(node).__name__
+        if is_task and not any(map(_has_others_within, (*node.args, *node.kwargs.values()))):
             args = map(self._value, node.args)
             kwargs = {word: self._value(value) for word, value in node.kwargs.items()}
             return calls.submit(name, node.func, *args, **kwargs)
         keys = tuple(node.dependencies)
         return calls.submit(name, run_node, node, keys, *map(self._futures.__getitem__, keys))
+
+    def _name_of(self, function: Callable[..., object]) -> str:
+        if self._named[0] is not function:
+            self._named = function, funcname(function)
+        return self._named[1]
 
     def _value(self, value: Any) -> object:
         return self._futures[value.key] if isinstance(value, TaskRef) else value
