@@ -110,6 +110,18 @@ def test_calls_together_may_be_none(executor: Executor) -> None:
         assert executor.submit(of_kind, 0).result() == 0
 
 
+def test_calls_together_that_need_no_other_are_few_tasks(executor: Executor) -> None:
+    numbers = range(3 * CALLS)
+    for _ in range(5):  # as above
+        before = tasks_of(executor)
+        with executor.calls_together(are_independent=True) as calls:
+            futures = [calls.submit("pow", pow, number, 2) for number in numbers]
+        assert [future.result() for future in futures] == [number**2 for number in numbers]
+        if tasks_of(executor) - before < len(numbers):
+            return
+    raise AssertionError("each call was a task")
+
+
 def test_results_are_arguments_of_further_calls(executor: Executor) -> None:
     values = [executor.submit(of_kind, 0) for _ in range(CALLS)]
     futures = [executor.submit(pow, 2, value) for value in values]
