@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,31 +38,42 @@ BYTES_MIN = DataLayer("").bytes_min
 HANG_S = 60.0
 
 
-def test_a_task_sees_the_buffers_of_another_where_they_lie() -> None:
-    with Executor(cores=2, data_bytes=64 * MIB) as executor:
-        made = executor.submit(make_array, 2 * MIB)
-        described = executor.submit(describe_array, made)
-        assert described.result(HANG_S) == (2 * MIB, True, b"\xfe\xff\x00\x01", True)
-        assert made.result(HANG_S).content.readonly
-        assert bytes(made.result(HANG_S).content[:3]) == b"\0\1\2"
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[Executor]:
+    """An executor whose layer has room for whatever these tests have at one time."""
+    with Executor(cores=2, data_bytes=64 * MIB) as shared:
+        yield shared
 
 
-def test_any_large_value_goes_through_the_layer_and_comes_back_the_same() -> None:
-    with Executor(cores=2, data_bytes=64 * MIB) as executor:
-        content = executor.submit(make_bytes, MIB)
-        numbers = executor.submit(make_list, 100_000)
-        assert executor.submit(length_of, content).result(HANG_S) == MIB
-        assert executor.submit(total, numbers).result(HANG_S) == sum(range(100_000))
-        assert type(content.result(HANG_S)) is bytes
-        assert numbers.result(HANG_S) == list(range(100_000))
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Executor]:
+    """An executor whose layer has no room for a large value."""
+    with Executor(cores=1, data_bytes=MIB) as shared:
+        yield shared
 
 
-def test_what_a_layer_that_is_full_has_no_room_for_travels_with_its_task() -> None:
-    with Executor(cores=1, data_bytes=MIB) as executor:
-        made = executor.submit(make_bytes, 2 * MIB)
-        assert executor.submit(length_of, made).result(HANG_S) == 2 * MIB
-        assert len(made.result(HANG_S)) == 2 * MIB
-        assert executor.submit(length_of, b"small").result(HANG_S) == 5
+def test_a_task_sees_the_buffers_of_another_where_they_lie(roomy: Executor) -> None:
+    made = roomy.submit(make_array, 2 * MIB)
+    described = roomy.submit(describe_array, made)
+    assert described.result(HANG_S) == (2 * MIB, True, b"\xfe\xff\x00\x01", True)
+    assert made.result(HANG_S).content.readonly
+    assert bytes(made.result(HANG_S).content[:3]) == b"\0\1\2"
+
+
+def test_any_large_value_goes_through_the_layer_and_comes_back_the_same(roomy: Executor) -> None:
+    content = roomy.submit(make_bytes, MIB)
+    numbers = roomy.submit(make_list, 100_000)
+    assert roomy.submit(length_of, content).result(HANG_S) == MIB
+    assert roomy.submit(total, numbers).result(HANG_S) == sum(range(100_000))
+    assert type(content.result(HANG_S)) is bytes
+    assert numbers.result(HANG_S) == list(range(100_000))
+
+
+def test_what_a_layer_that_is_full_has_no_room_for_travels_with_its_task(narrow: Executor) -> None:
+    made = narrow.submit(make_bytes, 2 * MIB)
+    assert narrow.submit(length_of, made).result(HANG_S) == 2 * MIB
+    assert len(made.result(HANG_S)) == 2 * MIB
+    assert narrow.submit(length_of, b"small").result(HANG_S) == 5
 
 
 def test_what_nobody_refers_to_is_freed() -> None:
@@ -96,18 +108,16 @@ async def test_data_of_an_attempt_that_was_lost_is_freed(
             assert len(result.outputs["large"][0]) == MIB
 
 
-def test_a_large_argument_is_data_of_the_layer_too() -> None:
-    with Executor(cores=2, data_bytes=64 * MIB) as executor:
-        content = Array(bytes(range(256)) * 8192)
-        size, readonly, some, is_shared = executor.submit(describe_array, content).result(HANG_S)
-        assert (size, readonly, some, is_shared) == (2 * MIB, True, b"\xfe\xff\0\1", True)
-        assert executor.submit(length_of, b"x" * MIB).result(HANG_S) == MIB
-        assert list(executor.map(length_of, [b"x" * MIB] * 100)) == [MIB] * 100  # more than fits at one time
+def test_a_large_argument_is_data_of_the_layer_too(roomy: Executor) -> None:
+    content = Array(bytes(range(256)) * 8192)
+    size, readonly, some, is_shared = roomy.submit(describe_array, content).result(HANG_S)
+    assert (size, readonly, some, is_shared) == (2 * MIB, True, b"\xfe\xff\0\1", True)
+    assert roomy.submit(length_of, b"x" * MIB).result(HANG_S) == MIB
+    assert list(roomy.map(length_of, [b"x" * MIB] * 100)) == [MIB] * 100  # more than fits at one time
 
 
-def test_large_arguments_that_find_no_room_travel_with_their_tasks() -> None:
-    with Executor(cores=1, data_bytes=MIB) as executor:
-        assert executor.submit(length_of, b"x" * (2 * MIB)).result(HANG_S) == 2 * MIB
+def test_large_arguments_that_find_no_room_travel_with_their_tasks(narrow: Executor) -> None:
+    assert narrow.submit(length_of, b"x" * (2 * MIB)).result(HANG_S) == 2 * MIB
 
 
 async def test_a_workflow_passes_large_tokens_and_returns_them() -> None:
