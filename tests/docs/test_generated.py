@@ -33,6 +33,13 @@ def generator() -> ModuleType:
     return sys.modules[name]
 
 
+def api_page() -> ModuleType:
+    """Return docs/api_page.py as a module, which makes the page of public names."""
+    if str(DOCS) not in sys.path:
+        sys.path.insert(0, str(DOCS))
+    return importlib.import_module("api_page")
+
+
 @pytest.mark.parametrize("page", generator().PAGES)
 def test_a_generated_page_is_up_to_date(page: str) -> None:
     committed = (DOCS / page).read_text(encoding="utf-8")
@@ -94,16 +101,13 @@ def test_every_setting_of_a_job_is_told_with_its_default() -> None:
 
 
 def test_a_field_without_explanation_is_noticed() -> None:
-    made = generator()
-    made.api()  # which puts the folder of its module among those that are searched
-    page = importlib.import_module("api_page")
+    page = api_page()
     with pytest.raises(LookupError, match=r"Thing does not explain size"):
         page.table("field", [page.Entry("size", "int", "0")], {}, "Thing")
 
 
 def test_methods_that_are_hidden_from_the_page_of_names_exist() -> None:
-    generator().api()
-    page = importlib.import_module("api_page")
+    page = api_page()
     for name, hidden in page.API_INTERNAL.items():
         home = next((path.rpartition(".")[0] for paths in page.API_MORE.values() for path in paths
                      if path.endswith(f".{name}")), "gspc_trio")  # fmt: skip

@@ -113,7 +113,7 @@ MESSAGES = {kind: instances(kind) for kind in WIRE_TYPES}
 
 
 @pytest.mark.parametrize("kind", WIRE_TYPES, ids=lambda kind: kind.__name__)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     message = data.draw(MESSAGES[kind])
@@ -128,7 +128,7 @@ def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> 
     ],
     ids=lambda k: k.__name__,
 )
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_the_hooks_by_hand_read_what_the_general_ones_write(kind: type, data: st.DataObject) -> None:
     general = make_converter({Record: RECORD_TYPES})

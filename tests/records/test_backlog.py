@@ -148,7 +148,7 @@ others: st.SearchStrategy[Record] = st.one_of(
 steps = st.lists(st.one_of(st.integers(1, 9), others, st.just("look")), max_size=60)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(steps, st.integers(0, 1 << 32).map(Random))
 def test_a_watcher_that_has_looked_counts_what_there_is(plan: list[object], random: object) -> None:
     """Tasks of two jobs live at one time, in any order, and the watcher looks now and then."""

@@ -351,7 +351,7 @@ def test_uses_are_those_of_the_resource_manager(seed: int, steps: int) -> None:
     assert {name: {use.value: n for use, n in uses.items()} for name, uses in counted.items()} == told
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 80))
 def test_counts_are_those_of_the_scheduler_however_often_one_looks(seed: int, steps: int) -> None:
     """Records go through a backlog, as to a real watcher; a seed decides what happens."""

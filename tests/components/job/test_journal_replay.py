@@ -148,7 +148,7 @@ scripts = (
 
 
 @given(nets(), *scripts)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_any_cut_of_a_journal_gives_a_state_that_existed(
     net: Net, script: Any, firings_max: int, pause_choices: int, data: st.DataObject
 ) -> None:
@@ -157,7 +157,7 @@ def test_any_cut_of_a_journal_gives_a_state_that_existed(
 
 
 @given(nets_with_activities(), *scripts)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_any_cut_of_a_journal_with_activities_gives_a_state_that_existed(
     net: Net, script: Any, firings_max: int, pause_choices: int, data: st.DataObject
 ) -> None:
