@@ -169,7 +169,8 @@ async def test_a_tls_handshake_that_never_ends_is_cut(authority: Authority, said
     async with secure_door(authority, limits=Limits(handshake_s=0.2)) as address:
         host, port = address.removeprefix("wss://").split(":")
         async with await trio.open_tcp_stream(host, int(port)) as stream:
-            await stream.send_all(said)
+            with suppress(trio.BrokenResourceError):  # on a busy machine it may be cut before that
+                await stream.send_all(said)
             with trio.fail_after(BOUND_S):
                 await until_closed(stream)
 

@@ -39,6 +39,9 @@ SHORT = Limits(handshake_s=0.2)
 BOUND_S = 60
 """Against hanging tests only: nothing here depends on how long things take."""
 
+PATIENT = Limits(handshake_s=BOUND_S)
+"""Of listeners whose answer is looked at, however busy the machine is."""
+
 
 async def never(peer: Peer) -> None:
     raise AssertionError(f"let in: {peer}")
@@ -47,7 +50,8 @@ async def never(peer: Peer) -> None:
 @asynccontextmanager
 async def served(**options: Any) -> AsyncIterator[str]:
     """A listener whose handler must not be reached."""
-    async with listening(Network(wire_codec, TOKEN, **options), WEBSOCKET, never) as address:
+    network = Network(wire_codec, TOKEN, **{"limits": PATIENT, **options})
+    async with listening(network, WEBSOCKET, never) as address:
         yield address
 
 
@@ -162,8 +166,9 @@ HALVES = [b"", upgrade_request()[:50], upgrade_request(), upgrade_request() + b"
 @pytest.mark.parametrize("part", HALVES, ids=["nothing", "half a request", "a request", "a byte of a frame"])
 async def test_a_half_written_handshake_is_cut_at_the_deadline(part: bytes) -> None:
     async with served(limits=SHORT) as address, await raw_connection(address) as stream:
-        if part:
-            await stream.send_all(part)
+        with suppress(trio.BrokenResourceError):  # on a busy machine it may be cut before that
+            if part:
+                await stream.send_all(part)
         with trio.fail_after(BOUND_S):
             await until_closed(stream)
 
@@ -180,7 +185,7 @@ async def test_of_too_many_strangers_the_oldest_goes(nursery: trio.Nursery) -> N
     def gone() -> list[int]:
         return [number for number, event in enumerate(closed) if event.is_set()]
 
-    network = Network(wire_codec, TOKEN, limits=Limits(handshake_s=BOUND_S))
+    network = Network(wire_codec, TOKEN, limits=PATIENT)
     async with listening(network, WEBSOCKET) as address:
         for number in range(64):
             await nursery.start(stranger, number)
