@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from gspc_trio.components.job.items_told import EndedItems, records_of, records_of_cancelled
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.items_told import records_of, records_of_cancelled
+from gspc_trio.components.job.scheduler.interface import EndedItems, TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.core.task import TaskError
 from gspc_trio.workflow.graph import TaskGraph

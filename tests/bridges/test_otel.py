@@ -243,6 +243,50 @@ def test_what_is_faster_than_spans_can_be_sent_is_counted(world: World) -> None:
     assert len(collector.spans) + int(said[1]) == 40_001
 
 
+NET = """
+from gspc_trio import current_traceparent
+
+def trace(number):
+    if number == 2_900:
+        raise ValueError("no")
+    return current_traceparent()
+"""
+
+FARM = """
+import trio
+from gspc_trio import JobFailed, farm, open_job, open_rts
+from net import trace
+
+async def main():
+    values = {"items": range(3_000)}
+    async with open_rts(cores=1) as rts:
+        try:
+            async with open_job(farm(trace), rts=rts, values=values) as job:
+                await job.wait()
+        except* JobFailed as group:
+            print(*group.exceptions[0].result.outputs["results"])
+            print(type(job.machine).__name__)
+
+if __name__ == "__main__":
+    trio.run(main)
+"""
+
+
+def test_items_of_a_farm_travel_in_ranges_and_have_a_span_each(world: World) -> None:
+    (world.folder / "net.py").write_text(NET)
+    with collecting() as collector:
+        printed, _ = run(world, FARM, collector.endpoint)
+    *known, machine = printed.split()
+    assert machine == "RangedJobMachine"
+    assert len(set(known)) == len(known) > 1_000
+    (failed,) = (span for span in collector.named("trace") if span.status.code)
+    assert failed.events[0].name == "exception"
+    for span in collector.named("trace"):
+        assert span is failed or f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" in known
+    in_ranges = [span for span in collector.spans if span.name.startswith("trace x")]
+    assert all(span.status.code for span in in_ranges), "a range that finishes has no span of its own"
+
+
 @pytest.mark.parametrize("silent", [False, True], ids=["down", "silent"])
 def test_an_endpoint_that_is_down_or_silent_costs_nothing_but_the_spans(world: World, silent: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -6,52 +6,13 @@ that of the call before it, the first one that behind the task's, and an even pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.interface import EndedItems
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.core.task import TaskState
 from gspc_trio.records.columns import columns_of
 from gspc_trio.records.facts import FactColumns, TaskChanged, TaskFlow
-
-
-class EndedItems(Struct, frozen=True):
-    """Calls of a range have ended, those with the lowest numbers.
-
-    Attributes:
-        done: how its task has ended.
-        name: of the function.
-        count: so many have ended.
-        errors: place among them, from 0, -> why it has failed.
-        ready_s: since when the range was ready, on the clock of the job.
-    """
-
-    done: TaskDone
-    name: str
-    count: int
-    errors: Mapping[int, TaskError]
-    ready_s: float
-
-    @property
-    def each_s(self) -> float:
-        """Seconds that each took, as far as that is known."""
-        return self.done.outcome.duration_s / max(1, self.count)
-
-    def outcome(self, place: int) -> Outcome:
-        """Return how the call at a place has ended."""
-        outcome, error = self.done.outcome, self.errors.get(place)
-        return replace(
-            outcome,
-            task_id=self.done.task_id + 1 + place,
-            reason=Reason.FINISHED if error is None else Reason.FAILED,
-            started_s=outcome.started_s and outcome.started_s + place * self.each_s,
-            duration_s=self.each_s,
-            values=(),
-            error=error,
-        )
 
 
 def records_of(job: JobId, ended: EndedItems, now: float) -> list[TaskChanged | FactColumns]:

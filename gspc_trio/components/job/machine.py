@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.engine_wrapper import Ahead, Engine
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
+    EndedItems,
     EndedUnsent,
     HostEvacuated,
     HostRestricted,
@@ -167,7 +168,7 @@ class TaskFailure(Struct, frozen=True):
 
 JobEvent: TypeAlias = OutsideEvent | Begin | Look | Close | Kept | LookedUp | TakenOver
 
-JobAction: TypeAlias = SchedulerAction | JobChanged | LookUpTasks | JobEnded
+JobAction: TypeAlias = SchedulerAction | JobChanged | LookUpTasks | JobEnded | EndedItems
 
 
 @define(eq=False)

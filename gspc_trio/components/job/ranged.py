@@ -35,7 +35,7 @@ from gspc_trio.components.job.ranges import (
     Ranges,
     RunItems,
 )
-from gspc_trio.components.job.scheduler.interface import RetryTask, TaskDone, TasksReady
+from gspc_trio.components.job.scheduler.interface import EndedItems, RetryTask, TaskDone, TasksReady
 from gspc_trio.compute.code import code_of_items
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import Tick, handles
@@ -70,18 +70,29 @@ class RangeTasks:
         engine: whose tokens they take.
         tokens: takes them.
         codes: transition -> number of the code that calls its function with each of many values.
+        tells_each: whether it says of each item how it has ended.
 
     Attributes:
         engine, tokens: see above.
         under: tasks under way, those of single items, too.
         extra: what is to be added to the numbers of tasks, so that items are counted.
+        told: items of ranges that have ended, of which nobody was told yet.
     """
 
-    def __init__(self, engine: WorkflowEngine, tokens: TokenRanges, codes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        engine: WorkflowEngine,
+        tokens: TokenRanges,
+        codes: Mapping[str, int],
+        tells_each: bool = False,
+    ) -> None:
         self.engine: WorkflowEngine = engine
         self.tokens: TokenRanges = tokens
         self.under: dict[TaskId, tuple[_Source, RunItems]] = {}
         self.extra: Counter[TaskState] = Counter()
+        self.told: list[EndedItems] = []
+        self._tells_each = tells_each
+        self._ready_s: dict[TaskId, float] = {}  # of ranges whose items are told of
         self._sources = [_Source(one, codes[name]) for name, one in self.tokens.transitions.items()]
         self._ready: list[Task] = []
 
@@ -127,9 +138,9 @@ class RangeTasks:
     def _tell(self, source: _Source, event: Event, now: float) -> None:
         for action in source.cutting.handle(event, now):
             assert isinstance(action, RunItems), "nothing is dropped"
-            self._run(source, action)
+            self._run(source, action, now)
 
-    def _run(self, source: _Source, run: RunItems) -> None:
+    def _run(self, source: _Source, run: RunItems, now: float) -> None:
         """Make a task of some items."""
         tokens, ranged, count = self.tokens, source.ranged, run.end - run.begin
         is_new = run.begin == ranged.taken
@@ -137,7 +148,10 @@ class RangeTasks:
             task_id = tokens.take_one(source.name) if is_new else tokens.alone(source.name, run.begin)
             task = self.engine.extract(task_id)
         else:
-            task_id = tokens.take(source.name, count) if is_new else tokens.new_id()
+            tells = self._tells_each
+            task_id = tokens.take(source.name, count) if is_new else tokens.new_id(count if tells else 0)
+            if tells:
+                self._ready_s[task_id] = now
             task = Task(
                 task_id,
                 f"{source.name} x {count}",
@@ -146,6 +160,7 @@ class RangeTasks:
                 source.shape,
                 source.options,
                 self.engine.plan.distances[source.name],
+                items=count if tells else 0,
             )
         self.under[task_id] = source, run
         self._ready.append(task)
@@ -176,6 +191,10 @@ class RangeTasks:
         """Put the results of a range onto the place behind; return how many items it has computed."""
         computed, failed, found = open_answer(done.outcome.values[0][0])
         self.extra[TaskState.FINISHED] += computed - failed - 1
+        ready_s = self._ready_s.pop(done.task_id, None)
+        if ready_s is not None and computed:
+            why = {place: TaskError(*it) for place, it in open_results(found)[2].items()} if failed else {}
+            self.told.append(EndedItems(done, source.name, computed, why, ready_s))
         if not failed:
             if computed:
                 results: Stock = PackedStock(computed, lambda: open_results(found)[:2])
@@ -205,6 +224,7 @@ class RangeTasks:
     def lost(self, done: TaskDone, now: float) -> bool:
         """A task has failed; return whether that is all: its items are tried again."""
         source, run = self.under.pop(done.task_id)
+        self._ready_s.pop(done.task_id, None)
         is_range = run.end - run.begin > 1
         if is_range:
             self.extra[TaskState.FAILED] -= 1
@@ -214,6 +234,7 @@ class RangeTasks:
     def cancelled(self, done: TaskDone, now: float) -> bool:
         """A task was cancelled, and with it its items; return whether it was that of a range."""
         source, run = self.under.pop(done.task_id)
+        self._ready_s.pop(done.task_id, None)
         count = run.end - run.begin
         if count > 1:
             self.extra[TaskState.CANCELLED] += count - 1
@@ -286,6 +307,8 @@ class RangedJobMachine(JobMachine):
                 self.engine.inject(done.task_id, done.outcome.values)
                 return []
             failed = ranges.finished(done, self.now)
+            self.actions.extend(ranges.told)
+            ranges.told.clear()
             for one in failed:
                 super()._done(one)
             return failed
@@ -314,7 +337,7 @@ class RangedJobMachine(JobMachine):
 
 
 def machine_for(
-    engine: Engine, code: Callable[[int], bytes]
+    engine: Engine, code: Callable[[int], bytes], tells_each: bool = False
 ) -> tuple[Callable[..., JobMachine], Callable[[int], bytes]]:
     """Return what makes the machine of a job, and its code table.
 
@@ -324,6 +347,7 @@ def machine_for(
     Args:
         engine: of the job, which has not begun.
         code: returns an entry of the code table, encoded.
+        tells_each: whether its machine says of each item of a range how it has ended.
     """
     if type(engine) is not WorkflowEngine:
         return JobMachine, code
@@ -344,5 +368,5 @@ def machine_for(
         return JobMachine, code
     engine.ranges = ranges
     return partial(
-        RangedJobMachine, ranges=RangeTasks(engine, ranges, codes)
+        RangedJobMachine, ranges=RangeTasks(engine, ranges, codes, tells_each)
     ), lambda number: encoded.get(number) or code(number)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gspc_trio.components.job.items_told import EndedItems
-from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, EndedItems, TaskDone
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.core.trace_context import TraceContext
@@ -32,6 +31,22 @@ TEXT_MAX = 4_096
 
 RETRIED_MAX = 10_000
 """Of so many tasks that are tried again the span of the last attempt is remembered."""
+
+BATCH_SPANS_MAX = 512
+"""So many spans are sent at a time."""
+
+BUSY_BATCH_SPANS_MAX = 128
+"""The same while the process computes: all of its threads wait while spans are encoded."""
+
+BUSY_SHARE = 0.1
+"""A process that takes more of a core than this without what sends spans computes."""
+
+SENT_SHARE = 0.01
+BUSY_SENT_SHARE = 0.002
+"""So much of a core it takes at most to send spans: usually, and while the process computes."""
+
+LOOK_INTERVAL_S = 0.5
+"""Spans wait for at most so long before they are sent, if those before them have been."""
 
 PHASES = ("compute", "stage in", "stage out")
 """Their places in this list, from 1, number their spans."""
@@ -124,6 +139,37 @@ class SpanQueue:
             self._pause -= too_many
             self.to_pass -= too_many
         return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+
+
+class SendingPace:
+    """Decides how many spans are sent at a time, and how long to wait then.
+
+    Args:
+        now: the time, in seconds.
+        process_s: CPU time of the process until now.
+    """
+
+    def __init__(self, now: float, process_s: float) -> None:
+        self._looked, self._process_s = now, process_s
+        self._is_busy = False
+
+    @property
+    def batch_max(self) -> int:
+        """So many spans are sent at a time."""
+        return BUSY_BATCH_SPANS_MAX if self._is_busy else BATCH_SPANS_MAX
+
+    def wait_s(self, now: float, process_s: float, sent_s: float) -> float:
+        """Return how long to wait before more is sent.
+
+        Args:
+            now: the time, in seconds.
+            process_s: CPU time of the process until now.
+            sent_s: the part of it that was spent to send spans since this was called last.
+        """
+        computed_s, passed_s = process_s - self._process_s - sent_s, now - self._looked
+        self._looked, self._process_s = now, process_s
+        self._is_busy = computed_s > BUSY_SHARE * passed_s
+        return max(LOOK_INTERVAL_S, sent_s / (BUSY_SENT_SHARE if self._is_busy else SENT_SHARE))
 
 
 class JobTracer:

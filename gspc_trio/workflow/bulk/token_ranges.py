@@ -253,12 +253,13 @@ class TokenRanges:
         engine.change_counts(None, TaskState.SUBMITTED, count)
         return task_id
 
-    def new_id(self) -> TaskId:
-        """Return an id for a task that is none of the net: a range."""
+    def new_id(self, more: int = 0) -> TaskId:
+        """Return an id for a task that is none of the net: a range; so many ids behind it are none, too."""
         engine = self._engine
-        engine.last_task_id += 1
-        engine.others += 1
-        return engine.last_task_id
+        task_id = engine.last_task_id + 1
+        engine.last_task_id += 1 + more
+        engine.others += 1 + more
+        return task_id
 
     def take_one(self, name: str) -> TaskId:
         """Take one item from its place; return its task, which is ready."""

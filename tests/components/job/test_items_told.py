@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.components.job.items_told import EndedItems, records_of, records_of_cancelled
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.items_told import records_of, records_of_cancelled
+from gspc_trio.components.job.scheduler.interface import EndedItems, TaskDone
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.records.columns import facts_of
 from gspc_trio.records.facts import FactColumns, Record, TaskChanged, TaskFlow

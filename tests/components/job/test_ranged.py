@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gspc_trio.components.job.item_values import open_answer
 from gspc_trio.components.job.machine import Begin, JobEvent
 from gspc_trio.components.job.ranged import RangeTasks, machine_for
 from gspc_trio.components.job.ranges import FIRST_PATIENCE_S
@@ -68,11 +69,12 @@ def stages(*names: str) -> Net:
 class Work:
     """An engine whose ranges are computed here, one at a time."""
 
-    def __init__(self, net: Net, values: Iterable[object]) -> None:
+    def __init__(self, net: Net, values: Iterable[object], tells_each: bool = False) -> None:
         self.engine = WorkflowEngine(net, {"items": values}, dumps=dumps, loads=loads, join=join)
         self.engine.ranges = tokens = TokenRanges(self.engine, lambda _: True)
         codes = {name: 100 + self.engine.plan.code_ids[name] for name in tokens.transitions}
-        self.ranges = RangeTasks(self.engine, tokens, codes)
+        self.ranges = RangeTasks(self.engine, tokens, codes, tells_each)
+        self.computed = 0  # in ranges
         self.tasks: list[Task] = []
         self.failed: dict[int, str] = {}
         self.look()
@@ -116,6 +118,7 @@ class Work:
             are_encoded, column = map(loads, task.arguments)
             answer = call_items(function, are_encoded, list(column)[:most])
             values = [dumps(answer)]
+            self.computed += open_answer(values[0])[0]
         else:
             try:
                 values = [dumps(function(*map(loads, task.arguments)))]
@@ -195,11 +198,13 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.sampled_from([("more",), ("rows",), ("rows", "row_of"), ("more", "rows")]))
+@given(STEPS, st.sampled_from([("more",), ("rows",), ("rows", "row_of"), ("more", "rows")]), st.booleans())
 @settings(max_examples=20)
-def test_whatever_happens_each_item_counts_once(steps: list[tuple[str, int]], names: tuple[str, ...]) -> None:
+def test_whatever_happens_each_item_counts_once_and_is_told_of_once(
+    steps: list[tuple[str, int]], names: tuple[str, ...], tells_each: bool
+) -> None:
     count = 700
-    work = Work(stages(*names), range(count))
+    work = Work(stages(*names), range(count), tells_each)
     cancelled = 0
     for what, number in steps:
         if not work.tasks:
@@ -221,6 +226,13 @@ def test_whatever_happens_each_item_counts_once(steps: list[tuple[str, int]], na
     results = work.finish()
     assert not Counter(map(repr, results)) - Counter(map(repr, expected(*names, count=count)))
     assert work.engine.counts()[TaskState.CANCELLED] == cancelled
+    told = [
+        (ended.outcome(place), place in ended.errors)
+        for ended in work.ranges.told
+        for place in range(ended.count)
+    ]
+    assert len({outcome.task_id for outcome, _ in told}) == len(told) == (work.computed if tells_each else 0)
+    assert all((outcome.reason is Reason.FAILED) is has_failed for outcome, has_failed in told)
     ended = work.engine.counts()
     if len(names) == 1:
         assert len(results) + ended[TaskState.FAILED] + cancelled == count

@@ -8,15 +8,17 @@ import socket
 import pytest
 from msgspec.structs import replace
 
-from gspc_trio.components.job.items_told import EndedItems
-from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, EndedItems, TaskDone
 from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
 from gspc_trio.components.job.shell.span_export import SpanSender, endpoint_address
 from gspc_trio.components.job.tracing import (
+    BATCH_SPANS_MAX,
+    BUSY_BATCH_SPANS_MAX,
     KEPT_FOR_FAILURES,
     QUEUE_SPANS_MAX,
     TEXT_MAX,
     JobTracer,
+    SendingPace,
     Span,
     SpanQueue,
 )
@@ -118,6 +120,18 @@ def test_of_a_fast_job_spans_are_spread_evenly_until_it_is_slow_again() -> None:
     assert attempt.attributes["gspc.outcome"] == "failed"
     sent = usual + len(range(10_000, 20_000, every)) + len(again) + 25
     assert traced.queue.dropped == 2 * (20_030 - sent)
+
+
+def test_while_the_process_computes_fewer_spans_are_sent_and_less_often() -> None:
+    pace = SendingPace(100.0, 7.0)
+    assert pace.batch_max == BATCH_SPANS_MAX
+    assert pace.wait_s(101.0, 7.05, sent_s=0.02) == 2.0
+    assert pace.batch_max == BATCH_SPANS_MAX
+    assert pace.wait_s(103.0, 7.051, sent_s=0.001) == 0.5, "few spans are soon sent"
+    assert pace.wait_s(104.0, 7.7, sent_s=0.01) == 5.0
+    assert pace.batch_max == BUSY_BATCH_SPANS_MAX
+    assert pace.wait_s(109.0, 8.1, sent_s=0.01) == 1.0
+    assert pace.batch_max == BATCH_SPANS_MAX
 
 
 def test_what_is_tried_again_is_linked_with_the_attempt_before() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from random import Random
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
@@ -16,7 +17,7 @@ from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import DataUse, Outcome, Shape, Task, TaskOptions, TaskState
+from gspc_trio.core.task import DataUse, Outcome, Reason, Shape, Task, TaskError, TaskOptions, TaskState
 from gspc_trio.records.facts import FactColumns, GrantChanged, QueueChanged, TaskChanged, TaskCounts
 
 # Events -----------------------------------------------------------------------------------------------------
@@ -186,6 +187,42 @@ class TaskDone(Struct, frozen=True):
     def tries(self) -> Attempt:
         """Its attempts as people count them."""
         return self.outcome.attempt - self.given_back
+
+
+class EndedItems(Struct, frozen=True):
+    """Calls of a range have ended, those with the lowest numbers.
+
+    Attributes:
+        done: how its task has ended.
+        name: of the function.
+        count: so many have ended.
+        errors: place among them, from 0, -> why it has failed.
+        ready_s: since when the range was ready, on the clock of the job.
+    """
+
+    done: TaskDone
+    name: str
+    count: int
+    errors: Mapping[int, TaskError]
+    ready_s: float
+
+    @property
+    def each_s(self) -> float:
+        """Seconds that each took, as far as that is known."""
+        return self.done.outcome.duration_s / max(1, self.count)
+
+    def outcome(self, place: int) -> Outcome:
+        """Return how the call at a place has ended."""
+        outcome, error = self.done.outcome, self.errors.get(place)
+        return replace(
+            outcome,
+            task_id=self.done.task_id + 1 + place,
+            reason=Reason.FINISHED if error is None else Reason.FAILED,
+            started_s=outcome.started_s and outcome.started_s + place * self.each_s,
+            duration_s=self.each_s,
+            values=(),
+            error=error,
+        )
 
 
 class AttemptEnded(Struct, frozen=True):

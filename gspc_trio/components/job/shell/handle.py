@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from gspc_trio.components.job.output import KeptOutput, Printed
 from gspc_trio.components.job.result import JobFailed, JobResult, RtsLost, describe_failures
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
+    EndedItems,
     Restored,
     RetryTask,
     Stop,
@@ -455,6 +457,16 @@ class Job:
         elif mode is Mode.EACH:
             records.renew(self._items.news(now, records.progress.jobs.get(self.job_id)))
         return mode is Mode.GLANCES and self.machine.ended is None
+
+    def items_ended(self, ended: EndedItems) -> None:
+        """Tell of calls of a range, of each as if it had been a task of its own."""
+        if self.tracer is not None:
+            self.tracer.items_ended(ended, time.time())
+        if self._recorded.on:
+            from gspc_trio.components.job.items_told import records_of  # few jobs need it
+
+            for record in records_of(self.job_id, ended, self.machine.now):
+                self.records.append(record)
 
     def end(self, ended: JobEnded, *, rts_lost: bool = False) -> None:
         """Take down the result, and whether the run-time system has gone; whoever waits goes on."""

@@ -25,7 +25,7 @@ from gspc_trio.components.job.machine import (
     LookUpTasks,
 )
 from gspc_trio.components.job.messages import JobStatus
-from gspc_trio.components.job.scheduler.interface import AttemptEnded, TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptEnded, EndedItems, TaskDone
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
@@ -243,11 +243,11 @@ class _JobServer:
         self.nested, self.told = nested, rts.has_outsiders
         settings = self.settings
         self.traced = is_traced(settings)
-        is_watched = self.journal or self.layer or self.traced or nested
+        is_watched = self.journal or self.layer or nested
         if settings.may_have_ranges and not (is_watched or isinstance(self.engine, TaskGraph)):
             from gspc_trio.components.job.ranged import machine_for  # only here: executors need it not
 
-            self.machine, self.code = machine_for(self.engine, self.code)
+            self.machine, self.code = machine_for(self.engine, self.code, self.traced)
         self.finished_before = finished_before if self.journal is None else self.journal.finished_before
         if settings.cache is None:
             return
@@ -507,6 +507,8 @@ class _JobServer:
             elif not send(action):
                 if type(action) is JobEnded:
                     job.end(action)
+                elif type(action) is EndedItems:
+                    job.items_ended(action)
                 elif type(action) is AttemptEnded:
                     attempt_output_of(job, action, trio.current_time())
                 elif type(action) is LookUpTasks:
