@@ -79,10 +79,23 @@ async def test_a_list_runs_and_goes_on_where_it_was(
     assert capfd.readouterr().out == ""
 
 
-async def test_it_halts_after_failures(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_after_a_failure_no_command_begins_whatever_it_has_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commands = tmp_path / "commands"
+    commands.write_text("echo 1\necho 2; false\n" + "echo more\n" * 10)
+    for keep_order in (False, True):
+        assert await each(arg_file=commands, jobs=1, halt="soon", keep_order=keep_order) == 1
+        assert capfd.readouterr().out == "1\n2\n"
+
+
+@pytest.mark.parametrize("keep_order", [False, True])
+async def test_it_halts_after_failures(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], keep_order: bool
+) -> None:
     commands = tmp_path / "commands"
     commands.write_text("sleep 1000\nfalse\n" + "sleep 1000\n" * 100_000)
-    assert await each(arg_file=commands, jobs=2, halt="now") == 1
+    assert await each(arg_file=commands, jobs=2, halt="now", keep_order=keep_order) == 1
     told = "1 of 1 commands failed, and no more were begun:\n  command 2: exit status 1: false\n"
     assert capfd.readouterr() == ("", f"gspc-jobserver: {told}")
 

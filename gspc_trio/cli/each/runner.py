@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -36,6 +37,9 @@ READ_BYTES = 1 << 16
 FAILURES_SHOWN_MAX = 20
 COMMAND_CHARACTERS_MAX = 200
 """Commands that have failed are listed in the end: so many, and of each so much."""
+
+EARLY_MAX = 1_000
+"""So many commands at most have ended while the output of one before them is awaited."""
 
 
 class ListOptions(NamedTuple):
@@ -182,6 +186,9 @@ class _Run:
         self._limits = limits
         self._ended = self._failed = 0
         self._failures: list[str] = []
+        self._begun: deque[int] = deque()  # numbers whose outputs are to be shown in order
+        self._early: dict[int, tuple[CommandLine, Fields | BaseException]] = {}
+        self._shown = trio.Event()
 
     async def all(
         self, rts: Path | None, jobs: int, keep_order: bool, template: StartedTemplate | None
@@ -203,14 +210,25 @@ class _Run:
                 async with self._opened(rts, jobs, template) as pool:
                     at_once = pool.capacity() if rts is None or not jobs else min(jobs, pool.capacity())
                     limit = at_once if (jobs and rts is not None) or not self._may_begin_ahead else None
-                    outcomes = pool.outcomes(self._calls(), ordered=keep_order, in_flight=limit)
+                    # A failure counts at once, even while the output of a command before it is awaited.
+                    orders = keep_order and self._halt.when != "never"
+                    given = self._calls(orders)
+                    outcomes = pool.outcomes(given, ordered=keep_order and not orders, in_flight=limit)
                     async with aclosing(outcomes):
                         async for fields, ended in outcomes:
                             if isinstance(ended, ExecutorBroken):
                                 raise ended
-                            await self._note(CommandLine(*fields), ended)
+                            done = CommandLine(*fields)
+                            self._count(done, ended)
+                            if not orders:
+                                await self._note(done, ended)
+                            else:
+                                self._early[done.number] = done, ended
+                                await self._note_in_order()
                             if self._halt.when == "now" and self._halt.is_due(self._failed):
                                 break
+                    for number in sorted(self._early):
+                        await self._note(*self._early[number])
         except ExecutorBroken as error:
             raise CommandError(str(error)) from error
         return self._tell()
@@ -231,14 +249,41 @@ class _Run:
                 return open_processes(jobs, template, ahead=self._may_begin_ahead)
             return _open_tasks(rts)
 
-    async def _calls(self) -> AsyncGenerator[Fields, None]:
-        """Yield the fields of each command line."""
+    async def _calls(self, orders: bool) -> AsyncGenerator[Fields, None]:
+        """Yield the fields of each command line; ``orders``: remember their order."""
         timeout_s, attempts = self._limits
         async with aclosing(self._commands.read()) as commands:
             async for number, command in commands:
+                while len(self._early) >= EARLY_MAX:
+                    self._shown = trio.Event()
+                    await self._shown.wait()
                 if self._halt.is_due(self._failed):
                     return
+                if orders:
+                    self._begun.append(number)
                 yield [number, command, words_of(command), timeout_s, attempts]
+
+    async def _note_in_order(self) -> None:
+        """Note commands that have ended, up to the first one that has not."""
+        while self._begun and self._begun[0] in self._early:
+            await self._note(*self._early.pop(self._begun.popleft()))
+        self._shown.set()
+
+    def _count(self, done: CommandLine, ended: Fields | BaseException) -> None:
+        """Count a command that has failed: from now on no other one begins, if that is wanted.
+
+        Args:
+            done: the command.
+            ended: the fields of ``Ended``, or why there are none.
+        """
+        how = str(ended) if isinstance(ended, BaseException) else ended[1]
+        if how:
+            self._failed += 1
+            if len(self._failures) < FAILURES_SHOWN_MAX:
+                command = done.line
+                if len(command) > COMMAND_CHARACTERS_MAX:
+                    command = f"{command[:COMMAND_CHARACTERS_MAX]}..."
+                self._failures.append(f"  command {done.number}: {how}: {command}")
 
     async def _note(self, done: CommandLine, ended: Fields | BaseException) -> None:
         """Show what a command has printed, and note how it has ended.
@@ -248,11 +293,9 @@ class _Run:
             ended: the fields of ``Ended``, or why there are none.
         """
         number, command = done.number, done.line
-        status, how, seconds = None, "", 0.0
-        if isinstance(ended, BaseException):
-            how = str(ended)
-        else:
-            status, how, stdout, stderr, seconds = ended
+        status, seconds = None, 0.0
+        if not isinstance(ended, BaseException):
+            status, _, stdout, stderr, seconds = ended
             if stdout or stderr:
                 await trio.to_thread.run_sync(_write, stdout, stderr)
         self._ended += 1
@@ -263,15 +306,6 @@ class _Run:
                 self._journal.flush()
             except OSError as error:
                 raise CommandError(f"--resume {self._journal.name}: {error.strerror}") from error
-        if how:
-            self._failed += 1
-            if len(self._failures) < FAILURES_SHOWN_MAX:
-                shown = (
-                    command
-                    if len(command) <= COMMAND_CHARACTERS_MAX
-                    else f"{command[:COMMAND_CHARACTERS_MAX]}..."
-                )
-                self._failures.append(f"  command {number}: {how}: {shown}")
 
     def _tell(self) -> int:
         """Say what has failed; return the exit status."""
