@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gspc_trio.components.job.scheduler import behind
+from gspc_trio.components.job.scheduler.grants import priority_of
 from gspc_trio.components.job.scheduler.run_times import TRIED_SHARE
-from gspc_trio.components.job.scheduler.serve import priority_of
 from gspc_trio.components.job.scheduler.state import (
     SHAPES_MAX,
     AskedBack,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from gspc_trio.components.job.scheduler.state import (
     AskedBack,
     Held,
     SchedulerState,
+    ShapeQueue,
     TaskEntry,
     TaskPlace,
 )
@@ -36,6 +37,7 @@ from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.progress import LATELY_MAX
 
 _FINISHED = TaskState.FINISHED
 _BY_ITSELF = Reason.FINISHED
@@ -110,22 +112,90 @@ def finished(state: SchedulerState, event: Finished) -> None:
     if ended:
         _tell_finished(state, resource_id, ended)
     if done:
-        _count_finished(state, done, computed_s, its, last, resource_id)
+        state.finished += done
+        state.sums.finished(now, done, computed_s)
+        _note_last(state, its, last, resource_id)
     if state.demand is not None and done + own_errors:
         state.demand.ended[host_name(resource_id)] += done + own_errors
 
 
-def _count_finished(
-    state: SchedulerState,
-    number: int,
-    computed_s: float,
-    entry: TaskEntry,
-    last: Outcome,
-    resource_id: ResourceId,
+def finished_together(
+    state: SchedulerState, reports: Sequence[Finished], take: Callable[[int, Finished], None]
 ) -> None:
-    """Count tasks that have finished, and keep the record of the last one for who looks later."""
+    """Take reports that have come at one time.
+
+    Most tell of one task that has finished, and nothing else is to be thought of. What follows from these is
+    done once for all that come after one another.
+
+    Args:
+        state: of the scheduler.
+        reports: in order.
+        take: takes any other report, by its place among them.
+    """
+    tasks, touched, finish = state.tasks, state.touched, state.actions.append
+    ended: list[tuple[TaskEntry, Outcome, ResourceId]] = []
+    queue: ShapeQueue | None = None
+    code_id, seconds = 0, 0.0
+    is_usual = not (state.choices or state.recording or state.demand or state.plans or state.assigned)
+    for place, report in enumerate(reports):
+        entry = held = None
+        if is_usual and len(report.outcomes) == 1 and report.job == state.job:
+            (outcome,), resource_id = report.outcomes, report.resource_id
+            task_id = outcome.task_id
+            entry = tasks.get(task_id)
+            held = None if entry is None else entry.held
+        if (
+            entry is None
+            or held is None
+            or held.fresh
+            or entry.attempt != outcome.attempt
+            or held.resources[0] != resource_id
+            or outcome.reason is not _BY_ITSELF
+            or entry.tie is not None
+            or entry.asked is _AWAITED
+            or outcome.staged_s
+        ):
+            _learn_together(state, queue, code_id, seconds, ended)
+            seconds = 0.0
+            take(place, report)
+            continue
+        task = entry.task
+        if task.code_id != code_id or held.queue is not queue:
+            _learn_together(state, queue, code_id, seconds, ended)
+            code_id, queue, seconds = task.code_id, held.queue, 0.0
+            state.turned[queue] = None
+        touched[held] = None
+        entry.queue.sent -= 1
+        del held.sent[task_id], tasks[task_id]
+        held.work_s -= entry.cost_s
+        seconds += outcome.duration_s
+        entry.move(_ENDED)
+        ended.append((entry, outcome, resource_id))
+        finish(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back, task.items))
+    _learn_together(state, queue, code_id, seconds, ended)
+
+
+def _learn_together(
+    state: SchedulerState,
+    queue: ShapeQueue | None,
+    code_id: int,
+    seconds: float,
+    ended: list[tuple[TaskEntry, Outcome, ResourceId]],
+) -> None:
+    """Count tasks of one code that have finished, learn how long they take, and forget them here."""
+    if not ended or queue is None:
+        return
+    number = len(ended)
+    _learn_time(state, queue.resource_class, code_id, seconds, number)
     state.finished += number
-    state.sums.finished(state.now, number, computed_s)
+    state.sums.finished(state.now, number, seconds)
+    for entry, outcome, resource_id in ended[-LATELY_MAX:]:
+        _note_last(state, entry, outcome, resource_id)
+    ended.clear()
+
+
+def _note_last(state: SchedulerState, entry: TaskEntry, last: Outcome, resource_id: ResourceId) -> None:
+    """Keep the record of a task that has finished for who looks later."""
     fields = (
         state.now, state.job, last.task_id, _FINISHED, entry.tries, entry.task.name, resource_id, "",
         last.started_s, last.duration_s, last.staged_s,
@@ -181,14 +251,18 @@ def _learn(state: SchedulerState, held: Held | None, code_id: int, seconds: floa
     if held.fresh:
         held.fresh, held.refusals = False, 0
         state.proven.add(host_name(held.resource_id))
-    key = held.queue.resource_class, code_id
+    _learn_time(state, held.queue.resource_class, code_id, seconds, count)
+    if state.assigned is not None:
+        learned(state, (held.queue.resource_class, code_id))
+
+
+def _learn_time(state: SchedulerState, resource_class: str, code_id: int, seconds: float, count: int) -> None:
+    key = resource_class, code_id
     times = state.times.get(key)
     if times is None:
         times = state.times[key] = CodeTime()
     times.average_s = state.work_ahead.learn(times.average_s, times.samples, seconds / count, count)
     times.samples += count
-    if state.assigned is not None:
-        learned(state, key)
 
 
 def _ended_otherwise(

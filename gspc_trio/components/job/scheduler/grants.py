@@ -17,7 +17,7 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.job.scheduler.losses import end_cancelled, lose, tell_of_attempt
 from gspc_trio.components.job.scheduler.run_times import note_resources
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
-from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
+from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState, ShapeQueue
 from gspc_trio.components.job.scheduler.tasks import (
     again,
     came_back,
@@ -262,3 +262,23 @@ def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
             entry.given_back += 1
             again(state, entry, f"returned: {detail}")
     held.announced = None
+
+
+def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
+    """Tell the resource manager how many further grants the queue can use, if that has changed much."""
+    if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck or queue.queued):
+        return  # nothing was asked for, and nothing is wanted
+    wanted = 0
+    if state.stopping is None and queue.live:
+        wanted = state.look_ahead.credit(queue.wanted)
+    priority = priority_of(state, queue) if wanted and queue.unserved else queue.told_priority
+    if priority != queue.told_priority or state.look_ahead.worth_telling(queue.told, wanted):
+        if not queue.told:
+            queue.changed_s = state.now
+        queue.told, queue.told_priority = wanted, priority
+        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
+
+
+def priority_of(state: SchedulerState, queue: ShapeQueue) -> int:
+    """Return what the resource manager is told of a queue's priority: it matters beside another one only."""
+    return queue.priority if len(state.queues) > 1 else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from gspc_trio.components.job.scheduler import (
     assign,
@@ -18,7 +18,7 @@ from gspc_trio.components.job.scheduler import (
     run_times,
     tasks,
 )
-from gspc_trio.components.job.scheduler.finished import begun, finished
+from gspc_trio.components.job.scheduler.finished import begun, finished, finished_together
 from gspc_trio.components.job.scheduler.interface import (
     AssignPolicy,
     CancelTasks,
@@ -52,7 +52,6 @@ from gspc_trio.components.job.scheduler.serve import (
     patrol,
     serve,
     serve_planned,
-    tell_demand,
 )
 from gspc_trio.components.job.scheduler.state import (
     Assigned,
@@ -66,7 +65,7 @@ from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
 from gspc_trio.core.demand import DemandWanted, GroupRefused
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, TaskId
-from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
+from gspc_trio.core.machine import ComposedMachine, IllegalEvent, OnIllegal, Tick, handles
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
 
@@ -336,6 +335,19 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         if self._state.plans is not None:
             self._state.plans.ended(self._state, event)
 
+    def _take_run(self, events: Sequence[SchedulerEvent], refuse: OnIllegal) -> None:
+        if type(events[0]) is not Finished:
+            super()._take_run(events, refuse)
+            return
+
+        def take(place: int, report: Finished) -> None:
+            try:
+                self._finished(report)
+            except IllegalEvent as error:
+                refuse(place, error)
+
+        finished_together(self._state, cast(Sequence[Finished], events), take)
+
     @handles(Begun)
     def _begun(self, event: Begun) -> None:
         self._check_job(event)
@@ -464,7 +476,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
                     assign.serve(state, queue)
                 if state.choices:
                     changes.bring(state, queue)
-            tell_demand(state, queue)
+            grants.tell_demand(state, queue)
             if not (queue.sent or queue.waiting.size or queue.tasks):
                 _give_up(state, queue)
         if state.filled:
@@ -472,7 +484,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
         if state.assigned is not None:
             for queue in state.queues.values():
                 if queue.stuck:  # its grants may have got tasks of other shapes since it was looked at
-                    tell_demand(state, queue)
+                    grants.tell_demand(state, queue)
         if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
             state.stopped = True
             state.actions.append(Stopped())

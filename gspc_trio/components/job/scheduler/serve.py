@@ -9,6 +9,7 @@ takes long.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
@@ -28,7 +29,6 @@ from gspc_trio.components.job.scheduler.state import (
 from gspc_trio.components.job.scheduler.tasks import move
 from gspc_trio.components.job.scheduler.ties import waits
 from gspc_trio.components.job.scheduler.waiting import rank_of
-from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.columns import COLUMNS_MIN, columns_of
@@ -70,6 +70,8 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
             if state.patrol_s is None:  # should the grants that this is kept for not come, it is sent then
                 state.patrol_s = state.now + state.work_ahead.patrol_s
             return
+        if not level and _give_one_each(state, queue):
+            continue
         group = by_count[level]
         if level:  # two are enough: the others of this level have about as much work
             candidates = [held for held in islice(group, 2) if held.work_s < below_s]
@@ -87,6 +89,59 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
         if not filled:
             return
     take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
+
+
+def _give_one_each(state: SchedulerState, queue: ShapeQueue) -> bool:
+    """Send one task to each idle grant, as long as they get no more: the next ones are of one code, which
+    takes long or was never measured. Return whether any was sent.
+
+    It does what :func:`_fill` does, which finds out anew for each grant what all of these have in common.
+    """
+    if state.restricted or state.ends or state.plans is not None or queue.elsewhere:
+        return False
+    row, idle = queue.waiting.first_row(), queue.levels.by_count[0]
+    assert row is not None
+    first = next(iter(row.values()))
+    code_id, times = first.task.code_id, state.times
+    time = times.get((queue.resource_class, code_id), UNMEASURED)
+    cost_s, now, job, resource_class = time.average_s, state.now, state.job, queue.resource_class
+    if first.staged or state.work_ahead.depth(time.samples, cost_s, False)[1] > 1:
+        return False
+    actions, by_count = state.actions, queue.levels.by_count
+    busy = by_count.setdefault(1, OrderedDict())
+    number = before = state.attempts
+    ways = idle if queue.unserved >= len(idle) else reversed(idle)  # as in :func:`serve`
+    for held in list(islice(ways, len(row))):
+        entry = next(iter(row.values()))
+        task = entry.task
+        if task.code_id != code_id or entry.staged:
+            break
+        task_id = task.task_id
+        del row[task_id]
+        attempt = entry.attempt = entry.attempt + 1
+        entry.move(_SENT)
+        entry.held, entry.cost_s = held, cost_s
+        if entry.begun or entry.unsent or entry.timer:
+            entry.begun, entry.unsent, entry.timer = False, False, 0
+        entry.number = number = number + 1
+        held.sent[task_id] = held.announced = entry
+        held.work_s, held.since_s, held.slow = cost_s, now, False
+        del idle[held]
+        busy[held] = None
+        held.level = 1
+        submission = Submission(task_id, attempt, code_id, task.arguments, task.options)
+        actions.append(Submit(job, held.grant_id, held.resources, (submission,), resource_class))
+        if state.recording:
+            _tell_sent(state, held, [entry])
+        if state.dependents is not None:
+            state.filled[held] = None
+    for level in (0, 1):
+        if not by_count[level]:
+            del by_count[level]
+    state.attempts = number
+    queue.sent += number - before
+    queue.waiting.size -= number - before
+    return number > before
 
 
 def _bring_from_aside(state: SchedulerState, queue: ShapeQueue) -> None:
@@ -507,23 +562,3 @@ def patrol(state: SchedulerState) -> None:
         held.watched = watched
         if not held.slow:
             state.patrol_s = state.now + state.work_ahead.patrol_s
-
-
-def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
-    """Tell the resource manager how many further grants the queue can use, if that has changed much."""
-    if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck or queue.queued):
-        return  # nothing was asked for, and nothing is wanted
-    wanted = 0
-    if state.stopping is None and queue.live:
-        wanted = state.look_ahead.credit(queue.wanted)
-    priority = priority_of(state, queue) if wanted and queue.unserved else queue.told_priority
-    if priority != queue.told_priority or state.look_ahead.worth_telling(queue.told, wanted):
-        if not queue.told:
-            queue.changed_s = state.now
-        queue.told, queue.told_priority = wanted, priority
-        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
-
-
-def priority_of(state: SchedulerState, queue: ShapeQueue) -> int:
-    """Return what the resource manager is told of a queue's priority: it matters beside another one only."""
-    return queue.priority if len(state.queues) > 1 else 0

@@ -210,8 +210,7 @@ class TaskEntry(Struct, eq=False):
         self.place = place
 
 
-@define(eq=False)
-class Held:
+class Held(Struct, eq=False):
     """A grant in hand.
 
     Attributes:
@@ -238,7 +237,7 @@ class Held:
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
     queue: ShapeQueue
-    sent: dict[TaskId, TaskEntry] = Factory(dict)
+    sent: dict[TaskId, TaskEntry] = field(default_factory=dict)
     announced: TaskEntry | None = None
     since_s: float = 0.0
     work_s: float = 0.0
@@ -256,6 +255,8 @@ class Held:
     line: ResourceQueue[TaskEntry] | None = None
     tied: int = 0
 
+    __repr__ = object.__repr__  # tasks and queues refer to it, and it to them
+
     @property
     def resource_id(self) -> ResourceId:
         """Whose worker runs the tasks."""
@@ -268,9 +269,7 @@ class Held:
 
     def head(self) -> TaskEntry | None:
         """Return the running task."""
-        for entry in self.sent.values():
-            return entry
-        return None
+        return next(iter(self.sent.values()), None)
 
 
 class Levels:

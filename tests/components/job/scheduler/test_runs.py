@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gspc_trio.components.job.scheduler.interface import TaskDone
-from gspc_trio.components.worker.messages import Submit
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import asdict
+
+from gspc_trio.components.job.scheduler.interface import TaskDone, TasksReady, Watched
+from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import Reason
 from tests.components.job.scheduler.support import (
     BOOM,
     FAILED,
     World,
     bad,
+    core,
     demand,
+    ended,
     finished,
     grant,
     ok,
     ready,
     submit,
+    task,
 )
 
 
@@ -58,3 +67,67 @@ def test_reports_that_came_together_bring_their_results_in_order_and_each_worker
     assert sorted(one.grant_id[1] for one in sent) == [1, 2, 3]
     assert sorted(it.task_id for one in sent for it in one.submissions) == [4, 5, 6]
     assert all(len(one.submissions) == 1 for one in sent)  # nothing goes behind what takes long
+
+
+def busy_world() -> World:
+    """Return one whose four cores run one task each, and have run others; long ones of two codes wait."""
+    world = World(cores=4)
+    world(Watched(False))
+    world(TasksReady(tuple(task(number, code_id=1 + number % 3 // 2) for number in range(1, 31))))
+    for number in range(1, 5):
+        world(grant(number))
+    for number, task_id in sorted(at_work(world).items()):
+        world(finished(number, ok(task_id, duration_s=9.0)))
+    return world
+
+
+def at_work(world: World) -> dict[int, int]:
+    """Return which task each core runs."""
+    grants = world.scheduler._state.grants.values()
+    return {held.grant_id[1]: next(iter(held.sent)) for held in grants if held.sent}
+
+
+def report(kind: str, number: int, task_id: int) -> Finished:
+    """Return a report of a core that runs a task."""
+    good = ok(task_id, duration_s=9.0)
+    return {
+        "good": finished(number, good),
+        "staged": finished(number, ok(task_id, duration_s=9.0, staged_s=(1.0, 2.0, 0.0, 0.0))),
+        "bad": finished(number, bad(task_id)),
+        "lost": finished(number, ended(task_id, Reason.LOST)),
+        "old": finished(number, ok(task_id, attempt=7)),
+        "unknown": finished(number, ok(999)),
+        "elsewhere": finished(number % 4 + 1, good),
+        "none": finished(number),
+        "twice": finished(number, good, good),
+        "foreign": Finished("j2", core(number), (good,)),
+    }[kind]
+
+
+def known_of(world: World) -> list[Any]:
+    """Return what a scheduler knows of what has ended."""
+    state = world.scheduler._state
+    times = {key: (it.samples, pytest.approx(it.average_s)) for key, it in state.times.items()}
+    return [state.stale, state.finished, state.attempts, asdict(state.sums), times]
+
+
+KINDS = ("good", "staged", "bad", "lost", "old", "unknown", "elsewhere", "none", "twice", "foreign")
+
+
+@given(st.lists(st.tuples(st.sampled_from(("good", *KINDS)), st.integers(1, 4)), min_size=1, max_size=8))
+def test_reports_that_come_together_end_tasks_as_those_that_come_one_by_one(kinds: list[Any]) -> None:
+    apart, world = busy_world(), busy_world()
+    runs = at_work(world)
+    reports = [report(kind, number, runs[number]) for kind, number in kinds]
+    ends: list[TaskDone] = []
+    illegal = []
+    for place, event in enumerate(reports):
+        try:
+            ends += [action for action in apart.do(event) if isinstance(action, TaskDone)]
+        except IllegalEvent:
+            illegal.append(place)
+    found, sent, refused = together(world, *reports)
+    assert (found, refused) == (ends, illegal)
+    assert known_of(apart) == known_of(world)
+    assert sorted(at_work(apart)) == sorted(at_work(world))
+    assert all(len(one.submissions) == 1 for one in sent)
