@@ -22,7 +22,7 @@ from gspc_trio.compute.code import (
 from gspc_trio.core.code import Variants
 from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, take_snapshot
-from gspc_trio.protocol.values import dumps, modules_by_value
+from gspc_trio.protocol.values import PICKLER, dumps, modules_by_value
 
 CODES_MAX = 4096
 """Numbers that are given at most, for nobody forgets what they stand for; then functions travel by value."""
@@ -44,11 +44,17 @@ def _importing(function: Callable[..., object]) -> Callable[[], bool]:
     if "." in name:
         return partial(is_importable, function)
     modules = sys.modules
+    there = modules.get(module)
+    names = getattr(there, "__dict__", {})
 
     def holds() -> bool:
+        is_there = names.get(name) is function and modules.get(module) is there
+        return is_there and not (PICKLER in modules and modules_by_value())
+
+    def holds_otherwise() -> bool:  # the module makes it when it is asked for
         return getattr(modules.get(module), name, None) is function and not modules_by_value()
 
-    return holds
+    return holds if names.get(name) is function else holds_otherwise
 
 
 class Known:
@@ -60,10 +66,11 @@ class Known:
         code_id: its number, or None.
         alike: calls since then.
         enough: calls after which it gets a number.
+        name: for people.
         anew: whether each task has to get a copy of its own.
     """
 
-    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds")
+    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds", "name")
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class Known:
         self.code_id: int | None = None
         self.alike: int = 0
         self.enough: int = enough
+        self.name: str = name_of(function)
 
 
 class CodeTable:

@@ -275,19 +275,15 @@ class Executor(ExecutorInterface):
             ExecutorBroken: the run-time system has gone.
             RuntimeError: the executor was shut down, or belongs to the process that this one was forked from.
         """
-        loop, encode = self._loop, self._encode
+        loop, encode, shape = self._loop, self._encode, self._shape
         future: TaskFuture[T] = TaskFuture(loop)
-        if isinstance(fn, Variants):
-            return self._submit_variants(future, fn, args, kwargs)
-        values: tuple[object, ...] = ()
+        known = self._known.get(id(fn)) if self._may_share and args and not kwargs else None
+        quick: Call | None = None
         try:
-            shares = self._may_share and args and not kwargs and may_share(args)
-            known = self._known.get(id(fn)) if shares else None
-            if known is not None and known.code_id is not None and known.holds():
-                code_id, arguments, values = known.code_id, NOTHING, args
-                direct = loop.singles.direct
-                if direct is not None and direct.take(future, code_id, args, self._shape):
-                    return future
+            if known is not None and known.code_id is not None and may_share(args) and known.holds():
+                quick = Call(future, known.code_id, known.name, NOTHING, shape, self._options, args)
+            elif isinstance(fn, Variants):
+                return self._submit_variants(future, fn, args, kwargs)
             else:
                 code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
                 for value in (*args, *kwargs.values()) if kwargs else args:
@@ -299,7 +295,12 @@ class Executor(ExecutorInterface):
                 loop.check_process()
                 future.set_exception(problem)
                 return future
-        loop.put((Call(future, code_id, name_of(fn), arguments, self._shape, self._options, values),))
+        if quick is None:
+            loop.put((Call(future, code_id, name_of(fn), arguments, shape, self._options),))
+            return future
+        direct = loop.singles.direct
+        if direct is None or not direct.take(future, quick.code_id, args, shape):
+            loop.put_one(quick)
         return future
 
     def _submit_variants(

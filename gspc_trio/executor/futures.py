@@ -240,6 +240,10 @@ class TaskFuture(Future[T]):
         if timeout is None:
             self._owner.check_may_wait()
         self._owner.was_awaited = True
+        self.wait_ended(timeout)
+
+    def wait_ended(self, timeout: float | None) -> None:
+        """Wait for the end, in whatever thread that is not the loop's."""
         direct = self._direct
         if direct is not None:
             begun_s = monotonic()
@@ -438,8 +442,6 @@ _TEXTS = frozenset({str, bytes})
 
 def may_share(values: Sequence[Any]) -> bool:
     """Whether these may be arguments of a call that travels with others: not long, and never changed."""
-    if NUMBERS.issuperset(map(type, values)):
-        return True
     for value in values:
         kind = type(value)
         if kind not in NUMBERS and (kind not in _TEXTS or len(value) > ITEM_BYTES_MAX):

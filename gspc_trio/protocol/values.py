@@ -247,12 +247,16 @@ def pickle_reduced(value: object, reducers: Mapping[type, Callable[[Any], Any]])
     return _cloudpickle(value, None, reducers) if b"__main__" in data or modules_by_value() else data
 
 
+PICKLER = "cloudpickle.cloudpickle"
+"""Module that pickles what cannot be imported."""
+
+
 def modules_by_value() -> Set[str]:
     """Return the names of modules that the user wants to be pickled instead of imported elsewhere.
 
     They are those that ``cloudpickle.register_pickle_by_value`` was given.
     """
-    cloudpickle = sys.modules.get("cloudpickle.cloudpickle")
+    cloudpickle = sys.modules.get(PICKLER)
     return getattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", _NO_MODULES)
 
 
