@@ -279,11 +279,11 @@ class Executor(ExecutorInterface):
         future: TaskFuture[T] = TaskFuture(loop)
         known = self._known.get(id(fn)) if self._may_share and args and not kwargs else None
         quick: Call | None = None
+        if isinstance(fn, Variants):
+            return self._submit_variants(future, fn, args, kwargs)
         try:
             if known is not None and known.code_id is not None and may_share(args) and known.holds():
                 quick = Call(future, known.code_id, known.name, NOTHING, shape, self._options, args)
-            elif isinstance(fn, Variants):
-                return self._submit_variants(future, fn, args, kwargs)
             else:
                 code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
                 for value in (*args, *kwargs.values()) if kwargs else args:
