@@ -38,7 +38,7 @@ def serve_calls(
         limit_s: it ends after so long in any case.
         values: arguments of the first call.
     """
-    line = _connect(address, idle_s)
+    line = connect_to(address, idle_s)
     if line is None:
         _, data, error = _called(function, values)
         return False, 1, data, error
@@ -85,7 +85,8 @@ def serve_line(
         values = pickle.loads(call)
 
 
-def _connect(address: str, idle_s: float) -> socket.socket | None:
+def connect_to(address: str, idle_s: float) -> socket.socket | None:
+    """Return the connection to the caller, None if it cannot be had; the rest as :func:`serve_calls`."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         line.setblocking(False)  # others could fill the queue of connections

@@ -168,6 +168,7 @@ class Items(ABC):
     Attributes:
         maps: those of the executor.
         cell: number of the notebook's cell that has submitted them; 0: none has.
+        is_dropped: whether what has not begun was cancelled, and nothing begins any more.
         machine: decides what is a task.
         name: of the function.
         unheard: items that have ended, of which the machine has not heard yet, without those that were tasks.
@@ -184,6 +185,7 @@ class Items(ABC):
     ) -> None:
         self.maps: ItemsOwner = maps
         self.cell: int = 0
+        self.is_dropped: bool = False
         self.machine: Ranges = Ranges(cores)
         self.unheard: int = 0
         self.name: str = name
@@ -224,6 +226,7 @@ class Items(ABC):
 
     def drop(self, is_unwanted: bool) -> None:
         """Cancel what has not begun; and what has, if nobody wants its results."""
+        self.is_dropped = True
         self._is_unwanted |= is_unwanted
         self.tell(Stop())
 

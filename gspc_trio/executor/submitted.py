@@ -61,11 +61,12 @@ class CallsPart(Part):
     Attributes:
         futures: of those that it computes.
         positions: of these among all items of the range; None: it computes all.
+        gone: place of each of the others, which had ended before -> whether it was cancelled.
         given: so many have ended, as was said while another one takes long; None: nothing was said.
         given_errors: place among them -> why it has failed; known if calls are told of each.
     """
 
-    __slots__ = ("futures", "given", "given_errors", "positions")
+    __slots__ = ("futures", "given", "given_errors", "gone", "positions")
 
     def __init__(
         self,
@@ -73,8 +74,10 @@ class CallsPart(Part):
         run: RunItems,
         futures: list[SomeTaskFuture],
         positions: list[int] | None,
+        gone: dict[int, bool],
     ) -> None:
         super().__init__(items, run)
+        self.gone: dict[int, bool] = gone
         self.futures: list[SomeTaskFuture] = futures
         self.positions: list[int] | None = positions
         self.count: int = len(futures)
@@ -117,6 +120,8 @@ class CallsPart(Part):
         ended = self.end - self.begin if whole else done
         if self.positions is not None and not whole:
             ended = self.positions[done - 1] + 1
+        if self.gone:
+            items.note_gone([cancelled for place, cancelled in self.gone.items() if place < ended])
         items.forget(self.begin, self.begin + ended)
         return ended
 
@@ -129,7 +134,8 @@ class CallsPart(Part):
     def give_up(self) -> None:
         """It was cancelled, for one of its calls was."""
         self.tell_of_each(self.given or 0, self.given_errors)
-        if self.count == 1 or all(future._state is not PENDING for future in self.futures):
+        is_over = self.items.is_dropped or all(future._state is not PENDING for future in self.futures)
+        if self.count == 1 or is_over:
             super().give_up()
             return
         self.items.maps.extra[TaskState.CANCELLED] -= 1
@@ -216,23 +222,27 @@ class CallItems(Items):
 
     def _part(self, run: RunItems) -> Part | None:
         futures = self._futures(run.begin, run.end)
-        positions = None
+        positions, gone = None, {}
         if self.has_cancelled:
-            positions = [place for place, future in enumerate(futures) if future._state is PENDING]
-            if len(positions) < len(futures):
-                gone = [future.cancelled() for future in futures if future._state is not PENDING]
-                self.maps.extra[TaskState.CANCELLED] += sum(gone)
-                self.maps.extra[TaskState.FINISHED] += len(gone) - sum(gone)
-                self.note_cancelled(sum(gone))
+            there = enumerate(futures)
+            gone = {place: future.cancelled() for place, future in there if future._state is not PENDING}
+            if gone:
+                positions = [place for place in range(len(futures)) if place not in gone]
                 futures = [futures[place] for place in positions]
-            else:
-                positions = None
         if not futures:
+            self.note_gone(list(gone.values()))
             self.forget(run.begin, run.end)
             self.note_ended(run.end - run.begin)
             self.tell(RangeCancelled(run.number))
             return None
-        return CallsPart(self, run, futures, positions)
+        return CallsPart(self, run, futures, positions, gone)
+
+    def note_gone(self, were_cancelled: list[bool]) -> None:
+        """Calls are over that had ended before they were in a task."""
+        cancelled = sum(were_cancelled)
+        self.maps.extra[TaskState.CANCELLED] += cancelled
+        self.maps.extra[TaskState.FINISHED] += len(were_cancelled) - cancelled
+        self.note_cancelled(cancelled)
 
     def _arguments(self, part: Part) -> tuple[bytes, list[Sequence[object]]]:
         assert isinstance(part, CallsPart)

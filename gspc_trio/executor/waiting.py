@@ -85,7 +85,7 @@ class HandOver:
     def __init__(self) -> None:
         self.limit: int = FIRST_CALLS
         self.count: int = 0
-        self._first: First | None = None
+        self._first: weakref.ref[First] | None = None  # nobody may want its result any more
         self._is_awaited = False
         self._looked = threading.Event()
 
@@ -97,7 +97,7 @@ class HandOver:
             first: future of the first one, if the loop had none before.
         """
         if first is not None:
-            self.limit, self.count, self._first = FIRST_CALLS, calls, first
+            self.limit, self.count, self._first = FIRST_CALLS, calls, weakref.ref(first)
         else:
             self.count += calls
         if self.count < self.limit:
@@ -116,10 +116,10 @@ class HandOver:
         Args:
             for_first: wait for the first one, too.
         """
-        first, self._first = self._first, None
-        if first is None:
+        reference, self._first = self._first, None
+        if reference is None:
             self._looked.wait(PAUSE_S)
-        elif for_first:
+        elif for_first and (first := reference()) is not None:
             first.wait_ended(FIRST_S)
 
     def looked(self) -> None:

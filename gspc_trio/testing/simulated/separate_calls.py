@@ -2,7 +2,8 @@
 
 Calls and their futures, ranges, table of calls, graph, job, scheduler and resource manager are the real ones.
 Workers are simulated: they end ranges early, tell of the first calls while another one takes long, fail, and
-are lost. Callers cancel at random. What is not kept is said by :class:`BrokenCalls`.
+are lost. Callers cancel at random, and some executors are shut down, or break. What is not kept is said by
+:class:`BrokenCalls`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from gspc_trio.core.task import (
     LastAttempt,
     Outcome,
     Reason,
+    Requirement,
+    Shape,
     TaskError,
 )
 from gspc_trio.executor.bulk import Maps, Owner
@@ -40,11 +43,20 @@ from gspc_trio.executor.futures import NOTHING, PENDING, Call, SomeTaskFuture, T
 from gspc_trio.executor.submitted import MANY, CallsPart, SubmittedCalls
 from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.workflow.failures import ExecutorBroken
 
 JOB = "j1"
-CODE, OF_ITEMS = 1, 2
+CODE, OF_ITEMS, OTHER_CODE, OF_OTHERS = 1, 2, 3, 4
 FAILS_EACH, LISTS_EACH = 17, 13
 """Of so many calls one fails, or returns a list, which travels encoded."""
+
+OTHERS_EACH, MORE_EACH, WIDE_EACH = 5, 41, 29
+"""Of so many calls one is of another function, has an argument more, or needs two cores; where some are."""
+
+STRETCH = 130
+"""So many calls are alike, or differ in what they have in common."""
+
+GANG = Shape((Requirement("core"), Requirement("core")))
 
 STEPS_MAX = 20_000
 """A world that is not done by then hangs."""
@@ -66,6 +78,11 @@ def fails(number: int) -> bool:
     return number % FAILS_EACH == 1
 
 
+def traceback_of(number: int) -> str:
+    """Return where a call has failed."""
+    return f"in the function of call {number}"
+
+
 def answer_of(numbers: list[int]) -> bytes:
     """Return what a worker says of the first calls of a range, as compute processes do."""
     results: list[object] = []
@@ -76,7 +93,7 @@ def answer_of(numbers: list[int]) -> bytes:
         is_plain = not fails(number) and not isinstance(value, list)
         results.append(value if is_plain else None)
         if fails(number):
-            errors[place] = ["ValueError", f"call {number}", "", b""]
+            errors[place] = ["ValueError", f"call {number}", traceback_of(number), b""]
         elif not is_plain:
             encoded[place] = dumps(value)
     return dumps(ANSWER_HEAD.pack(len(numbers), len(errors)) + dumps([results, encoded, errors]))
@@ -90,6 +107,7 @@ class SeparateCalls:
         calls: how many are submitted.
         cores: how many workers there are.
         loss: probability that what a worker runs is lost.
+        end: when it comes, "shutdown" cancels what has not begun, and "break" is the end of all; "": neither.
 
     Attributes:
         futures: of all calls.
@@ -97,13 +115,18 @@ class SeparateCalls:
         ranges: ranges that workers got.
     """
 
-    def __init__(self, seed: int, calls: int = 300, cores: int = 3, loss: float = 0.05) -> None:
+    def __init__(
+        self, seed: int, calls: int = 300, cores: int = 3, loss: float = 0.05, end: str = ""
+    ) -> None:
         self.random: Random = Random(seed)
+        self._seed = seed
         self.now: float = 0.0
         self.futures: list[SomeTaskFuture] = []
         self.told: Counter[int] = Counter()
         self.ranges: int = 0
-        self._calls_max, self._loss = calls, loss
+        self._calls_max, self._loss, self._cores, self._end_by = calls, loss, cores, end
+        self._taken = 0  # calls that the loop has taken and that nobody had cancelled before
+        self._error: Exception | None = None
         self._calls: deque[Call] = deque()
         self._cancelled: list[SomeTaskFuture] = []
         self._is_stirred = False
@@ -120,7 +143,8 @@ class SeparateCalls:
         owner = SimpleNamespace(stir=self._stir, capacity=lambda _: cores, is_elsewhere=False)
         settings = SimpleNamespace(may_have_ranges=True)
         self.maps: Maps = Maps(cast(Owner, owner), self.table, cast(JobSettings, settings), False)
-        codes = SimpleNamespace(items_entry_of=lambda _: OF_ITEMS)
+        codes = SimpleNamespace(items_entry_of={CODE: OF_ITEMS, OTHER_CODE: OF_OTHERS}.get)
+        self.job.count_more = self.maps.count
         self.submitted: SubmittedCalls = SubmittedCalls(self.maps, cast(CodeTable, codes), self._stir)
         self._owner = SimpleNamespace(
             forked=False, is_elsewhere=False, cancel=self._cancelled.append, check_may_wait=lambda: None
@@ -137,13 +161,33 @@ class SeparateCalls:
 
     # What callers do
 
+    def _stretch(self, number: int) -> int:
+        """Return 0 for calls that are all alike; 1, 2, 4 or 7: they differ in one thing, or in all three."""
+        return (0, 1, 2, 4, 7)[(number // STRETCH + self._seed) % 5]
+
+    def code_of(self, number: int) -> int:
+        """Return which function a call is of."""
+        return OTHER_CODE if self._stretch(number) & 1 and number % OTHERS_EACH == 2 else CODE
+
+    def values_of(self, number: int) -> tuple[object, ...]:
+        """Return the arguments of a call."""
+        return (number, "more") if self._stretch(number) & 2 and number % MORE_EACH == 3 else (number,)
+
+    def shape_of(self, number: int) -> Shape:
+        """Return what a call needs."""
+        is_wide = self._stretch(number) & 4 and number % WIDE_EACH == 4 and self._cores > 1
+        return GANG if is_wide else CORE
+
     def submit(self, count: int) -> None:
         """Submit further calls."""
         for number in range(len(self.futures), len(self.futures) + count):
             future: SomeTaskFuture = TaskFuture(cast(TaskOwner, self._owner))
             self._watch(future, number)
             self.futures.append(future)
-            self._calls.append(Call(future, CODE, "work", NOTHING, CORE, DEFAULT_OPTIONS, (number,)))
+            code_id, shape = self.code_of(number), self.shape_of(number)
+            self._calls.append(
+                Call(future, code_id, "work", NOTHING, shape, DEFAULT_OPTIONS, self.values_of(number))
+            )
 
     def _watch(self, future: SomeTaskFuture, number: int) -> None:
         def note(_: object) -> None:
@@ -167,6 +211,7 @@ class SeparateCalls:
         """Take calls and cancellations, as the loop does it."""
         while True:
             self._is_stirred = False
+            self._taken += sum(call.future._state is PENDING for call in self._calls)
             self.submitted.gather(self._calls, len(self._calls), self._add)
             cancelled, self._cancelled[:] = list(self._cancelled), []
             if cancelled:
@@ -176,7 +221,14 @@ class SeparateCalls:
             self._check_parts()
             self._tell(Look())
             if not (self._is_stirred or self._cancelled):
+                self._check_counts()
                 return
+
+    def _check_counts(self) -> None:
+        """Each call that was taken is counted once, whatever has become of it."""
+        counts = dict(self.job.counts())
+        if sum(counts.values()) != self._taken or min(counts.values(), default=0) < 0:
+            raise BrokenCalls(f"{self._taken} calls were taken, and counted are {counts}")
 
     def _check_parts(self) -> None:
         """Calls that were cancelled before are in no new range."""
@@ -219,7 +271,8 @@ class SeparateCalls:
         at = self._at.setdefault(submit.resources[0], [])
         for submission in submit.submissions:
             numbers = numbers_of(submission)
-            self.ranges += submission.code_id == OF_ITEMS
+            self.ranges += submission.code_id in (OF_ITEMS, OF_OTHERS)
+            self._check_call(submission, numbers, submit)
             states = [self.futures[number]._state for number in numbers]
             if PENDING not in states:
                 raise BrokenCalls(f"calls {numbers} are sent though nobody wants them")
@@ -230,6 +283,16 @@ class SeparateCalls:
                 if number in self._under_way():
                     raise BrokenCalls(f"call {number} is at two workers")
             at.append(submission)
+
+    def _check_call(self, submission: Submission, numbers: list[int], submit: Submit) -> None:
+        """It is the function of each call, with its arguments, and where it can run."""
+        of_many = {CODE: OF_ITEMS, OTHER_CODE: OF_OTHERS}
+        for place, number in enumerate(numbers):
+            code_id, needed = self.code_of(number), len(self.shape_of(number).requirements)
+            if submission.code_id not in (code_id, of_many[code_id]) or needed != len(submit.resources):
+                raise BrokenCalls(f"call {number} is computed as another one")
+            if rows_of(submission)[place] != self.values_of(number):
+                raise BrokenCalls(f"call {number} has the arguments of another one")
 
     def _under_way(self) -> set[int]:
         there = (submission for at in self._at.values() for submission in at)
@@ -258,10 +321,10 @@ class SeparateCalls:
         if self.random.random() < self._loss:
             self._lost.update(numbers)
             self._end(resource_id, Outcome(head.task_id, head.attempt, Reason.LOST, started_s=self.now))
-        elif head.code_id == OF_ITEMS:
+        elif head.code_id in (OF_ITEMS, OF_OTHERS):
             self._go_on(resource_id, head, numbers)
         elif fails(numbers[0]):
-            error = TaskError("ValueError", f"call {numbers[0]}")
+            error = TaskError("ValueError", f"call {numbers[0]}", traceback_of(numbers[0]))
             self._end(resource_id, Outcome(head.task_id, head.attempt, Reason.FAILED, error=error))
         else:
             self._end(resource_id, self._finished(head, dumps(value_of_call(numbers[0])), 1))
@@ -298,7 +361,12 @@ class SeparateCalls:
         random = self.random
         for number in range(MANY):  # so many others wait that these travel in ranges
             self.table.receivers[-1 - number] = TaskFuture(cast(TaskOwner, self._owner))
-        for _ in range(STEPS_MAX):
+        end_at = random.randint(20, 60) if self._end_by else STEPS_MAX
+        for step in range(STEPS_MAX):
+            if step == end_at:
+                self._end_all()
+                if self._end_by == "break":
+                    break
             chance = random.random()
             if len(self.futures) < self._calls_max and chance < 0.2:
                 self.submit(min(random.choice((1, 5, 70, 120)), self._calls_max - len(self.futures)))
@@ -309,9 +377,33 @@ class SeparateCalls:
             self._pass_time()
             self.take()
             self.job.check()
-            if len(self.futures) == self._calls_max and all(it.done() for it in self.futures):
+            is_last = len(self.futures) == self._calls_max
+            if is_last and all(it.done() for it in self.futures) and not any(self._at.values()):
                 break
         self._check()
+
+    def _end_all(self) -> None:
+        """The executor is shut down, and what has not begun is cancelled; or it breaks."""
+        self._calls_max = len(self.futures)
+        if self._end_by == "break":
+            self._error = ExecutorBroken("it was the end")
+            for call in tuple(self._calls):
+                call.future.fail(self._error)
+            self.maps.end(self._error)
+            self.table.fail_all(self._error)
+            return
+        self.take()
+        running = self.job.scheduler.is_running
+        waiting = [it for task_id, it in self.table.receivers.items() if task_id > 0 and not running(task_id)]
+        for future in waiting:
+            future.give_up()
+        self.submitted.end_cancelled(waiting)
+        begun = {number for at in self._at.values() for one in at[:1] for number in numbers_of(one)}
+        self.maps.cancel_waiting()
+        self.take()
+        for number, future in enumerate(self.futures):
+            if not (future.done() or number in begun):
+                raise BrokenCalls(f"call {number} has not begun, and is not cancelled by the shutdown")
 
     def _pass_time(self) -> None:
         due = [at for items in self.maps.active if (at := items.machine.deadline()) is not None]
@@ -334,9 +426,13 @@ class SeparateCalls:
             if future.cancelled():
                 continue
             error = future.exception(0)
+            if self._error is not None and isinstance(error, ExecutorBroken):
+                continue
             lost = error is not None and number in self._lost and "lost" in str(error)
             if not lost and fails(number) != (error is not None and f"call {number}" in str(error)):
                 raise BrokenCalls(f"call {number} has the error {error!r}")
+            if error is not None and not lost and traceback_of(number) not in str(error.__cause__):
+                raise BrokenCalls(f"call {number} has the traceback of another one: {error.__cause__}")
             if error is None and future.result(0) != value_of_call(number):
                 raise BrokenCalls(f"call {number} has the result of another one: {future.result(0)}")
         if self.submitted.pending():
@@ -345,11 +441,16 @@ class SeparateCalls:
 
 def numbers_of(submission: Submission) -> list[int]:
     """Return which calls a task computes."""
-    if submission.code_id == OF_ITEMS:
-        kind, column = submission.arguments
+    return [cast(int, row[0]) for row in rows_of(submission)]
+
+
+def rows_of(submission: Submission) -> list[tuple[object, ...]]:
+    """Return the arguments of each call that a task computes."""
+    if submission.code_id in (OF_ITEMS, OF_OTHERS):
+        kind, *columns = submission.arguments
         assert kind == AWAITED
-        return list(loads(column))
-    return [loads(submission.arguments[0])]
+        return list(zip(*map(loads, columns), strict=True))
+    return [tuple(map(loads, submission.arguments))]
 
 
 def _job_of(world: SeparateCalls) -> SimpleNamespace:
