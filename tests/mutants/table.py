@@ -102,6 +102,8 @@ NEAREST = {
         "components/job/test_journal*.py",
     ),
     "components/job/shell/scheduler.py": ("components/job/shell/test_scheduler_sending.py",),
+    "executor/direct.py": ("executor/bulk/test_simulated_calls.py", "simulation/test_direct_calls.py"),
+    "compute/direct.py": ("executor/bulk/test_simulated_calls.py", "simulation/test_direct_calls.py"),
     "executor/": ("executor/bulk/test_simulated_calls.py", "simulation/test_separate_calls.py"),
     "nursery/scopes/collector.py": ("components/rif/shell/test_*.py",),
     "components/job/": ("components/job/test_*.py", "components/job/shell/test_*.py"),

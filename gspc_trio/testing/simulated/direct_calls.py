@@ -79,6 +79,7 @@ class _Line:
                 raise BlockingIOError  # none has come for a while
 
     def shutdown(self, how: int) -> None:
+        self._world.step()  # a call may cross it
         self._is_shut = True
         self._line.shutdown(how)
 
@@ -109,6 +110,7 @@ class DirectWorld:
         self._cancelled: list[SomeTaskFuture] = []
         self._stopped: set[TaskId] = set()  # the loop has asked that these tasks end
         self._running: TaskId = 0
+        self._arguments: dict[TaskId, int] = {}
         self._taken = 0
         self._are_all_counted = not end
         self._number = 0  # of the call that is computed
@@ -146,11 +148,12 @@ class DirectWorld:
             Killed: it was killed, or its task was cancelled.
         """
         for _ in range(self.random.randint(0, 3)):
-            self._step()
+            self.step()
         if self._running in self._stopped or self.random.random() < self._kills:
             raise Killed
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Let a caller do something, and the loop what follows."""
         self._steps += 1
         if self._steps > STEPS_MAX:
             raise BrokenDirect("it hangs")
@@ -256,6 +259,7 @@ class DirectWorld:
         task_id = self.table.graph.add(call.name, call.code_id, arguments, call.shape, call.options)
         future._task_id = task_id
         self.table.receivers[task_id] = future
+        self._arguments[task_id] = cast(int, call.values[0])
         self.table.graph.next()
 
     def _end(self, task_id: TaskId, state: TaskState, outcome: Outcome) -> None:
@@ -289,7 +293,7 @@ class DirectWorld:
             BrokenDirect: something does not hold.
         """
         while not (len(self.futures) == self._calls_max or self._is_over) or self._left():
-            self._step()
+            self.step()
             waiting = [*self.table.receivers, *self.table.parts]
             if waiting:
                 self._compute(min(waiting))
@@ -299,12 +303,14 @@ class DirectWorld:
         return bool(self._calls or self.table.receivers or self.table.parts)
 
     def _compute(self, task_id: TaskId) -> None:
+        if self._is_over:
+            raise BrokenDirect(f"task {task_id} begins after the end of all")
         self._running = task_id
         part = self.table.parts.get(task_id)
         state, reason, error, data = TaskState.FINISHED, Reason.FINISHED, None, b""
         try:
             if part is None:
-                data = dumps(self._call(self._number_of(self.table.receivers[task_id])))
+                data = dumps(self._call(self._number_of(task_id)))
                 self.pass_on()
             else:
                 assert isinstance(part, DirectCalls)
@@ -325,8 +331,11 @@ class DirectWorld:
         """The process was killed before it has said what became of the call."""
         self._lost[self._number] += 1
 
-    def _number_of(self, future: SomeTaskFuture) -> int:
-        return next(number for number, one in enumerate(self.futures) if one is future)
+    def _number_of(self, task_id: TaskId) -> int:
+        number = self._arguments[task_id]
+        if self.futures[number] is not self.table.receivers[task_id]:
+            raise BrokenDirect(f"a call is computed with the arguments of call {number}")
+        return number
 
     def _serve(self, direct: DirectCalls) -> CallsAnswer:
         values = direct._values
@@ -346,6 +355,8 @@ class DirectWorld:
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
             line.close()
+            for _ in range(self.random.randint(0, 6)):  # until the loop hears of it
+                self.step()
 
     def _call(self, number: int) -> object:
         future = self.futures[number]

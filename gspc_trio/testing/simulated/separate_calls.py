@@ -119,7 +119,7 @@ class SeparateCalls:
         self, seed: int, calls: int = 300, cores: int = 3, loss: float = 0.05, end: str = ""
     ) -> None:
         self.random: Random = Random(seed)
-        self._seed = seed
+        self._seed, self._cancels = seed, seed % 4 != 1
         self.now: float = 0.0
         self.futures: list[SomeTaskFuture] = []
         self.told: Counter[int] = Counter()
@@ -319,7 +319,7 @@ class SeparateCalls:
         head = self._at[resource_id][0]
         numbers = numbers_of(head)
         if self.random.random() < self._loss:
-            self._lost.update(numbers)
+            self._lost.update(numbers[self._given.get(head.task_id, 0) :])  # of those before was told
             self._end(resource_id, Outcome(head.task_id, head.attempt, Reason.LOST, started_s=self.now))
         elif head.code_id in (OF_ITEMS, OF_OTHERS):
             self._go_on(resource_id, head, numbers)
@@ -337,6 +337,8 @@ class SeparateCalls:
         if self.random.random() < 0.2 and not given and done < len(numbers):
             self._given[head.task_id] = done
             self.submitted.take_first(head.task_id, answer_of(numbers[:done]))
+            if self._cancels and self.random.random() < 0.4:
+                self.futures[numbers[done]].cancel()  # the one that takes long
             return
         if done:
             self._end(resource_id, self._finished(head, answer_of(numbers[:done]), done))
@@ -370,7 +372,9 @@ class SeparateCalls:
             chance = random.random()
             if len(self.futures) < self._calls_max and chance < 0.2:
                 self.submit(min(random.choice((1, 5, 70, 120)), self._calls_max - len(self.futures)))
-            elif chance < 0.23 and self.futures:
+                if self._cancels and random.random() < 0.3:  # before the loop has seen it
+                    self.futures[-1].cancel()
+            elif chance < 0.23 and self.futures and self._cancels:
                 self.cancel_some()
             else:
                 self.work()
@@ -407,14 +411,16 @@ class SeparateCalls:
 
     def _pass_time(self) -> None:
         due = [at for items in self.maps.active if (at := items.machine.deadline()) is not None]
-        if (at := self.job.deadline()) is not None:
-            due.append(at)
+        due += [at for machine in (self.job, self.rm) if (at := machine.deadline()) is not None]
         if due and not any(self._at.values()):
             self.now = max(self.now, min(due))
         if due and min(due) <= self.now:
             for items in tuple(self.maps.active):
                 items.tell(Tick())
             self._tell(Tick())
+            for answer in self.rm.handle(Tick(), self.now):
+                if isinstance(answer, _FROM_RM):
+                    self._tell(answer)
 
     def _check(self) -> None:
         """What each future says is true, and what became of all is counted."""
@@ -437,6 +443,8 @@ class SeparateCalls:
                 raise BrokenCalls(f"call {number} has the result of another one: {future.result(0)}")
         if self.submitted.pending():
             raise BrokenCalls("ended calls are taken for pending ones")
+        if not self._error and any(one._chunks for one in self.submitted._of.values() if one is not None):
+            raise BrokenCalls("calls that have ended are kept")
 
 
 def numbers_of(submission: Submission) -> list[int]:
