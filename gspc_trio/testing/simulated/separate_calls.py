@@ -273,8 +273,9 @@ class SeparateCalls:
             numbers = numbers_of(submission)
             self.ranges += submission.code_id in (OF_ITEMS, OF_OTHERS)
             self._check_call(submission, numbers, submit)
-            states = [self.futures[number]._state for number in numbers]
-            if PENDING not in states:
+            is_wanted = [self.futures[number]._state is PENDING for number in numbers]
+            heard = all(self.futures[number] not in self._cancelled for number in numbers)
+            if heard and not any(is_wanted):
                 raise BrokenCalls(f"calls {numbers} are sent though nobody wants them")
             for number in numbers:
                 future = self.futures[number]
