@@ -112,9 +112,7 @@ def finished(state: SchedulerState, event: Finished) -> None:
     if ended:
         _tell_finished(state, resource_id, ended)
     if done:
-        state.finished += done
-        state.sums.finished(now, done, computed_s)
-        _note_last(state, its, last, resource_id)
+        _count_finished(state, done, computed_s, [(its, last, resource_id)])
     if state.demand is not None and done + own_errors:
         state.demand.ended[host_name(resource_id)] += done + own_errors
 
@@ -185,22 +183,26 @@ def _learn_together(
     """Count tasks of one code that have finished, learn how long they take, and forget them here."""
     if not ended or queue is None:
         return
-    number = len(ended)
-    _learn_time(state, queue.resource_class, code_id, seconds, number)
-    state.finished += number
-    state.sums.finished(state.now, number, seconds)
-    for entry, outcome, resource_id in ended[-LATELY_MAX:]:
-        _note_last(state, entry, outcome, resource_id)
+    _learn_time(state, queue.resource_class, code_id, seconds, len(ended))
+    _count_finished(state, len(ended), seconds, ended[-LATELY_MAX:])
     ended.clear()
 
 
-def _note_last(state: SchedulerState, entry: TaskEntry, last: Outcome, resource_id: ResourceId) -> None:
-    """Keep the record of a task that has finished for who looks later."""
-    fields = (
-        state.now, state.job, last.task_id, _FINISHED, entry.tries, entry.task.name, resource_id, "",
-        last.started_s, last.duration_s, last.staged_s,
-    )  # fmt: skip
-    state.sums.lately.append(fields)
+def _count_finished(
+    state: SchedulerState,
+    number: int,
+    computed_s: float,
+    lately: Sequence[tuple[TaskEntry, Outcome, ResourceId]],
+) -> None:
+    """Count tasks that have finished, and keep the records of the last ones for who looks later."""
+    state.finished += number
+    state.sums.finished(state.now, number, computed_s)
+    for entry, last, resource_id in lately:
+        fields = (
+            state.now, state.job, last.task_id, _FINISHED, entry.tries, entry.task.name, resource_id, "",
+            last.started_s, last.duration_s, last.staged_s,
+        )  # fmt: skip
+        state.sums.lately.append(fields)
 
 
 def _tell_finished(state: SchedulerState, resource_id: ResourceId, ended: list[TaskDone]) -> None:
