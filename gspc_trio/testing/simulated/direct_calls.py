@@ -15,7 +15,7 @@ from contextlib import suppress
 from math import inf
 from random import Random
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
@@ -189,7 +189,7 @@ class DirectWorld:
                 receive(line, flags)
                 raise KeyboardInterrupt
 
-            direct._receive = interrupted  # type: ignore[method-assign]
+            vars(direct)["_receive"] = interrupted
         try:
             direct.wait(future, 0.0)
         except KeyboardInterrupt:
@@ -343,13 +343,13 @@ class DirectWorld:
         line = connect_to(direct._address, 1.0) if self.random.random() < 0.9 else None
         if line is None:
             try:
-                return False, 1, dumps(self._call(*cast(Any, values))), None
+                return False, 1, dumps(self._call(cast(int, values[0]))), None
             except LookupError as error:
                 return False, 1, None, describe(error)
         due_s = self.random.choice((inf, inf, 0.0))
         try:
             return serve_line(
-                cast(Callable[..., object], self._call), cast(Any, _Line(self, line)), due_s, values
+                cast(Callable[..., object], self._call), cast(socket.socket, _Line(self, line)), due_s, values
             )
         finally:
             with suppress(OSError):
