@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -89,6 +90,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import from_plain, to_plain
+from gspc_trio.records.shell.records_file import check_records_file, part_of
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow, terminate
 from gspc_trio.workflow.formats.format import ForeignWorkflow
@@ -378,6 +380,7 @@ async def _run_loaded(
         output = "keep" if quiet or top else "show"
     if records is not None:
         _check_records(records)
+    attempts = count(1)
     try:
         home = home_of(rts_file)
         with place_for_connection_file(home, top) as publish:
@@ -394,7 +397,7 @@ async def _run_loaded(
                     settings,
                     rts_file,
                     own,
-                    records,
+                    None if records is None else part_of(records, next(attempts)),
                     journal,
                     publish,
                     watch,
@@ -438,7 +441,7 @@ def _prepare(loaded: LoadedWorkflow, *, is_alone: bool) -> None:
 def _check_records(file: Path) -> None:
     """Fail now, not after minutes of work."""
     try:
-        file.open("w").close()
+        check_records_file(file)
     except OSError as error:
         raise CommandError(f"--records {file}: {error.strerror}") from error
 

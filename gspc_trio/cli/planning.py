@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from gspc_trio.components.job.plan import (
     PlanTask,
     rack_of,
     speed_of,
+    uplink_of,
     why,
 )
 from gspc_trio.components.job.shell.workflow_file import (
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.messages import RtsStatus
     from gspc_trio.workflow.formats.wfformat.trace import Trace, TraceTask
 
-HOST_KEYS = ("cores", "speed", "rack", "memory", "features")
+HOST_KEYS = ("cores", "speed", "rack", "uplink", "memory", "features")
 """What ``--host`` says of a host besides its name."""
 
 
@@ -62,11 +64,15 @@ def plan_host(text: str) -> PlanHost:
         said[key] = value
     try:
         cores, speed = int(said.get("cores", "1")), float(said.get("speed", "1"))
+        uplink = float(said.get("uplink", "0"))
     except ValueError as error:
-        raise ValueError(f"host {name}: cores is a whole number, and speed a number: {error}") from error
+        whole = f"host {name}: cores is a whole number, speed and uplink (bytes per second) are numbers"
+        raise ValueError(f"{whole}: {error}") from error
+    if cores < 1 or not all(isfinite(it) and it > 0 for it in (speed, uplink or 1.0)):
+        raise ValueError(f"host {name}: it needs a core, and a speed and an uplink above 0")
     features = frozenset(said["features"].split("+")) if "features" in said else frozenset[str]()
     memory_bytes = parse_size(said.get("memory", "0"))
-    return PlanHost(name, said.get("rack", ""), features, memory_bytes, cores, speed)
+    return PlanHost(name, said.get("rack", ""), features, memory_bytes, cores, speed, uplink)
 
 
 def _hosts(_: object, texts: list[str] | None) -> None:
@@ -85,8 +91,8 @@ async def plan(
             negative=(),
             consume_multiple=False,
             validator=_hosts,
-            help="A host to plan for, repeated: NAME[,cores=N][,speed=X][,rack=NAME][,memory=SIZE]"
-            "[,features=A+B]. By default those of a running run-time system.",
+            help="A host to plan for, repeated: NAME[,cores=N][,speed=X][,rack=NAME][,uplink=BYTES_PER_S]"
+            "[,memory=SIZE][,features=A+B]. By default those of a running run-time system.",
         ),
     ] = None,
     rts: Annotated[
@@ -121,6 +127,8 @@ async def plan(
     except PlanError as error:
         raise UsageError(str(error)) from error
     hosts = [plan_host(text) for text in host or ()] or await _running_hosts(rts)
+    if len({one.name for one in hosts}) < len(hosts):
+        raise UsageError("--host: two hosts have the same name")
     try:
         with interruptible():
             planner = policy.planner(hosts, Links())
@@ -172,7 +180,8 @@ def hosts_of(status: RtsStatus) -> list[PlanHost]:
     for name, count in cores.items():
         those = features.get(name, frozenset[str]())
         if count:
-            hosts.append(PlanHost(name, rack_of(those), those, cores=count, speed=speed_of(those)))
+            rack, speed, uplink = rack_of(those), speed_of(those), uplink_of(those)
+            hosts.append(PlanHost(name, rack, those, 0, count, speed, uplink))
     return hosts
 
 

@@ -160,6 +160,11 @@ class TransferCost:
             found = self._hosts_with[resource_class] = list(islice(hosts, LOOKED_AT_MAX))
         return found
 
+    def fits_everywhere(self, task: Task) -> bool:
+        """Return whether the memory of each host can hold the task's data."""
+        total = self.data.bytes_of(task)
+        return not any(self.memory_bytes.get(host, total) < total for host in self.tops)
+
     def shape_of(self, task: Task) -> Shape:
         """Return the task's shape with preferences for its first resource, if it states none itself.
 

@@ -90,11 +90,15 @@ def test_a_host_is_described() -> None:
     full = plan_host("a,cores=8,speed=2.5,rack=west,memory=1GiB,features=ssd+avx2")
     assert full == PlanHost("a", "west", frozenset({"ssd", "avx2"}), 2**30, 8, 2.5)
     assert plan_host("a") == PlanHost("a")
+    assert plan_host("a,uplink=1e7").uplink_bytes_per_s == 1e7
     for text, wrong in {
         "cores=8": "has no name",
         "a,core=8": "host a has no 'core' (did you mean 'cores'?); there are: cores, speed",
         "a,cores=8,cores=9": "host a: cores is said once, with a value",
-        "a,cores=many": "host a: cores is a whole number, and speed a number",
+        "a,cores=many": "host a: cores is a whole number, speed and uplink (bytes per second) are numbers",
+        "a,cores=0": "host a: it needs a core, and a speed and an uplink above 0",
+        "a,speed=nan": "host a: it needs a core, and a speed and an uplink above 0",
+        "a,uplink=-1": "host a: it needs a core, and a speed and an uplink above 0",
         "a,memory=much": "'much' is not a size",
     }.items():
         with pytest.raises(ValueError, match=re.escape(wrong)):
@@ -103,14 +107,15 @@ def test_a_host_is_described() -> None:
 
 def test_hosts_are_those_of_a_running_system() -> None:
     """Their names are as in the ids of resources; one without cores is none to plan for."""
-    features = ("avx2", "rack:west", "speed:2.5")
+    features = ("avx2", "rack:west", "speed:2.5", "uplink:1e7")
     rifs = tuple(
         RifStatus(name, host, "up", 1, "here", {}, "", 1, 2, "", None, features=features)
         for name, host in (("r1", "one"), ("r2", "two"))
     )
     hosts = {"one": ("r1.node", "r1.core0", "r1.core1"), "two": ("r2.node",)}
     status = RtsStatus("1", 1, (), 0.0, rifs, hosts, {}, {}, ())
-    assert hosts_of(status) == [PlanHost("r1", "rack:west", frozenset(features), cores=2, speed=2.5)]
+    host = PlanHost("r1", "rack:west", frozenset(features), 0, 2, 2.5, uplink_bytes_per_s=1e7)
+    assert hosts_of(status) == [host]
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ async def test_bandwidths_between_hosts_are_measured(tmp_path: Path) -> None:
 
 
 async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> None:
-    """It waits for the host that can hold it, though the other one has nothing to do."""
+    """It waits for the host that can hold it, though the other one has nothing to do; also under a plan."""
     gate = tmp_path / "gate"
     async with two_hosts(tmp_path, MIB) as (rts, iml):
         busy, large = Net("busy"), Net("large")
@@ -158,14 +158,18 @@ async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> 
         async with open_job(busy, rts=rts) as holding:
             while held(gate) < 1:
                 await trio.sleep(0.01)
-            async with open_job(large, rts=rts, values={"ranges": parts}) as job:
-                while job.status().tasks.get("finished", 0) < 3:
+            values, planned = {"ranges": parts}, JobSettings(plan="move")
+            async with (
+                open_job(large, rts=rts, values=values) as job,
+                open_job(large, rts=rts, values=values, settings=planned) as planned_job,
+            ):
+                jobs = (job, planned_job)
+                while any(one.status().tasks.get("finished", 0) < 3 for one in jobs):
                     await trio.sleep(0.01)
                 gate.touch()
-                seen = (await job.wait()).outputs
+                seen = [(await one.wait()).outputs for one in jobs]
             await holding.wait()
-    assert seen["small_seen"] == ["beta"] * 3
-    assert seen["large_seen"] == ["alpha"] * 3
+    assert seen == [{"small_seen": ["beta"] * 3, "large_seen": ["alpha"] * 3}] * 2
 
 
 async def test_files_go_to_another_host_and_come_back(tmp_path: Path) -> None:

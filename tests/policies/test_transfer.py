@@ -84,6 +84,15 @@ def test_only_the_first_resource_of_several_is_preferred() -> None:
     assert shape_of({"a": 1}, task).requirements == (Requirement("core", ("r1.node",)), Requirement("gpu"))
 
 
+def test_it_says_whether_all_hosts_can_hold_the_data_of_a_task() -> None:
+    places, task = Places(t1={"a": 10, "b": 10}), Task(1, "t", 1)
+    sizes = ({}, {"a": 20, "b": 20, "c": 20}, {"c": 19}, {"elsewhere": 1})
+    found = [
+        TransferCost(data=places, tops=dict(TOPS), memory_bytes=it).fits_everywhere(task) for it in sizes
+    ]
+    assert found == [True, True, False, True]
+
+
 def test_a_host_whose_memory_cannot_hold_the_data_is_never_taken() -> None:
     shape = shape_of({"a": 60, "b": 50}, memory_bytes={"a": 100, "b": 200})
     assert shape.requirements == (Requirement("core", ("r2.node", "r3.node"), hard=True),)

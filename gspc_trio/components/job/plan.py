@@ -487,8 +487,11 @@ def check_hosts(hosts: Sequence[PlanHost]) -> dict[str, PlanHost]:
 
 def no_host(task: PlanTask) -> PlanError:
     """Return what is wrong when no host has all that a task needs."""
-    features = f" the features {', '.join(sorted(task.features))}" if task.features else ""
-    return PlanError(f"no host has{features} {task.memory_bytes} bytes of memory for {_named(task)}")
+    needs = sorted(task.features)
+    if task.memory_bytes:
+        needs.append(f"{task.memory_bytes:,} bytes of memory")
+    but = f", but for {', '.join(sorted(task.avoid))}, where it has failed" if task.avoid else ""
+    return PlanError(f"no host has {', '.join(needs) or 'what is needed'} for {_named(task)}{but}")
 
 
 def _named(task: PlanTask) -> str:

@@ -11,6 +11,7 @@ from msgspec import field
 
 from gspc_trio.components.provision.blocks import BlockEnrolments
 from gspc_trio.core.ids import RifId
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.protocol.hidden import HidesFields
 
 EMBEDDED = "embedded"
@@ -114,11 +115,13 @@ def check_options(order: RifOrder, *known: str) -> None:
     """See that the user has given no other options than those a strategy knows.
 
     Raises:
-        StrategyError: an option that is not known; the message says which ones are.
+        StrategyError: an option that is not known; the message says which one may be meant, and which are.
     """
     unknown = sorted(set(order.options) - set(known))
     if unknown:
-        raise StrategyError(f"there is no option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        meant = did_you_mean(unknown[0], known)
+        there = ", ".join(sorted(known))
+        raise StrategyError(f"there is no option {unknown[0]!r}{meant}; there are: {there}")
 
 
 def come_up_times(strategies: Mapping[str, Strategy]) -> dict[str, float]:

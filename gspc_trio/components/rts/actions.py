@@ -9,7 +9,7 @@ from msgspec import Struct
 from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources, StopRif
 from gspc_trio.components.rm.events import RmEvent
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
-from gspc_trio.components.rts.messages import Evacuate, NewWeight, Restrict, RifGone, RifUp
+from gspc_trio.components.rts.messages import Evacuate, NewWeight, Rest, Restrict, RifGone, RifUp
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 
@@ -115,7 +115,7 @@ class TellJobs(Struct, frozen=True):
     """Tell these jobs that a RIF is there or gone, is to be used less or not at all, or their weight."""
 
     jobs: tuple[JobId, ...]
-    message: RifUp | RifGone | NewWeight | Restrict | Evacuate
+    message: RifUp | RifGone | NewWeight | Restrict | Rest | Evacuate
 
 
 # To the resource manager ------------------------------------------------------------------------------------

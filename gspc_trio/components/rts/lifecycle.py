@@ -33,7 +33,7 @@ from gspc_trio.components.rts.events import (
     TeardownAsked,
     refusal_of,
 )
-from gspc_trio.components.rts.messages import Evacuate, Restrict, RifGone, RifUp
+from gspc_trio.components.rts.messages import Evacuate, Rest, Restrict, RifGone, RifUp
 from gspc_trio.components.rts.state import (
     Add,
     Limits,
@@ -538,6 +538,7 @@ def announcements(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> list[
     told = [TellJobs(jobs, RifUp(*known, rif.outside))]
     if rif.restriction is not None:
         told.append(TellJobs(jobs, Restrict(rif.rif_id, rif.restriction.uses, rif.restriction.reason)))
-    if rif.quarantine is not None and rif.quarantine.evacuate:
-        told.append(TellJobs(jobs, Evacuate(rif.rif_id, rif.quarantine.reason)))
+    if rif.quarantine is not None:
+        kind = Evacuate if rif.quarantine.evacuate else Rest
+        told.append(TellJobs(jobs, kind(rif.rif_id, rif.quarantine.reason)))
     return told

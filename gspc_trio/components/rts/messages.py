@@ -525,6 +525,18 @@ class Restrict(Struct, frozen=True):
     reason: str = ""
 
 
+class Rest(Struct, frozen=True):
+    """RTS to jobs: nothing new is given out of a host for now, so nothing is to be planned there.
+
+    Attributes:
+        rif_id: of which RIF.
+        reason: why; "": it is again.
+    """
+
+    rif_id: RifId
+    reason: str = ""
+
+
 class Evacuate(Struct, frozen=True):
     """RTS to jobs: a host may fail soon, so bring away what is there: tasks that may rerun, and data.
 

@@ -22,7 +22,7 @@ from gspc_trio.components.rm.events import Rested, Resumed
 from gspc_trio.components.rts.actions import TellJobs, TellRm
 from gspc_trio.components.rts.events import HostAvoided, HostUsed, RifUnfit
 from gspc_trio.components.rts.lifecycle import LifeCycle
-from gspc_trio.components.rts.messages import Evacuate, Restrict
+from gspc_trio.components.rts.messages import Evacuate, Rest, Restrict
 from gspc_trio.components.rts.state import ManagedRif, Quarantine, Restriction, RifState
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import MEMORY_CLASS
@@ -141,7 +141,7 @@ class Quarantines:
         rif.quarantine = Quarantine(wish.reason, math.inf, before.resource_ids, wish.evacuate)
         self._lives.actions.append(rif.record(self._lives.now))
         if wish.evacuate and not before.evacuate:
-            self._tell_jobs(rif, wish.reason)
+            self._tell_jobs(rif, wish.reason, evacuate=True)
 
     def tick(self) -> None:
         """Try those hosts again whose time has come."""
@@ -175,22 +175,21 @@ class Quarantines:
         rif.quarantine, self._resting[rif] = quarantine, None
         self._lives.actions.append(rif.record(self._lives.now))
         self._lives.actions.append(TellRm(Rested(quarantine.resource_ids)))
-        if quarantine.evacuate:
-            self._tell_jobs(rif, quarantine.reason)
+        self._tell_jobs(rif, quarantine.reason, quarantine.evacuate)
 
     def _end(self, rif: ManagedRif, quarantine: Quarantine) -> None:
         rif.quarantine = None
         del self._resting[rif]
         self._lives.actions.append(rif.record(self._lives.now))
-        if quarantine.evacuate:  # first: what they are granted of it then they may use
-            self._tell_jobs(rif, "")
+        self._tell_jobs(rif, "", quarantine.evacuate)  # first: what they are granted of it then they may use
         if quarantine.resource_ids:
             self._lives.actions.append(TellRm(Resumed(quarantine.resource_ids)))
 
-    def _tell_jobs(self, rif: ManagedRif, reason: str) -> None:
-        """Have jobs evacuate a host, or use it again."""
+    def _tell_jobs(self, rif: ManagedRif, reason: str, evacuate: bool) -> None:
+        """Have jobs evacuate a host, or count on it no more, or use it again."""
         if self._jobs:
-            self._lives.actions.append(TellJobs(tuple(self._jobs), Evacuate(rif.rif_id, reason)))
+            message = Evacuate(rif.rif_id, reason) if evacuate else Rest(rif.rif_id, reason)
+            self._lives.actions.append(TellJobs(tuple(self._jobs), message))
 
 
 def _stays(rif: ManagedRif) -> bool:

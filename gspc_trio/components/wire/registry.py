@@ -181,6 +181,7 @@ from gspc_trio.components.rts.messages import (
     RegisterJob,
     RemoveDag,
     ResourceList,
+    Rest,
     Restrict,
     RifGone,
     RifUp,
@@ -304,7 +305,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ListRequests, RequestList, GetRequest, RequestDetails, ShowRequests, RequestsShown, StopRequest,
     GetService, ServiceDetails,
     JobWords, ManagerWords, Checkpoint, PutWritten, CredentialWanted, CredentialLent,
-    Restrict,
+    Restrict, Rest,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

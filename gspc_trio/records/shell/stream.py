@@ -24,6 +24,7 @@ from gspc_trio.records.facts import FactColumns, Record, StreamOpened, TaskChang
 from gspc_trio.records.lines import encode_records
 from gspc_trio.records.messages import RecordBatch
 from gspc_trio.records.progress import Progress
+from gspc_trio.records.shell.records_file import close_records_file, open_records_file
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -135,21 +136,21 @@ class RecordStream:
         return not records or self._try(self._file.write, encode_records(records))
 
     def open_file(self, path: Path) -> None:
-        """Write all records from now on to ``path``, lines of JSON.
+        """Write all records from now on to ``path``, lines of JSON, in place of those of an earlier run.
 
         When the disk is full later, the file ends there with a warning: what it tells of goes on.
 
         Raises:
-            OSError: the file cannot be opened.
+            OSError: the file cannot be opened, another run writes to it, or it holds something else.
         """
-        self._file = path.open("wb")
+        self._file = open_records_file(path)
         self.write(self.opened)
         self._look()
 
     def close_file(self) -> None:
         """Write what is still buffered and close the file."""
         if self._write_out() and self._file is not None and self._try(self._file.flush):
-            self._file.close()
+            close_records_file(self._file)
             self._file = None
             self._look()
 
@@ -160,8 +161,8 @@ class RecordStream:
         except OSError as error:
             assert self._file is not None
             file, self._file = self._file, None
-            with suppress(OSError):  # it tries once more to write what is buffered
-                file.close()
+            with suppress(OSError):
+                close_records_file(file)
             log.warning("the file of records %s ends here: %s", file.name, error.strerror or error)
             self._look()
             return False

@@ -9,7 +9,7 @@ from gspc_trio.components.rm.events import Added, Rested, Resumed
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.actions import TellRif
 from gspc_trio.components.rts.machine import Rts
-from gspc_trio.components.rts.messages import Evacuate, RegisterJob, Restrict
+from gspc_trio.components.rts.messages import Evacuate, RegisterJob, Rest, Restrict
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
@@ -237,11 +237,27 @@ def test_jobs_are_told_what_to_evacuate_once_and_those_that_come_too() -> None:
     assert out[-2:] == used, "they know before they are granted anything of it"
 
 
+def rests(rif: str, reason: str, *jobs: str) -> actions.TellJobs:
+    return actions.TellJobs(jobs or ("j1",), Rest(rif, reason))
+
+
+def test_jobs_are_told_which_hosts_give_out_nothing_new_and_those_that_come_too() -> None:
+    bench = Bench()
+    add_bert(bench)
+    bench.give(2.0, events.JobConnected(5, RegisterJob("work", 7, "here")))
+    assert bench.give(10.0, events.HostAvoided("anna", "a dial"))[-1] == rests("r1", "a dial")
+    out = bench.give(12.0, events.JobConnected(6, RegisterJob("work", 7, "here")))
+    assert rests("r1", "a dial", "j2") in out
+    out = bench.give(70.0, events.HostUsed("anna"))
+    used = [rests("r1", "", "j1", "j2"), actions.TellRm(Resumed(("r1.node",)))]
+    assert out[-2:] == used, "they know before they are granted anything of it"
+
+
 def test_what_is_only_slow_becomes_what_may_fail() -> None:
     bench = Bench()
     add_bert(bench)
     bench.give(2.0, events.JobConnected(5, RegisterJob("work", 7, "here")))
-    assert len(bench.give(10.0, events.HostAvoided("anna", "a dial"))) == 2
+    assert bench.give(10.0, events.HostAvoided("anna", "a dial"))[2:] == [rests("r1", "a dial")]
     out = bench.give(11.0, events.HostAvoided("anna", "a dial, an ioerr", evacuate=True))
     assert out[-1] == actions.TellJobs(("j1",), Evacuate("r1", "a dial, an ioerr"))
 
@@ -284,6 +300,7 @@ def test_another_anomaly_makes_it_wrong_for_more_tasks_and_for_all() -> None:
     assert bench.give(12.0, events.HostAvoided("anna", "a dial")) == [
         RifChanged(12.0, "r1", "anna", "quarantined", "a dial"),
         actions.TellRm(Rested(("r1.node",))),
+        rests("r1", "a dial"),
         RifChanged(12.0, "r1", "anna", "quarantined", "a dial"),
         told(()),
     ]

@@ -32,6 +32,7 @@ from gspc_trio.components.job.scheduler.interface import (
     GivenUp,
     HostEvacuated,
     HostRestricted,
+    HostRests,
     OutsideEvent,
     Reclaim,
     ResourcesLost,
@@ -45,6 +46,9 @@ from gspc_trio.core.demand import DemandWanted, GroupRefused, TaskDemand
 from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.task import Reason, Shape
+
+_FOR_THE_SCHEDULER = (Recall, Begun, Withheld, Finished, HostEvacuated, HostRests, HostRestricted)
+"""What is passed on as it is."""
 
 
 class Locations(MachineBase[LocationsEvent, LocationsAction]):
@@ -243,7 +247,7 @@ class Locations(MachineBase[LocationsEvent, LocationsAction]):
         elif type(event) is Lapsed:
             for grant_id in event.grant_ids:
                 self._drop(place, grant_id)
-        elif type(event) not in (Recall, Begun, Withheld, Finished, HostEvacuated, HostRestricted):
+        elif type(event) not in _FOR_THE_SCHEDULER:
             raise IllegalEvent(f"{place.at.name} cannot say {type(event).__name__}")
 
     def _granted(self, place: LocationState, grant: Grant) -> None:

@@ -19,6 +19,7 @@ from gspc_trio.components.job.scheduler.interface import (
     GivenUp,
     HostEvacuated,
     HostRestricted,
+    HostRests,
     OutsideEvent,
     ResourcesLost,
     ResourcesUp,
@@ -156,11 +157,9 @@ def _lost(at: Location, event: ResourcesLost) -> ResourcesLost:
     return ResourcesLost(_all_here(at, event.resource_ids), event.reason)
 
 
-def _evacuated(at: Location, event: HostEvacuated) -> HostEvacuated:
-    return HostEvacuated(tuple(map(at.resource_here, event.resources)), event.reason)
-
-
-def _restricted(at: Location, event: HostRestricted) -> HostRestricted:
+def _of_host(
+    at: Location, event: HostEvacuated | HostRests | HostRestricted
+) -> HostEvacuated | HostRests | HostRestricted:
     return replace(event, resources=tuple(map(at.resource_here, event.resources)))
 
 
@@ -209,8 +208,9 @@ _INWARD: dict[type, Change] = {
     Begun: _worker_said,
     ResourcesUp: _up,
     ResourcesLost: _lost,
-    HostEvacuated: _evacuated,
-    HostRestricted: _restricted,
+    HostEvacuated: _of_host,
+    HostRests: _of_host,
+    HostRestricted: _of_host,
     Withheld: _withheld,
 }
 

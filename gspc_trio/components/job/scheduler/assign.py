@@ -83,12 +83,27 @@ def changed(state: SchedulerState, held: Held) -> None:
         class_of(assigned, held).members[held] = None
         for name in names_of(assigned, held.resource_id):
             assigned.named.setdefault(name, {})[held] = None
+        _turn_waiting(state, assigned, held)
     elif not usable:
         dissolve(state, held)
         return
     note_end(state, held)
     assigned.pending[held] = None
     state.turned[held.queue] = None
+
+
+def _turn_waiting(state: SchedulerState, assigned: Assigned, held: Held) -> None:
+    """A resource has got a queue, whatever it was asked for: look at what waits that may join it.
+
+    While a class has queues nothing waits for it but what may run on certain resources only.
+    """
+    names = names_of(assigned, held.resource_id)
+    is_first = len(class_of(assigned, held).members) == 1
+    for queue in state.queues.values():
+        if queue.resource_class == held.queue.resource_class and (queue.waiting.size or queue.elsewhere):
+            wanted = queue.shape.requirements[0].preferences
+            if is_first or any(name in names for name in wanted):
+                state.turned[queue] = None
 
 
 # Which queue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gspc_trio.components.job.scheduler.ending import bring_back, is_misplaced
 from gspc_trio.components.job.scheduler.grants import leave
-from gspc_trio.components.job.scheduler.interface import HostEvacuated, HostRestricted
+from gspc_trio.components.job.scheduler.interface import HostEvacuated, HostRestricted, HostRests
 from gspc_trio.components.job.scheduler.serve import take_back
 from gspc_trio.components.job.scheduler.state import Held, SchedulerState, TaskEntry
 from gspc_trio.components.job.scheduler.tasks import plan_waiting
@@ -39,6 +39,14 @@ def evacuate(state: SchedulerState, event: HostEvacuated) -> None:
         if not held.lost:
             leave(state, held)
             _end_running(state, held)
+
+
+def rest(state: SchedulerState, event: HostRests) -> None:
+    """Plan nothing on a host that gives out nothing new, or plan there again; what is there goes on."""
+    if state.plans is None or not event.resources:
+        return
+    if state.plans.host_rests(host_name(event.resources[0].resource_id), bool(event.reason)):
+        plan_waiting(state)
 
 
 def _end_running(state: SchedulerState, held: Held) -> None:

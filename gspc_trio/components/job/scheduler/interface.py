@@ -77,6 +77,18 @@ class HostEvacuated(Struct, frozen=True):
     reason: str = ""
 
 
+class HostRests(Struct, frozen=True):
+    """Nothing new is given out of a host for now: no plan counts on these resources.
+
+    Attributes:
+        resources: of the host.
+        reason: why; "": it is again.
+    """
+
+    resources: tuple[Resource, ...]
+    reason: str = ""
+
+
 class HostRestricted(Struct, frozen=True):
     """A host is to get no new tasks that use data in some ways, as long as others can run them.
 
@@ -271,6 +283,7 @@ OutsideEvent: TypeAlias = (
     | ResourcesUp
     | ResourcesLost
     | HostEvacuated
+    | HostRests
     | HostRestricted
     | Withheld
     | Reclaim

@@ -26,6 +26,7 @@ from gspc_trio.components.job.scheduler.interface import (
     EndedUnsent,
     HostEvacuated,
     HostRestricted,
+    HostRests,
     LookAheadPolicy,
     Reclaim,
     ResourcesLost,
@@ -368,6 +369,10 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     @handles(HostEvacuated)
     def _host_evacuated(self, event: HostEvacuated) -> None:
         evacuation.evacuate(self._state, event)
+
+    @handles(HostRests)
+    def _host_rests(self, event: HostRests) -> None:
+        evacuation.rest(self._state, event)
 
     @handles(HostRestricted)
     def _host_restricted(self, event: HostRestricted) -> None:

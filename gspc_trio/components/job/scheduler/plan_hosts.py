@@ -29,6 +29,9 @@ from gspc_trio.core.task import Shape, Task
 LOOKED_AT = 32
 """If there are so many hosts or less all are looked at for tasks that get ready, else about so many."""
 
+WORTH_SHARE, WORTH_LEAST_S = 0.01, 0.001
+"""What is worth less, of the run time or if that is not known, is no reason to wish for a host."""
+
 NEAR_LOOKED_AT = 2
 """In each rack that has data of them."""
 
@@ -62,17 +65,30 @@ class JobHosts:
         hosts: their names -> ids of their resources with the class of each.
         tops: host -> its resources that are below no others.
         features: host -> its features; one of the form ``rack:NAME`` says which hosts are near each other.
+        resting: of these hosts nothing new is given out for now; data is there, and what runs goes on.
     """
 
     hosts: dict[str, dict[ResourceId, str]] = field(factory=dict)
     tops: dict[str, list[ResourceId]] = field(factory=dict)
     features: dict[str, frozenset[str]] = field(factory=dict)
+    resting: set[str] = field(factory=set)
+
+    @property
+    def used(self) -> int:
+        """How many hosts give out something new."""
+        return len(self.hosts) - len(self.resting)
 
     def add(self, resources: Iterable[Resource]) -> bool:
-        """These are there now; return whether any of them was not there before."""
+        """These are there now; return whether any of them was not there before, or was on a host that rested.
+
+        Who says so says next whether it rests still.
+        """
         is_new = False
         for resource in resources:
             host = host_name(resource.resource_id)
+            if host in self.resting:
+                self.resting.remove(host)
+                is_new = True
             there = self.hosts.setdefault(host, {})
             if resource.resource_id in there:
                 continue
@@ -99,8 +115,16 @@ class JobHosts:
                 del self.hosts[host]
                 self.features.pop(host, None)
                 self.tops.pop(host, None)
+                self.resting.discard(host)
                 gone.append(host)
         return was_there, gone
+
+    def note_rest(self, host: str, rests: bool) -> bool:
+        """Nothing new is given out of a host for now, or again; return whether that is new."""
+        if host not in self.hosts or (host in self.resting) is rests:
+            return False
+        (self.resting.add if rests else self.resting.remove)(host)
+        return True
 
     def of_class(self, host: str, resource_class: str) -> list[ResourceId]:
         """Return the resources of a host that are of a class."""
@@ -116,11 +140,12 @@ class JobHosts:
         for name, classes in self.hosts.items():
             host = knowledge.host(name, max(1, sum(it == "core" for it in classes.values())))
             features = self.features.get(name, frozenset())
+            offered = features.union(map(_class_feature, classes.values()))
             hosts.append(
                 replace(
                     host,
                     rack=rack_of(features, host.rack),
-                    features=features.union(map(_class_feature, classes.values())),
+                    features=frozenset() if name in self.resting else offered,
                     speed=speed_of(features, host.speed),
                     uplink_bytes_per_s=uplink_of(features, host.uplink_bytes_per_s),
                 )
@@ -129,6 +154,7 @@ class JobHosts:
 
     def check(self) -> None:
         """Assert that each host has what it is known by."""
+        assert self.resting <= self.hosts.keys(), "a host that is gone rests"
         for host, tops in self.tops.items():
             assert set(tops) <= self.hosts.get(host, {}).keys(), f"{host} is gone"
 
@@ -204,6 +230,15 @@ class HostTurns:
         return found + names[: count - len(found)]
 
 
+def place_matters(ready: Sequence[ReadyTask], links: Links) -> bool:
+    """Return whether it matters where tasks run that are ready, and in which order, on hosts of one speed."""
+    ranks = {it.task.run_s + it.after_s for it in ready}
+    if max(ranks) - min(ranks) > WORTH_SHARE * max(ranks):
+        return True
+    least = WORTH_LEAST_S * links.rack_bytes_per_s
+    return any(data.size_bytes >= least for it in ready for data in it.task.inputs)
+
+
 def needed_by(task: Task) -> frozenset[str]:
     """Return what the host of a task must have: its first resource, and features."""
     first = task.shape.requirements[0]
@@ -250,3 +285,18 @@ def learn(means: dict[int, tuple[int, float]], code_id: int, newest: float) -> N
     count, mean = means.get(code_id, (0, 0.0))
     count = min(count + 1, 8)
     means[code_id] = count, mean + (newest - mean) / count
+
+
+def following(task_ids: Iterable[TaskId], users: Mapping[TaskId, Collection[TaskId]]) -> list[TaskId]:
+    """Return all tasks that take something of these, or of others that do, in the order of their ids.
+
+    Args:
+        task_ids: of the tasks.
+        users: task -> those that take its result.
+    """
+    waiting, found = list(task_ids), set[TaskId]()
+    while waiting:
+        more = set(users.get(waiting.pop(), ())) - found
+        found |= more
+        waiting += more
+    return sorted(found)

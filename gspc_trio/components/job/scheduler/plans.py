@@ -38,8 +38,10 @@ from gspc_trio.components.job.scheduler.plan_hosts import (
     JobHosts,
     Known,
     expected_host,
+    following,
     learn,
     needed_by,
+    place_matters,
 )
 from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
 from gspc_trio.components.worker.messages import Finished, Submission
@@ -56,9 +58,6 @@ OFF_BYTES_MIN = 1 << 16
 
 UNKNOWN_S = 0.5
 """A task is taken to run so long as long as nothing was measured."""
-
-WORTH_SHARE, WORTH_LEAST_S = 0.01, 0.001
-"""What is worth less, of the run time or if that is not known, is no reason to wish for a host."""
 
 AHEAD_MAX = 2_000
 """Of at most so many known tasks it is looked at how much time each of them has."""
@@ -108,6 +107,8 @@ class Plans:
     """Known tasks that were never placed, or are to be placed anew."""
     _anew_s: float = 0.0
     _off: bool = False
+    _failed: set[TaskId] = field(factory=set)
+    """Tasks that are planned anew after a failure; those that follow from them are not yet."""
     _mattered: bool = False
     """Tasks have had wishes. From then on all have: what has none could not use a grant that idles, and that
     was asked for by one that has."""
@@ -127,11 +128,11 @@ class Plans:
     # What happens
 
     def resources_up(self, resources: Iterable[Resource]) -> bool:
-        """These are there now; return whether any of their hosts was not there before."""
-        before = len(self.there.hosts)
+        """These are there now; return whether any of their hosts was not there before, or rested."""
+        before = self.there.used
         if self.there.add(resources):
             self._hosts_changed()
-        return len(self.there.hosts) > before
+        return self.there.used > before
 
     def resources_lost(self, resource_ids: Iterable[ResourceId]) -> None:
         """These are gone: what was planned on a host without any other is planned anew."""
@@ -140,6 +141,14 @@ class Plans:
             self.wishes.drop_host(host)
         if was_there:
             self._hosts_changed()
+
+    def host_rests(self, host: str, rests: bool) -> bool:
+        """Nothing is to be planned on a host for now, or again; return whether that is new."""
+        if not self.there.note_rest(host, rests):
+            return False
+        self.wishes.drop_host(host)
+        self._hosts_changed()
+        return True
 
     def tasks_known(self, tasks: Sequence[KnownTask]) -> None:
         """These tasks were added to the workflow."""
@@ -193,19 +202,19 @@ class Plans:
         self._new = dict.fromkeys(self.known)
 
     def _know(self, task: Task, dependencies: tuple[TaskId, ...] = ()) -> Known:
-        known = Known(
+        inputs = self._inputs_of(task)
+        known = self.known[task.task_id] = Known(
             PlanTask(
                 task.task_id,
                 tuple(dict.fromkeys(dependencies)),
-                self._inputs_of(task),
+                inputs,
                 self._size_of(task.code_id, task.options.output_bytes),
                 needed_by(task),
-                memory_bytes=task.shape.memory_bytes,
+                memory_bytes=max(task.shape.memory_bytes, sum(data.size_bytes for data in inputs)),
                 name=task.name,
             ),
             task,
         )
-        self.known[task.task_id] = known
         self._new[task.task_id] = None
         return known
 
@@ -260,6 +269,8 @@ class Plans:
             return task
         hosts = frozenset(map(host_name, avoid))
         self._know_ready(task, hosts if self.there.hosts.keys() - hosts else frozenset())
+        if hosts and task.task_id in self.users:
+            self._failed.add(task.task_id)
         self._bring_up_to_date(state)
         return self._wishing_all(state, [task])[0]
 
@@ -324,7 +335,7 @@ class Plans:
         """Return tasks, those that are planned with a wish for where they are to run by now."""
         by_class: dict[str, list[Task]] = {}
         for task in tasks:
-            self.wishes.drop(task.task_id)
+            self.wishes.take_back(task.task_id)
             first = task.shape.requirements[0]
             if task.variants is None and not first.preferences and self._placed(task.task_id) is not None:
                 by_class.setdefault(first.resource_class, []).append(task)
@@ -332,7 +343,7 @@ class Plans:
         after_s: dict[TaskId, float] = {}
         for resource_class, alike in by_class.items():
             ready = [self._ready_task(it.task_id, after_s) for it in alike]
-            if not (self._mattered or self._matters(ready)):
+            if not (self._mattered or self._speeds_differ or place_matters(ready, self.links)):
                 continue
             self._mattered = True
             assert self._planner is not None, "these tasks are planned"
@@ -347,16 +358,6 @@ class Plans:
                 if (place := by_id[task.task_id]) is not None:
                     wishing[task.task_id] = self._wishing(task, place, state.now)
         return [wishing.get(task.task_id, task) for task in tasks]
-
-    def _matters(self, ready: Sequence[ReadyTask]) -> bool:
-        """Return whether it matters at all where tasks run, and in which order."""
-        if self._speeds_differ:
-            return True
-        ranks = {it.task.run_s + it.after_s for it in ready}
-        if max(ranks) - min(ranks) > WORTH_SHARE * max(ranks):
-            return True
-        least_s = WORTH_LEAST_S * self.links.rack_bytes_per_s
-        return any(data.size_bytes >= least_s for it in ready for data in it.task.inputs)
 
     def _wishing(self, task: Task, place: ReadyPlace, now: float) -> Task:
         """Return a task that asks for a resource of the host where it is to run."""
@@ -377,9 +378,7 @@ class Plans:
     def _after_s(self, task_id: TaskId, found: dict[TaskId, float]) -> float:
         """Return how long the longest chain of tasks takes that waits for a task.
 
-        Args:
-            task_id: of the task.
-            found: the same of other tasks; gets those that are looked at.
+        ``found`` has the same of other tasks, and gets those that are looked at.
         """
         if len(self.known) > AHEAD_MAX:
             return 0.0
@@ -477,11 +476,13 @@ class Plans:
         return alike == known.shape and shape.requirements[0].resource_class == first.resource_class
 
     def _bring_up_to_date(self, state: View) -> None:
-        """Plan what is new, and all that has not begun if sizes were off."""
-        if self._off and state.now >= self._anew_s:
+        """Plan what is new, what follows from failed tasks, and all that has not begun if sizes were off."""
+        if (self._off or self._failed) and state.now >= self._anew_s:
+            after = [it for it in following(self._failed, self.users) if it in self.known]
+            self._new = dict.fromkeys(self.known if self._off else (*self._new, *after))
+            self._anew_s = state.now + ANEW_PAUSE_S * len(self._new)
             self._off = False
-            self._anew_s = state.now + ANEW_PAUSE_S * len(self.known)
-            self._new = dict.fromkeys(self.known)
+            self._failed.clear()
         planner = self._planner
         if planner is None:
             hosts = self.there.for_plan(self.knowledge)

@@ -39,12 +39,14 @@ class Wish(Struct, frozen=True):
         transfer_s: how long its data is taken to be brought there.
         begin_s: when it was taken to begin.
         until_s: when it is to have ended at the latest, if it is there to have less brought.
+        brings: data that is brought there for this task first.
     """
 
     host: str
     transfer_s: float
     begin_s: float
     until_s: float
+    brings: tuple[str, ...] = ()
 
 
 @define(eq=False)
@@ -70,13 +72,16 @@ class Wishes:
     def add(self, task: PlanTask, place: ReadyPlace, now: float) -> None:
         """A task is to run there."""
         until_s = now + place.until_s if place.until_s else 0.0
-        wish = Wish(place.host, place.transfer_s, now + place.begin_s, until_s)
+        brings = []
+        for data in task.inputs:
+            there = self.brought.get(data.data_id, ())
+            if place.host not in data.hosts and place.host not in there:
+                self.brought.setdefault(data.data_id, set()).add(place.host)
+                brings.append(data.data_id)
+        wish = Wish(place.host, place.transfer_s, now + place.begin_s, until_s, tuple(brings))
         self.waiting[task.task_id] = wish
         self.at.setdefault(place.host, {})[task.task_id] = None
         self.fresh.append(task.task_id)
-        for data in task.inputs:
-            if place.host not in data.hosts:
-                self.brought.setdefault(data.data_id, set()).add(place.host)
         while len(self.brought) > BROUGHT_MAX:
             del self.brought[next(iter(self.brought))]
 
@@ -85,14 +90,27 @@ class Wishes:
         self.sent.pop(task_id, None)
         self._leave(task_id)
 
+    def take_back(self, task_id: TaskId) -> None:
+        """A task that has not begun gets another wish, or none: nothing is brought for it as it was to be."""
+        wish = self.waiting.get(task_id)
+        if wish is not None:
+            for data_id in wish.brings:
+                self._forget_brought(data_id, wish.host)
+        self.drop(task_id)
+
+    def _forget_brought(self, data_id: str, host: str) -> None:
+        hosts = self.brought.get(data_id)
+        if hosts is not None:
+            hosts.discard(host)
+            if not hosts:
+                del self.brought[data_id]
+
     def drop_host(self, host: str) -> None:
         """A host is gone."""
         for task_id in list(self.at.get(host, ())):
             self._leave(task_id)
         for data_id in [it for it, hosts in self.brought.items() if host in hosts]:
-            self.brought[data_id].discard(host)
-            if not self.brought[data_id]:
-                del self.brought[data_id]
+            self._forget_brought(data_id, host)
 
     def _leave(self, task_id: TaskId) -> Wish | None:
         wish = self.waiting.pop(task_id, None)

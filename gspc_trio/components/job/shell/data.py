@@ -158,7 +158,7 @@ class JobData:
         options = task.options
         wanted = replace(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
         shape, variants = task.shape, task.variants
-        if fetch and self._near_data:
+        if fetch and (self._near_data or not self.policy.fits_everywhere(task)):
             shape, variants = self.policy.shape_of(task), self.policy.variants_of(task)
         options = self._options.setdefault(wanted, wanted)
         return replace(task, shape=shape, options=options, variants=variants)

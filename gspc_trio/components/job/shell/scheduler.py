@@ -21,6 +21,7 @@ from gspc_trio.components.job.scheduler.interface import (
     GivenUp,
     HostEvacuated,
     HostRestricted,
+    HostRests,
     Reclaim,
     ResourcesLost,
     ResourcesUp,
@@ -38,6 +39,7 @@ from gspc_trio.components.rts.messages import (
     Lend,
     NewWeight,
     RegisterJob,
+    Rest,
     Restrict,
     RifGone,
     RifUp,
@@ -105,7 +107,8 @@ class _RifLink(Struct, eq=False):
     """The connection to one RIF: what to send waits in ``unsent`` until it is there.
 
     ``lost_at`` is when a RIF that is awaited is given up; ``greeted`` whether it was ever reached; ``last``
-    the number of the last submission of the job when something was last sent there.
+    the number of the last submission of the job when something was last sent there; ``rests`` why nothing
+    new is given out of its host, or "".
     """
 
     endpoint: RifUp
@@ -117,6 +120,7 @@ class _RifLink(Struct, eq=False):
     lost_at: float | None = None
     greeted: bool = False
     last: int = 0
+    rests: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -284,6 +288,8 @@ class SchedulerRoutes:
             self._rif_gone(message)
         elif isinstance(message, Evacuate):
             self._evacuate(message)
+        elif isinstance(message, Rest):
+            self._rest(message)
         elif isinstance(message, Restrict):
             self._restrict(message)
         elif isinstance(message, Await):
@@ -432,7 +438,7 @@ class SchedulerRoutes:
     def _change_resources(self, link: _RifLink, endpoint: RifUp) -> None:
         left = {resource.resource_id for resource in endpoint.resources}
         gone = tuple(r.resource_id for r in link.endpoint.resources if r.resource_id not in left)
-        link.endpoint = endpoint
+        link.endpoint, link.rests = endpoint, ""  # the run-time system says next if it still rests
         if gone:
             for resource_id in gone:
                 self._rif_of.pop(resource_id, None)
@@ -453,6 +459,12 @@ class SchedulerRoutes:
         if link is not None:
             why = f"host {link.endpoint.host} is evacuated: {order.reason}" if order.reason else ""
             self._put(HostEvacuated(link.endpoint.resources, why))
+
+    def _rest(self, order: Rest) -> None:
+        link = self._links.get(order.rif_id)
+        if link is not None:
+            link.rests = order.reason
+            self._put(HostRests(link.endpoint.resources, order.reason))
 
     def _restrict(self, order: Restrict) -> None:
         link = self._links.get(order.rif_id)
@@ -496,6 +508,8 @@ class SchedulerRoutes:
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
                 self._put(ResourcesUp(link.endpoint.resources, self._ends.get(link.endpoint.rif_id)))
+                if link.rests:
+                    self._put(HostRests(link.endpoint.resources, link.rests))
 
     def _awaits(self, link: _RifLink, reason: str) -> bool:
         """Whether a RIF is to be found again as it was; should it be dead, the RTS says so."""

@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import (
+    HostEvacuated,
+    HostRests,
     KnownTask,
     ResourcesLost,
     ResourcesUp,
@@ -20,7 +22,7 @@ from gspc_trio.components.rm.messages import Demand, Grant
 from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.published import READER_MARK
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, Task, TaskOptions
+from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, Task, TaskError, TaskOptions
 from gspc_trio.policies.plans.by_name import find_plan
 from gspc_trio.policies.scheduling import USUAL
 
@@ -33,10 +35,11 @@ class Knowledge:
     def __init__(self) -> None:
         self.inputs: dict[int, list[PlanData]] = {}
         self.made_bytes = 0
+        self.memory_bytes: dict[str, int] = {}
         self.has_layer = False
 
     def host(self, name: str, cores: int) -> PlanHost:
-        return PlanHost(name, cores=cores)
+        return PlanHost(name, cores=cores, memory_bytes=self.memory_bytes.get(name, 0))
 
     def inputs_of(self, task: Task) -> list[PlanData]:
         return self.inputs.get(task.task_id, [])
@@ -78,6 +81,21 @@ def test_tasks_ask_for_the_hosts_with_their_data_and_others_when_these_are_taken
     assert scheduler.explain(1).endswith("planned on r2 (0 s to bring 0 bytes)")
     told_of = "(0 s to bring 0 bytes); since r2 has much to do it is to run on r1 (1.05 s to bring data)"
     assert scheduler.explain(2).endswith(f"planned on r2 {told_of}")
+
+
+def test_no_task_is_planned_where_its_data_has_no_room() -> None:
+    knowledge = Knowledge()
+    knowledge.memory_bytes = {"r1": 64 * MIB, "r2": 16 * MIB, "r3": 40 * MIB}
+    for task_id, more_bytes in ((1, 6 * MIB), (2, 30 * MIB), (3, 31 * MIB), (4, 60 * MIB)):
+        knowledge.inputs[task_id] = [
+            PlanData(10 * MIB, ("r2",), f"{task_id}"), PlanData(more_bytes, ("r3",), f"{task_id} more"),
+        ]  # fmt: skip
+    scheduler = planned(knowledge)
+    scheduler.handle(TasksReady(tuple(Task(task_id, "a", 1) for task_id in knowledge.inputs)), 0.0)
+    plans = scheduler._state.plans
+    assert plans is not None
+    assert {task_id: it.host for task_id, it in plans.placed.items()} == {1: "r2", 2: "r3", 3: "r1"}
+    assert "no host has core resources, 73,400,320 bytes of memory for task 4 (a)" in scheduler.explain(4)
 
 
 def test_a_wish_ends_with_its_task_and_goes_with_its_host() -> None:
@@ -232,6 +250,53 @@ def test_a_task_that_is_lost_is_planned_anew_elsewhere_and_all_is_forgotten_when
     wishes = plans.wishes
     assert (plans.known, plans.placed, plans.users) == ({}, {}, {})
     assert (wishes.waiting, wishes.at, wishes.sent) == ({}, {}, {})
+
+
+def test_what_follows_from_a_task_that_has_failed_is_planned_anew_with_it() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(10 * MIB, ("r2",), "in")], 9: [PlanData(MIB, ("r2",), "more")]}
+    scheduler = planned(knowledge)
+    options = TaskOptions(output_bytes=MIB, attempts=2)
+    tasks = [Task(number, "a", number, options=options) for number in (1, 2, 3)]
+    scheduler.handle(
+        TasksKnown((KnownTask(tasks[0]), KnownTask(tasks[1], (1,)), KnownTask(tasks[2], (2,)))), 0.0
+    )
+    [demand] = scheduler.handle(TasksReady((tasks[0],)), 0.0)
+    state = scheduler._state
+    assert state.plans is not None
+    assert isinstance(demand, Demand)
+    assert {task_id: it.host for task_id, it in state.plans.placed.items()} == {1: "r2", 2: "r2", 3: "r2"}
+    scheduler.handle(Grant("j1", demand.shape, (1, 1), ("r2.core0",)), 0.0)
+    error = TaskError("Exception", "no")
+    scheduler.handle(Finished("j1", "r2.core0", (Outcome(1, 1, Reason.FAILED, error=error),)), 1.0)
+    scheduler.check()
+    assert {task_id: it.host for task_id, it in state.plans.placed.items()} == {1: "r1", 2: "r1", 3: "r1"}
+
+
+def test_nothing_is_planned_on_a_host_that_rests_though_its_data_counts() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {1: [PlanData(10 * MIB, ("r2",), "in")]}
+    scheduler = planned(knowledge)
+    there = Resource("r2.node", "node"), Resource("r2.core0", "core", ("r2.node",))
+    task = Task(1, "a", 1)
+    scheduler.handle(TasksReady((task,)), 0.0)
+    plans = scheduler._state.plans
+    assert plans is not None
+    for event, host in (
+        (HostRests(there, "a dial"), "r1"),  # in the same rack
+        (HostRests(there, "a dial"), "r1"),
+        (HostRests(there), "r2"),
+        (HostRests(there, "a dial"), "r1"),
+        (HostEvacuated(there, "an ioerr"), "r1"),
+        (HostEvacuated(there), "r2"),
+        (HostRests(there, "a dial"), "r1"),
+        (ResourcesUp(there), "r2"),  # it has come anew; who says so says next whether it rests
+    ):
+        scheduler.handle(event, 1.0)
+        scheduler.check()
+        assert {task_id: it.host for task_id, it in plans.placed.items()} == {1: host}, event
+        first = scheduler._state.tasks[1].task.shape.requirements[0]
+        assert first.preferences == (f"{host}.node",), event
 
 
 def test_tasks_that_only_a_lost_host_could_run_are_not_planned_there_any_more() -> None:

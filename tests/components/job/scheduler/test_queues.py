@@ -111,6 +111,19 @@ def test_untargeted_tasks_go_first_and_hard_targeted_ones_never() -> None:
     assert world.waiting() == {core(1): [2, 3], core(2): [], core(3): []}
 
 
+def test_what_waits_joins_the_queue_of_a_resource_that_was_granted_for_others() -> None:
+    world = Queued(3)
+    world.add(1, 1.0, 1.0, 1.0)
+    world.add(4, 1.0, shape=SOFT)
+    world.add(5, 1.0, shape=HARD)
+    world.add(6, 1.0, shape=EITHER)
+    world(grant(3))
+    assert world.waiting() == {core(3): [2, 3, 4]}, "that of no other is there"
+    assert world.submitted(world(grant(1))) == {core(1): [6]}, "it may run on two"
+    assert world.waiting() == {core(1): [5], core(3): [2, 3, 4]}
+    world.scheduler.check()
+
+
 def test_one_that_may_run_on_two_resources_waits_for_the_first_that_can_have_it() -> None:
     world = Queued()
     world(grant(1, shape=EITHER))

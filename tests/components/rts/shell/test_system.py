@@ -148,6 +148,7 @@ async def test_what_starts_blocks_by_hand_is_told_where_the_batch_system_is() ->
     for options, why in [
         ({"via": "login"}, "via 'login': commands can run on another host by ssh: write ssh:HOST"),
         ({"address": "tcp://x:1"}, "there is no option 'address'; there are: account"),
+        ({"feature": "ssd"}, r"there is no option 'feature' \(did you mean 'features'\?\); there are"),
     ]:
         with pytest.raises(StrategyError, match=why):
             await BatchByHand("slurm").run(replace(order, options=options))
