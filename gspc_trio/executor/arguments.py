@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -180,33 +180,3 @@ def check_other_thread(rts: RunTimeSystem) -> tuple[trio.lowlevel.TrioToken, tri
             "in another one (await trio.to_thread.run_sync(function, rts)), or use open_job here"
         )
     return rts.home
-
-
-def start_in_its_thread(
-    rts: RunTimeSystem, run: Callable[[RunTimeSystem], Awaitable[None]], closed: Callable[[], None]
-) -> None:
-    """Start something in the thread of a run-time system, with which it ends.
-
-    Args:
-        rts: the run-time system.
-        run: what is to run there.
-        closed: called instead if it was closed.
-
-    Raises:
-        RuntimeError: it runs in this thread.
-        TypeError: nobody has opened it in a thread of this program.
-    """
-    import trio
-
-    token, nursery = check_other_thread(rts)
-
-    def begin() -> None:
-        try:
-            nursery.start_soon(run, rts)
-        except RuntimeError:  # its block was left
-            closed()
-
-    try:
-        token.run_sync_soon(begin)
-    except trio.RunFinishedError:
-        closed()

@@ -300,7 +300,7 @@ class Executor(ExecutorInterface):
             return future
         direct = loop.singles.direct
         if direct is None or not direct.take(future, quick.code_id, args, shape):
-            loop.put_one(quick)
+            loop.put((quick,))
         return future
 
     def _submit_variants(

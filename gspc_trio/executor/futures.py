@@ -240,10 +240,6 @@ class TaskFuture(Future[T]):
         if timeout is None:
             self._owner.check_may_wait()
         self._owner.was_awaited = True
-        self.wait_ended(timeout)
-
-    def wait_ended(self, timeout: float | None) -> None:
-        """Wait for the end, in whatever thread that is not the loop's."""
         direct = self._direct
         if direct is not None:
             begun_s = monotonic()

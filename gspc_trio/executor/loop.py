@@ -21,23 +21,15 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.several import check_location
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.core.task import Shape, TaskState
-from gspc_trio.executor.arguments import start_in_its_thread
+from gspc_trio.executor.arguments import check_other_thread
 from gspc_trio.executor.bulk import ItemsMap, Maps
 from gspc_trio.executor.call_table import CallTable, RtsOptions, capacity, count_resources, open_system
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import PENDING, Call, SomeTaskFuture, TaskFuture, value_of
+from gspc_trio.executor.futures import PENDING, Call, SomeFuture, SomeTaskFuture, TaskFuture, value_of
 from gspc_trio.executor.notebook import Cells
 from gspc_trio.executor.singles import SingleCalls
 from gspc_trio.executor.submitted import SubmittedCalls
-from gspc_trio.executor.waiting import (
-    FORKED,
-    WAITS_FOR_ITSELF,
-    HandOver,
-    first_of,
-    late_call,
-    loops,
-    wait_ended,
-)
+from gspc_trio.executor.waiting import HandOver, first_of, loops, wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.failures import ExecutorBroken
@@ -74,7 +66,6 @@ class Loop:
         maps: those over many items.
         singles: calls of which each is waited for.
         was_awaited: whether a thread has waited for a result since a call was made that was alone.
-        will_look: whether it will look at whatever is put from now on.
     """
 
     def __init__(
@@ -110,7 +101,6 @@ class Loop:
         own_host = isinstance(rts, dict) and not (self.is_elsewhere or "sites" in rts)
         self.singles: SingleCalls = SingleCalls(self, self.maps, codes, own_host)
         self.was_awaited: bool = False
-        self.will_look: bool = False
         self.closed: bool = False
         self._closing = False
         self._broken: BaseException | None = None
@@ -140,7 +130,7 @@ class Loop:
             Exception: what kept it from starting.
         """
         if isinstance(self._rts, RunTimeSystem):
-            start_in_its_thread(self._rts, self._run_in, lambda: self._end(_CLOSED))
+            self._start_in_its_thread(self._rts)
         else:
             self._thread = threading.Thread(target=self._run, name="gspc-executor", daemon=True)
             try:
@@ -165,6 +155,21 @@ class Loop:
             self.stop()
             raise
 
+    def _start_in_its_thread(self, rts: RunTimeSystem) -> None:
+        """Start in the thread of a run-time system."""
+        token, nursery = check_other_thread(rts)
+
+        def begin() -> None:
+            try:
+                nursery.start_soon(self._run_in, rts)
+            except RuntimeError:  # its block was left
+                self._end(_CLOSED)
+
+        try:
+            token.run_sync_soon(begin)
+        except trio.RunFinishedError:
+            self._end(_CLOSED)
+
     def put(self, calls: Sequence[Call]) -> None:
         """Take these.
 
@@ -185,28 +190,12 @@ class Loop:
             is_idle = not (self._waking or self._futures or self.maps.active)
             if is_idle and self.cells is None:
                 self.singles.look(calls)
-            is_due = self._hand_over.is_due(len(calls), calls[0].future if is_idle and calls else None)
+            is_due = self._hand_over.is_due(len(calls), is_idle)
             self._calls.extend(calls)
             if is_due or not self._waking:
                 self._wake()
-            self.will_look = self.cells is None and self.singles.direct is None and self._waking
         if is_due and threading.get_ident() != self._thread_id:
-            self._hand_over.wait(not self.is_elsewhere)
-
-    def put_one(self, call: Call) -> None:
-        """Take one more; as :meth:`put`, but without the lock while the loop will look in any case."""
-        hand_over = self._hand_over
-        if not self.will_look or hand_over.count >= hand_over.limit - 1:
-            self.put((call,))
-            return
-        hand_over.count += 1
-        self._calls.append(call)
-        if not self.will_look:  # since just now: perhaps it has looked already, or was closed
-            if self.closed or self._broken is not None:
-                call.future.cancel()
-                self._check_takes()
-            self.singles.close((call,))
-            self.stir()
+            self._hand_over.wait()
 
     def put_items(self, items: ItemsMap) -> None:
         """Look at a map that has more items; raises as :meth:`put`."""
@@ -225,7 +214,8 @@ class Loop:
 
     def _check_takes(self) -> None:
         if self.closed:
-            raise late_call(self.interpreter_ends)
+            when = "interpreter shutdown" if self.interpreter_ends else "shutdown"
+            raise RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
         if self._broken is not None:
             raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
 
@@ -243,7 +233,9 @@ class Loop:
     def check_process(self) -> None:
         """Raise RuntimeError in a fork of the process that it belongs to."""
         if self.forked:
-            raise RuntimeError(FORKED)
+            raise RuntimeError(
+                "this executor belongs to the process from which this one was forked; make another one here"
+            )
 
     def cancel(self, future: SomeTaskFuture) -> None:
         """End the task of a future that was cancelled."""
@@ -282,7 +274,7 @@ class Loop:
         if self.forked:
             return
         with self._lock:
-            first, self.closed, self.will_look = not self.closed, True, False
+            first, self.closed = not self.closed, True
         self.singles.close()
         if first or cancel_waiting:
             self._soon(self._close, cancel_waiting)
@@ -290,7 +282,7 @@ class Loop:
     def stop(self) -> None:
         """End now: whatever has not ended is cancelled."""
         with self._lock:
-            self.closed, self.will_look = True, False
+            self.closed = True
         self.singles.close()
         self._soon(self._stop)
 
@@ -298,7 +290,7 @@ class Loop:
         """End now: the workers are killed, and whatever has not ended fails."""
         self.check_process()
         with self._lock:
-            self.closed, self.will_look = True, False
+            self.closed = True
         self.singles.close()
         self._soon(self._break, ExecutorBroken("its workers were killed"))
 
@@ -351,7 +343,11 @@ class Loop:
     def check_may_wait(self) -> None:
         """Raise RuntimeError in the thread that all results come through: it would wait for ever."""
         if threading.get_ident() == self._thread_id:
-            raise RuntimeError(WAITS_FOR_ITSELF)
+            raise RuntimeError(
+                "the result is not there, and this thread cannot wait for it: results come through it. "
+                "A callback can submit a call with the future as an argument; under trio, wait in another "
+                "thread (await trio.to_thread.run_sync(future.result))"
+            )
 
     def _wake(self) -> None:
         """Have the loop look at calls and cancellations; the lock is held."""
@@ -396,7 +392,7 @@ class Loop:
             failure = RuntimeError(self._why)
         with self._lock:
             self._broken = failure or RuntimeError("it was shut down")
-            self._token, self.will_look = None, False
+            self._token = None
         self._end_all(self._broken)
         self._thread_id = 0
         self._up.set()
@@ -434,7 +430,7 @@ class Loop:
     def _take(self) -> None:
         """Take calls and cancellations."""
         with self._lock:
-            self._waking = self._is_resting = self.will_look = False
+            self._waking = self._is_resting = False
             cancelled, self._cancelled = self._cancelled, deque()
         assert self.job is not None
         calls, submitted = self._calls, self._submitted
@@ -480,10 +476,8 @@ class Loop:
             elif argument.done():
                 try:
                     arguments[position] = value_of(argument, call.name)
-                    if self._table.taken is not None:  # it is noted whose result has become an argument
-                        is_ours = type(argument) is TaskFuture and argument._owner is self
-                        task_ids = [argument._task_id] if is_ours and argument._task_id else []
-                        self._table.taken.setdefault(future, []).extend(task_ids)
+                    if self._table.taken is not None:
+                        self._note_taken(future, argument)
                 except BaseException as error:
                     future.fail(error)
                     return
@@ -502,6 +496,12 @@ class Loop:
         self.singles.close()
         self._add(call)
 
+    def _note_taken(self, future: SomeTaskFuture, argument: SomeFuture) -> None:
+        """Note that the result of a task has become an argument of another one."""
+        taken = self._table.taken
+        if taken is not None and type(argument) is TaskFuture and argument._owner is future._owner:
+            taken.setdefault(future, []).extend(filter(None, [argument._task_id]))
+
     def _unpark(self, call: Call) -> None:
         """The future that a call waited for has ended (in any thread)."""
         with self._lock:
@@ -515,7 +515,7 @@ class Loop:
         with self._lock:
             if self._broken is not None:
                 return False
-            self._broken, self.will_look = reason, False
+            self._broken = reason
         self._why = str(reason)
         self._end_all(reason)
         assert self.job is not None

@@ -20,28 +20,14 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.scopes.scope import open_scope
 
-FORKED = "this executor belongs to the process from which this one was forked; make another one here"
-
-WAITS_FOR_ITSELF = (
-    "the result is not there, and this thread cannot wait for it: results come through it. "
-    "A callback can submit a call with the future as an argument; under trio, wait in another "
-    "thread (await trio.to_thread.run_sync(future.result))"
-)
-
 PATIENCE_S = 5.0
 """So long may tasks wait while none runs until it is said why."""
 
 LOOK_INTERVAL_S = 0.5
 """Pauses between looks."""
 
-FIRST_CALLS = 64
-"""After so many calls without a pause whoever submits waits for the first result, if that comes soon."""
-
-FIRST_S = 0.002
-"""So soon: longer calls are in no hurry."""
-
 PAUSE_CALLS = 512
-"""After so many calls the loop may look: it hands out the first ones."""
+"""After so many calls without a pause the loop may look: it hands out the first ones."""
 
 PAUSE_SOON = 256
 """After so many more it may look again: the first results are there."""
@@ -56,71 +42,40 @@ PAUSE_S = 0.01
 """At most for so long: the loop may be in a callback of a future."""
 
 
-def late_call(interpreter_ends: bool) -> RuntimeError:
-    """Return what is said of a call that comes after the shutdown of an executor."""
-    when = "interpreter shutdown" if interpreter_ends else "shutdown"
-    return RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
-
-
-class First(Protocol):
-    """The future of the first of many calls."""
-
-    def wait_ended(self, timeout: float) -> None:
-        """Wait for its end, for so many seconds at most."""
-        ...
-
-
 class HandOver:
     """Decides when whoever submits waits for the loop.
 
     A thread that works has the interpreter's lock for 5 ms, and the first result needs the loop often. So the
-    submitting thread stops until the first result is there, and later until the loop has looked: the first
-    calls run while the others are submitted.
-
-    Attributes:
-        count: calls that were put since the loop had none.
-        limit: at so many of them it is time to wait.
+    submitting thread stops until the loop has looked: the first calls run while the others are submitted.
     """
 
     def __init__(self) -> None:
-        self.limit: int = FIRST_CALLS
-        self.count: int = 0
-        self._first: weakref.ref[First] | None = None  # nobody may want its result any more
+        self._limit = PAUSE_CALLS
+        self._count = 0
         self._is_awaited = False
         self._looked = threading.Event()
 
-    def is_due(self, calls: int, first: First | None) -> bool:
+    def is_due(self, calls: int, is_idle: bool) -> bool:
         """Return whether to wait, when so many calls more are put; the loop's lock is held.
 
         Args:
             calls: number of them.
-            first: future of the first one, if the loop had none before.
+            is_idle: whether the loop had none before.
         """
-        if first is not None:
-            self.limit, self.count, self._first = FIRST_CALLS, calls, weakref.ref(first)
+        if is_idle:
+            self._limit, self._count = PAUSE_CALLS, calls
         else:
-            self.count += calls
-        if self.count < self.limit:
+            self._count += calls
+        if self._count < self._limit:
             return False
-        if self.count < PAUSE_CALLS:
-            self.limit = PAUSE_CALLS
-            return True
-        self.limit = self.count + PAUSE_SOON if self.limit <= PAUSE_CALLS else PAUSE_GROWTH * self.count
+        self._limit = self._count + PAUSE_SOON if self._limit == PAUSE_CALLS else PAUSE_GROWTH * self._count
         self._looked.clear()
         self._is_awaited = True
         return True
 
-    def wait(self, for_first: bool) -> None:
-        """Return when the first call has ended, later when the loop has looked; or after a while.
-
-        Args:
-            for_first: wait for the first one, too.
-        """
-        reference, self._first = self._first, None
-        if reference is None:
-            self._looked.wait(PAUSE_S)
-        elif for_first and (first := reference()) is not None:
-            first.wait_ended(FIRST_S)
+    def wait(self) -> None:
+        """Return when the loop has looked, or after a while."""
+        self._looked.wait(PAUSE_S)
 
     def looked(self) -> None:
         """The loop has looked."""
@@ -210,7 +165,6 @@ class Ending(Protocol):
 
     forked: bool
     interpreter_ends: bool
-    will_look: bool
 
     def close(self) -> None:
         """Take no more calls, and end when those taken have ended."""
@@ -236,7 +190,7 @@ def _close_all() -> None:
 
 def _mark_forked() -> None:
     for loop in tuple(loops):
-        loop.forked, loop.will_look = True, False
+        loop.forked = True
 
 
 # Before threads are joined and while new ones can still be started, as the standard executors do it.
