@@ -255,7 +255,8 @@ class Held(Struct, eq=False):
     line: ResourceQueue[TaskEntry] | None = None
     tied: int = 0
 
-    __repr__ = object.__repr__  # tasks and queues refer to it, and it to them
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # tasks and queues refer to it, and it to them
 
     @property
     def resource_id(self) -> ResourceId:
