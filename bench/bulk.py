@@ -16,6 +16,7 @@
 ``bulk.first_result_ms``     from the call of ``map`` over a range to its first result
 ``bulk.submit_first_ms``     from the first of as many separate calls of ``submit`` to its result
 ``bulk.submit_per_s``        all of them
+``bulk.pool_submit_first_ms``, ``bulk.pool_submit_per_s``  of 20,000 calls of ``submit`` of a process pool
 
 All take turns, with two processes each. What is not installed is left out.
 """
@@ -32,7 +33,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -203,13 +204,13 @@ def farm_rates(items: int, turns: int) -> list[float]:
     return trio.run(run)
 
 
-def submit_first_ms(executor: Executor, items: int) -> tuple[float, float]:
+def submit_first_ms(executor: Executor | ProcessPoolExecutor, items: int) -> tuple[float, float]:
     """Return how long the first result of many separate calls takes, and calls/s of all."""
     ended_s: list[float] = []
     begun_s = time.perf_counter()
     first = executor.submit(same, 0)
     first.add_done_callback(lambda _: ended_s.append(time.perf_counter()))
-    futures = [executor.submit(same, item) for item in range(1, items)]
+    futures: list[Future[int]] = [executor.submit(same, item) for item in range(1, items)]
     for future in futures:
         future.result()
     return 1e3 * (ended_s[0] - begun_s), items / (time.perf_counter() - begun_s)
@@ -230,6 +231,8 @@ def main() -> None:
     with ExitStack() as stack:
         ways = peers(stack)  # first, for they fork this process
         tried = SLOW_ITEMS // 10 if options.small else SLOW_ITEMS
+        pool = stack.enter_context(ProcessPoolExecutor(2))
+        submit_first_ms(pool, 1_000)
         best = {name: max(some, key=lambda way: rate(way, tried)) for name, some in ways.items()}
         executor = stack.enter_context(Executor(cores=2, tune_gc=True))
         listed, tuples = list(range(items)), [(item,) for item in range(items)]
@@ -259,10 +262,13 @@ def main() -> None:
         figures.add("bulk.vs_best_peer", statistics.median(ratios), "x")
         firsts = [first_result_ms(executor, items) for _ in range(turns + 2)]
         figures.add("bulk.first_result_ms", statistics.median(firsts), "ms")
-        submits = [submit_first_ms(executor, items) for _ in range(min(turns, 3))]
-        figures.add("bulk.submit_first_ms", statistics.median(first for first, _ in submits), "ms")
-        figures.add("bulk.submit_per_s", statistics.median(all_ for _, all_ in submits), "tasks/s")
-        del submits
+        submits: dict[str, list[tuple[float, float]]] = {"submit": [], "pool_submit": []}
+        for _ in range(min(turns, 3)):
+            submits["submit"].append(submit_first_ms(executor, items))
+            submits["pool_submit"].append(submit_first_ms(pool, tried))
+        for name, pairs in submits.items():
+            figures.add(f"bulk.{name}_first_ms", statistics.median(first for first, _ in pairs), "ms")
+            figures.add(f"bulk.{name}_per_s", statistics.median(all_ for _, all_ in pairs), "tasks/s")
     more = items if options.small else 5 * items
     for name, kind in (("waiting", "list"), ("range_waiting", "range")):
         figures.add(f"bulk.{name}_bytes", waiting_bytes_anew(kind, more), "bytes")
