@@ -16,6 +16,10 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+OF_OTHERS = ("of loky", "of xargs", "of submit", "of threads")
+"""Units of ratios to another tool."""
+SIMULATED = "schedule"
+"""The script whose ratios are those of simulated runs."""
 BY_HOSTS = "scale.cpu_us_per_task_"
 OTHERS = ("pool", "imap", "joblib", "ray", "dask", "xargs", "loky", "pipe", "shared", "bare")
 """Words in the names of figures that were measured with something else than gspc-trio."""
@@ -40,8 +44,11 @@ def rows(axes: Any, values: Mapping[str, float]) -> None:
 
 def compared(figures: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw what is a ratio to another tool, or to a bare measure, that took turns with ours."""
-    chosen = [it for it in figures if ("_vs_" in str(it["name"]) or it["unit"] == "x") and it["value"] > 0]
-    values = {str(it["name"]): float(it["value"]) for it in chosen}
+    values: dict[str, float] = {}
+    for it in figures:
+        name, unit = str(it["name"]), str(it["unit"])
+        if unit in OF_OTHERS or (it["script"] != SIMULATED and ("_vs_" in name or unit == "x")):
+            values[f"{name} ({unit})" if unit in OF_OTHERS else name] = float(it["value"])
     figure = Figure(figsize=(WIDTH_INCH, 1.2 + ROW_INCH * len(values)), layout="constrained")
     axes = figure.subplots()
     axes.hlines(range(len(values)), 1, list(values.values()), color=OTHERS_COLOUR)
