@@ -16,12 +16,14 @@ from cyclopts import (
     MissingArgumentError,
     Parameter,
     Token,
+    UnknownOptionError,
     UnusedCliTokensError,
     ValidationError,
 )
 from cyclopts.argument import Argument
 
 from gspc_trio.components.rts.messages import CORES_MAX
+from gspc_trio.core.similar import most_similar
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.policies.placement import bad_placement
 from gspc_trio.policies.queues import bad_assignment
@@ -116,6 +118,13 @@ def _plan(_: object, name: str) -> None:
 
     if name:
         find_plan(name)
+
+
+def _tightness(_: object, weight: float) -> None:
+    from gspc_trio.policies.plans.by_name import find_plan  # only here: few jobs are planned
+
+    if weight:
+        find_plan("move", weight)
 
 
 def _assign(_: object, name: str) -> None:
@@ -214,6 +223,9 @@ JobPlacement = Annotated[
         "default as the run-time system does.",
     ),
 ]
+Threads = Annotated[
+    bool, Parameter(negative=(), help="Run tasks in threads of one process, not in a process per core.")
+]
 RunWeight = Annotated[
     Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
 ]
@@ -226,6 +238,14 @@ PlanName = Annotated[
     Parameter(
         validator=_plan,
         help="Plan tasks on hosts: move, to move little data, or heft, to end soon. By default they are not.",
+    ),
+]
+PlanTightness = Annotated[
+    float,
+    Parameter(
+        validator=_tightness,
+        help="With --plan move: weight of the mean distance to the other planned tasks, 0 or more. The "
+        "larger it is, the closer tasks stay together.",
     ),
 ]
 RemovePolicy = Literal["lose", "wait", "refuse"]
@@ -260,6 +280,10 @@ def describe_usage_error(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and argument is not None and error.keyword is None:
         has_name = argument.field_info.kind is FunctionParameter.KEYWORD_ONLY
         return f"{argument.name if has_name else _place(argument)} is missing"
+    if isinstance(error, UnknownOptionError) and (option := error.token.keyword or error.token.value):
+        known = [name.lstrip("-") for one in error.argument_collection for name in one.names if one.show]
+        near = most_similar(option.partition("=")[0].lstrip("-"), known)
+        return f"{option}: there is no such option" + (f" (did you mean --{near}?)" if near else "")
     problem = error.exception_message if isinstance(error, ValidationError) else ""
     if isinstance(error, CoercionError):
         problem = str(error.msg or "")  # of a converter

@@ -1,4 +1,7 @@
-"""What is shown beside a job: the progress bar, or with ``--top`` gspc-top as a process of its own."""
+"""What is shown beside a job: the progress bar, or with ``--top`` gspc-top as a process of its own.
+
+And what is said when somebody interrupts it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,22 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import trio
 
 from gspc_trio.cli.common import CommandError
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.journal import Journal
+from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.nursery.scopes.scope import open_scope
+
+T = TypeVar("T")
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a terminal whose user has pressed Ctrl-C."""
@@ -129,3 +138,51 @@ async def show_progress(job: Job) -> AsyncIterator[None]:
             nursery.start_soon(refresh)
             yield
             nursery.cancel_scope.cancel()
+
+
+class Interruption:
+    """Says in one line what had ended and what had not when a run is stopped by a signal.
+
+    Args:
+        journal: that of the run, from which it can be resumed; None if there is none.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._counts: Mapping[TaskState, int] | None = None
+
+    @contextmanager
+    def of(self, job: Job) -> Iterator[None]:
+        """Note how far a job is when the block is left early: all that is left of it is cancelled then."""
+        self._counts = job.machine.counts()
+        try:
+            yield
+        finally:
+            self._counts = job.machine.counts()
+
+    async def told(self, run: Awaitable[T]) -> T:
+        """Wait for a run, and print the line if it is cancelled from without."""
+        try:
+            return await run
+        except BaseException:
+            if trio.current_effective_deadline() == -inf:
+                print(
+                    f"gspc-jobserver: {describe_interruption(self._counts, self._journal)}", file=sys.stderr
+                )
+            raise
+
+
+def describe_interruption(counts: Mapping[TaskState, int] | None, journal: Journal | None) -> str:
+    """Return the line about a run that was interrupted.
+
+    Args:
+        counts: tasks in each state at that time; None: no job had begun.
+        journal: from which it can be resumed; None if there is none.
+    """
+    if counts is None:
+        return "interrupted before the job began"
+    ended = sum(number for state, number in counts.items() if state in FINAL_STATES)
+    running = counts.get(TaskState.RUNNING, 0)
+    waiting = sum(counts.values()) - ended - running
+    goes_on = "" if journal is None else f"; to go on: gspc-jobserver resume {journal.name}"
+    return f"interrupted: {ended} tasks had ended, {running} were running, {waiting} had not begun{goes_on}"

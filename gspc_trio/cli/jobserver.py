@@ -27,15 +27,22 @@ from gspc_trio.cli.arguments import (
     Own,
     OwnSystem,
     PlanName,
+    PlanTightness,
     PolicyName,
     Priority,
     ResultsFile,
     RunWeight,
     Settings,
     Size,
+    Threads,
     Verbose,
 )
-from gspc_trio.cli.beside import place_for_connection_file, show_progress, show_top
+from gspc_trio.cli.beside import (
+    Interruption,
+    place_for_connection_file,
+    show_progress,
+    show_top,
+)
 from gspc_trio.cli.calls import ask, begun_with_dump, call, close, dump_job, put, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
@@ -55,11 +62,17 @@ from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, sta
 from gspc_trio.cli.each.command import each
 from gspc_trio.cli.foreign import HowToRead, check, check_layer, make_files, reading_of
 from gspc_trio.cli.job_commands import explain, list_jobs, log, report, status, stop, wait
-from gspc_trio.cli.journaled import RunOptions, list_reuse, new_journal, old_journal
+from gspc_trio.cli.journaled import RunOptions, are_back, list_reuse, new_journal, old_journal
 from gspc_trio.cli.kept import CacheOptions, Caching, cache_app, cache_option, model_app, model_option
 from gspc_trio.cli.pictures import convert, draw
 from gspc_trio.cli.planning import plan as plan_command
-from gspc_trio.cli.results import check_results_file, where_results_are, write_results
+from gspc_trio.cli.results import (
+    check_records,
+    check_results_file,
+    is_written,
+    where_results_are,
+    write_results,
+)
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.embedded_job import open_job
@@ -84,13 +97,12 @@ from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings
 from gspc_trio.core.imports import missing_extra
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.layer import published_layer
-from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import from_plain, to_plain
-from gspc_trio.records.shell.records_file import check_records_file, part_of
+from gspc_trio.records.shell.records_file import part_of
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow, terminate
 from gspc_trio.workflow.formats.format import ForeignWorkflow
@@ -155,7 +167,8 @@ async def run(
     placement: JobPlacement = "",
     assign: AssignName = "",
     plan: PlanName = "",
-    threads: Annotated[bool, Flag] = False,
+    tightness: PlanTightness = 0.0,
+    threads: Threads = False,
     otel: Otel = None,
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
@@ -180,8 +193,6 @@ async def run(
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     keep_going
         After a failure, run everything that does not depend on the failed task.
-    threads
-        Run tasks in threads of one process, not in a process per core.
     top
         Show gspc-top in place of the progress bar.
     task_output
@@ -195,7 +206,7 @@ async def run(
     json, where = (False, lasting_connection(where)) if detach else (json, where)
     set_up_logging(verbose, log_json)
     large, how = parse_size(large_values) if large_values else None, reading_of(reading)
-    given = keep_going, threads, weight, priority, policy, large, how, placement, assign, plan
+    given = keep_going, threads, weight, priority, policy, large, how, placement, assign, plan, tightness
     options = RunOptions(workflow.stem, *given)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings, from_dump, journal, how, iml)
@@ -234,6 +245,8 @@ def _job_settings(
 ) -> JobSettings:
     if options.plan and options.assign:
         raise UsageError("--plan and --assign exclude each other: leave one of them out")
+    if options.tightness and options.plan != "move":
+        raise UsageError("--tightness is for --plan move: give both, or neither")
     try:
         if otel:
             is_traced(JobSettings(otel=True))
@@ -249,6 +262,7 @@ def _job_settings(
         placement=options.placement,
         assign=options.assign,
         plan=options.plan,
+        tightness=options.tightness,
         large_bytes_min=options.large_bytes_min,
         modules=loaded.modules,
         cache=cache_option(caching),
@@ -379,8 +393,9 @@ async def _run_loaded(
     if output is None or (output == "show" and detached is not None):
         output = "keep" if quiet or top else "show"
     if records is not None:
-        _check_records(records)
+        check_records(records)
     attempts = count(1)
+    interruption = Interruption(journal)
     try:
         home = home_of(rts_file)
         with place_for_connection_file(home, top) as publish:
@@ -388,7 +403,8 @@ async def _run_loaded(
 
             async def wait_for(job: Job) -> JobResult:
                 if detached is None:
-                    return await job.wait()
+                    with interruption.of(job):
+                        return await job.wait()
                 return await detached.follow(job, partial(_conclude, loaded, kept))
 
             async def attempt() -> JobResult:
@@ -406,15 +422,15 @@ async def _run_loaded(
                     quiet=quiet,
                 )
 
-            async def is_back() -> bool:
-                files = rts_file.values() if isinstance(rts_file, dict) else [rts_file]
-                return all([file and await find_live_connection(file) for file in files])
-
-            result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
+            files = (
+                rts_file.values() if isinstance(rts_file, dict) else [file for file in (rts_file,) if file]
+            )
+            is_back = partial(are_back, files) if files else None
+            result = await interruption.told(outlive_rts(attempt, journal, is_back))
     except JobFailed as failed:
         result, failure = failed.result, failed
     told = summary(result, loaded.foreign)
-    is_kept = kept is None or detached is not None or _is_kept(told, kept)
+    is_kept = kept is None or detached is not None or is_written(told, kept)
     if json_file is not None:
         print_json(told, json_file)
     if failure is not None:
@@ -428,6 +444,10 @@ async def _run_loaded(
     return 0 if is_kept else 1
 
 
+def _files(rts: Path | dict[str, Path]) -> list[Path]:
+    return [rts] if isinstance(rts, Path) else list(rts.values())
+
+
 def _prepare(loaded: LoadedWorkflow, *, is_alone: bool) -> None:
     """Make the files that a workflow needs; say if nobody can put tokens where it waits for some."""
     make_files(loaded)
@@ -436,24 +456,6 @@ def _prepare(loaded: LoadedWorkflow, *, is_alone: bool) -> None:
         told = f"it waits for tokens at {ports}, and nobody can reach it"
         reach = "start a run-time system (gspc-rts start) and run it there (--rts) to put or close them"
         print(f"gspc-jobserver: {told}: {reach}", file=sys.stderr)
-
-
-def _check_records(file: Path) -> None:
-    """Fail now, not after minutes of work."""
-    try:
-        check_records_file(file)
-    except OSError as error:
-        raise CommandError(f"--records {file}: {error.strerror}") from error
-
-
-def _is_kept(told: dict[str, object], file: Path) -> bool:
-    """Write results to a file; say so if that cannot be, which must not cost what is printed."""
-    try:
-        write_results(told, file)
-    except CommandError as error:
-        print(f"gspc-jobserver: {error}", file=sys.stderr)
-        return False
-    return True
 
 
 async def _run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -22,6 +22,7 @@ from gspc_trio.components.job.shell.workflow_file import (
     Reading,
     load_workflow_file,
 )
+from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.plain import from_plain, to_plain
 from gspc_trio.version import VERSION
@@ -45,12 +46,18 @@ class RunOptions(Struct, frozen=True):
     placement: str = ""
     assign: str = ""
     plan: str = ""
+    tightness: float = 0.0
     locations: dict[str, str] = {}
 
     def on(self, rts: RtsFiles) -> RunOptions:
         """Return the options of a run on these run-time systems."""
         named = rts if isinstance(rts, dict) else {}
         return replace(self, locations={name: str(file.absolute()) for name, file in named.items()})
+
+
+async def are_back(files: Collection[Path]) -> bool:
+    """Whether all run-time systems of a run answer again, by their connection files."""
+    return all([await find_live_connection(file) for file in files])
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from gspc_trio.cli.common import CommandError, print_json
 from gspc_trio.components.job.shell.journal import Journal
+from gspc_trio.records.shell.records_file import check_records_file
 
 
 def check_results_file(path: Path) -> None:
@@ -55,6 +57,28 @@ def write_results(results: dict[str, object], path: Path) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def is_written(results: dict[str, object], path: Path) -> bool:
+    """Write results to a file; say so if that cannot be, which must not cost what is printed."""
+    try:
+        write_results(results, path)
+    except CommandError as error:
+        print(f"gspc-jobserver: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def check_records(path: Path) -> None:
+    """Fail now, not after minutes of work, when records cannot be written.
+
+    Raises:
+        CommandError: why.
+    """
+    try:
+        check_records_file(path)
+    except OSError as error:
+        raise CommandError(f"--records {path}: {error.strerror}") from error
 
 
 def where_results_are(kept: Path | None, journal: Journal | None) -> str:

@@ -7,11 +7,12 @@ import sys
 import pytest
 import trio
 
-from gspc_trio.cli.beside import show_progress
+from gspc_trio.cli.beside import Interruption, describe_interruption, show_progress
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.embedded_job import open_job
 from gspc_trio.components.job.result import JobFailed
 from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.patterns.farm import farm
 from tests.e2e.support import HANG_S
 from tests.executor.support import Terminal
@@ -53,3 +54,35 @@ async def test_the_bar_shows_how_many_tasks_failed(monkeypatch: pytest.MonkeyPat
             ):
                 with trio.fail_after(HANG_S):
                     await terminal.failed.wait()
+
+
+COUNTS = {
+    TaskState.READY: 5,
+    TaskState.SUBMITTED: 1,
+    TaskState.RUNNING: 2,
+    TaskState.FINISHED: 3,
+    TaskState.FAILED: 1,
+}
+
+
+def test_what_had_ended_is_told_of_a_run_that_was_interrupted() -> None:
+    assert describe_interruption(COUNTS, None) == (
+        "interrupted: 4 tasks had ended, 2 were running, 6 had not begun"
+    )
+    assert describe_interruption(None, None) == "interrupted before the job began"
+
+
+@pytest.mark.parametrize("from_without", [True, False])
+async def test_only_an_interruption_from_without_is_told(
+    from_without: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> None:
+        with trio.CancelScope() as own:
+            if not from_without:
+                own.cancel()
+            await trio.sleep(HANG_S)
+
+    with trio.move_on_after(0 if from_without else HANG_S):
+        await Interruption(None).told(run())
+    told = "gspc-jobserver: interrupted before the job began\n"
+    assert capsys.readouterr().err == (told if from_without else "")

@@ -41,6 +41,7 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
             "assign": "queues",
             "placement": "",
             "plan": "",
+            "tightness": 0.0,
         }
     assert from_plain(kept.about.options, RunOptions) == OPTIONS
     assert _job_settings(OPTIONS, loaded, None, None) == JobSettings(
@@ -52,6 +53,8 @@ def test_a_resumed_run_has_the_options_of_the_first(tmp_path: Path) -> None:
         modules=loaded.modules,
         assign="queues",
     )
+    planned = RunOptions("flow", plan="move", tightness=2.0)
+    assert _job_settings(planned, loaded, None, None).tightness == 2.0
 
 
 def test_several_settings_of_one_name_stay_when_a_run_is_resumed() -> None:

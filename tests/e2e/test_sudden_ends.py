@@ -42,6 +42,7 @@ def test_a_signal_in_the_middle_ends_everything(
         process.send_signal(number)
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode in statuses
+    assert "gspc-jobserver: interrupted: " in err
     assert "Traceback" not in err
     world.wait_nothing_left()
 
