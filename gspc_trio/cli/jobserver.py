@@ -408,24 +408,11 @@ async def _run_loaded(
                 return await detached.follow(job, partial(_conclude, loaded, kept))
 
             async def attempt() -> JobResult:
-                return await _run(
-                    loaded.workflow,
-                    settings,
-                    rts_file,
-                    own,
-                    None if records is None else part_of(records, next(attempts)),
-                    journal,
-                    publish,
-                    watch,
-                    output,
-                    wait_for,
-                    quiet=quiet,
-                )
+                part = None if records is None else part_of(records, next(attempts))
+                where = rts_file, own, part, journal, publish, watch, output
+                return await _run(loaded.workflow, settings, *where, wait_for, quiet=quiet)
 
-            files = (
-                rts_file.values() if isinstance(rts_file, dict) else [file for file in (rts_file,) if file]
-            )
-            is_back = partial(are_back, files) if files else None
+            is_back = None if rts_file is None else partial(are_back, _files(rts_file))
             result = await interruption.told(outlive_rts(attempt, journal, is_back))
     except JobFailed as failed:
         result, failure = failed.result, failed
