@@ -35,7 +35,7 @@ from gspc_trio.workflow.failures import ExecutorBroken, exception_of
 MANY = 1_000
 """So many tasks that have not ended there are before further calls travel in ranges."""
 
-MANY_QUICK = 256
+MANY_QUICK = 64
 """The same of a function whose calls have travelled in ranges before, and were quick."""
 
 LOOK_S = 0.002

@@ -58,6 +58,5 @@ class ToldItems:
         if self.are_recorded and count:
             first = self._graph.last_task_id + 1
             self._graph.last_task_id += count  # no task has these numbers
-            numbers = list(range(first, first + count))
-            for record in records_of_cancelled(self._job.job_id, name, numbers, self.now):
+            for record in records_of_cancelled(self._job.job_id, name, first, count, self.now):
                 self._job.records.append(record)

@@ -157,7 +157,7 @@ MANY_LIVE = 2_000
 """Live tasks from which on watchers get glances however slow it is."""
 
 MEASURED_S = 0.5
-"""Seconds over which the rate is taken."""
+"""Seconds over which the rate is taken; when as many end earlier as make it fast, nobody waits for that."""
 
 
 class Mode(Enum):
@@ -194,8 +194,8 @@ class Watching:
         elif self.mode is Mode.EACH and live > MANY_LIVE:
             self.mode = Mode.GLANCES
             self._since_s, self._ended = now, ended
-        elif now - self._since_s >= MEASURED_S:
-            rate_per_s = (ended - self._ended) / (now - self._since_s)
+        elif now - self._since_s >= MEASURED_S or ended - self._ended >= FAST_PER_S * MEASURED_S:
+            rate_per_s = (ended - self._ended) / max(now - self._since_s, MEASURED_S)
             self._since_s, self._ended = now, ended
             if rate_per_s >= FAST_PER_S or live > MANY_LIVE:
                 self.mode = Mode.GLANCES

@@ -52,19 +52,42 @@ def columns_of(
     ]
 
 
+def runs_of(
+    kind: type[Record], same: Mapping[str, object], count: int, runs: Mapping[str, tuple[float, float]]
+) -> list[FactColumns]:
+    """Return facts whose fields grow evenly: that takes the same time for many as for one.
+
+    Args:
+        kind: their type.
+        same: field -> what it is in all of them.
+        count: number of them.
+        runs: field -> what it is in the first one, and by how much more it is in each than in the one before.
+    """
+    return [
+        FactColumns(
+            kind.__name__,
+            same,
+            count=min(ROWS_MAX, count - at),
+            runs={name: (first + at * step, step) for name, (first, step) in runs.items()} if at else runs,
+        )
+        for at in range(0, count, ROWS_MAX)
+    ]
+
+
 def rows_of(columns: FactColumns) -> list[dict[str, object]]:
     """Return the fields of each of the facts.
 
     Raises:
-        ValueError: a column is longer than another one, or there is none.
+        ValueError: a column is longer than another one, there is none, or there are too many facts.
     """
-    if not columns.each:
+    each, same = dict(columns.each), columns.same
+    if columns.runs and columns.count > ROWS_MAX:
+        raise ValueError(f"{columns.count} facts are more than {ROWS_MAX}")
+    for name, (first, step) in columns.runs.items():
+        each[name] = [first + place * step for place in range(columns.count)]
+    if not each:
         raise ValueError("there are no columns")
-    names, same = tuple(columns.each), columns.same
-    return [
-        {**same, **dict(zip(names, values, strict=True))}
-        for values in zip(*columns.each.values(), strict=True)
-    ]
+    return [{**same, **dict(zip(each, values, strict=True))} for values in zip(*each.values(), strict=True)]
 
 
 def facts_of(columns: FactColumns) -> list[Record]:

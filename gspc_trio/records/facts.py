@@ -122,16 +122,20 @@ class FactColumns(Fact, frozen=True):
         of: name of their type.
         same: field -> what it is in all of them.
         each: field -> what it is in each of them, in order.
+        count: number of facts, if there are ``runs``.
+        runs: field -> what it is in the first one, and by how much more it is in each than in the one before.
     """
 
     of: str
     same: Mapping[str, object]
-    each: Mapping[str, Sequence[object]]
+    each: Mapping[str, Sequence[object]] = {}
+    count: Count = 0
+    runs: Mapping[str, tuple[int | float, int | float]] = {}
 
     @property
     def rows(self) -> int:
         """Number of facts."""
-        return max(map(len, self.each.values()), default=0)
+        return max(map(len, self.each.values()), default=self.count)
 
 
 class GrantChanged(Fact, frozen=True):

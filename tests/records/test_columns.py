@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.core.task import TaskState
-from gspc_trio.records.columns import ROWS_MAX, columns_of, facts_of
+from gspc_trio.records.columns import ROWS_MAX, columns_of, facts_of, runs_of
 from gspc_trio.records.facts import FactColumns, Record, StreamOpened, TaskChanged, TaskFlow
 from gspc_trio.records.lines import BadRecordLine, decode_record, decode_records, encode_records, read_records
 from gspc_trio.reports.run import recorded_run
@@ -60,10 +60,28 @@ def test_what_all_have_is_said_once_and_a_line_has_an_end() -> None:
     assert [fact for columns in packed([*alike]) for fact in facts_of(columns)] == alike
 
 
+@given(st.integers(1, 2 * ROWS_MAX + 1), st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e3))
+def test_what_grows_evenly_is_said_once(count: int, first: int, begun_s: float, step_s: float) -> None:
+    same = {"at_s": 1.0, "job": "j1", "state": TaskState.READY}
+    runs: dict[str, tuple[float, float]] = {"task_id": (first, 1), "started_s": (begun_s, step_s)}
+    found = runs_of(TaskChanged, same, count, runs)
+    facts = [fact for columns in found for fact in decode_records(encode_records([columns]))]
+    assert sum(columns.rows for columns in found) == len(facts) == count
+    for place, fact in enumerate(facts):
+        started_s = pytest.approx(begun_s + place * step_s)
+        assert fact == TaskChanged(1.0, "j1", first + place, TaskState.READY, started_s=started_s)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"of": "Nothing"},
+        {"count": 3, "runs": {"duration_s": [1.0, 0.0]}},
+        {"count": 0, "runs": {"duration_s": [1.0, 0.0]}},
+        {"count": -2, "runs": {"duration_s": [1.0, 0.0]}},
+        {"each": {}, "count": ROWS_MAX + 1, "runs": {"task_id": [1, 1]}},
+        {"count": 2, "runs": {"duration_s": [1.0]}},
+        {"each": {}, "count": 2, "runs": {"task_id": [1, 0.5]}},
         {"each": {}},
         {"each": {"task_id": [1, 2], "name": ["a"]}},
         {"each": {"task_id": "12"}},

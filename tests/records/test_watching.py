@@ -33,12 +33,19 @@ def test_watchers_of_a_fast_run_get_glances_until_it_is_slow_again() -> None:
         return watching.decide(now, watched=True, ended=int(ended))
 
     assert decide(10.0, 0) is Mode.EACH
-    assert decide(10.0 + MEASURED_S / 2, 1e6) is Mode.EACH  # too early to tell
+    few = FAST_PER_S * MEASURED_S - 1
+    assert decide(10.0 + MEASURED_S / 2, few) is Mode.EACH  # too early to tell
     assert decide(12.0, 2 * FAST_PER_S) is Mode.GLANCES
     between = (FAST_PER_S + SLOW_PER_S) / 2
     assert decide(13.0, 2 * FAST_PER_S + between) is Mode.GLANCES
     assert decide(14.0, 2 * FAST_PER_S + between + SLOW_PER_S) is Mode.EACH
     assert decide(15.0, 2 * FAST_PER_S + 2 * between + SLOW_PER_S) is Mode.EACH
+
+
+def test_a_burst_is_fast_before_its_rate_is_measured() -> None:
+    watching = Watching()
+    watching.decide(10.0, watched=True, ended=0)
+    assert watching.decide(10.01, watched=True, ended=int(FAST_PER_S * MEASURED_S)) is Mode.GLANCES
 
 
 def test_watchers_of_very_many_tasks_get_glances() -> None:

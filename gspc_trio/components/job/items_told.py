@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gspc_trio.components.job.scheduler.interface import EndedItems
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.task import TaskState
-from gspc_trio.records.columns import columns_of
+from gspc_trio.records.columns import columns_of, runs_of
 from gspc_trio.records.facts import FactColumns, TaskChanged, TaskFlow
 
 
@@ -19,19 +19,19 @@ def records_of(job: JobId, ended: EndedItems, now: float) -> list[TaskChanged | 
     """Return the records of calls that have ended; ``now`` is the time on the clock of the job."""
     done, name, errors = ended.done, ended.name, ended.errors
     first, each_s, began_s = done.task_id + 1, ended.each_s, done.outcome.started_s
-    numbers: Sequence[TaskId] = list(range(first, first + ended.count))
-    flow = columns_of(TaskFlow, {"at_s": ended.ready_s, "job": job, "name": name}, {"task_id": numbers})
+    run = {"task_id": (first, 1)}
+    flow = runs_of(TaskFlow, {"at_s": ended.ready_s, "job": job, "name": name}, ended.count, run)
     same = {"at_s": ended.ready_s, "job": job, "state": TaskState.READY, "name": name}
-    told: list[TaskChanged | FactColumns] = [*flow, *columns_of(TaskChanged, same, {"task_id": numbers})]
+    told: list[TaskChanged | FactColumns] = [*flow, *runs_of(TaskChanged, same, ended.count, run)]
     there = {"at_s": now, "job": job, "attempt": done.tries, "name": name, "resource_id": done.resource_id}
-    if errors:
-        numbers = [number for place, number in enumerate(numbers) if place not in errors]
-    if numbers:
-        same = {**there, "state": TaskState.FINISHED, "duration_s": each_s}
+    same = {**there, "state": TaskState.FINISHED, "duration_s": each_s}
+    if not errors:
+        runs = {**run, "started_s": (began_s, each_s)} if began_s else run
+        told += runs_of(TaskChanged, same, ended.count, runs)
+    elif numbers := [first + place for place in range(ended.count) if place not in errors]:
         each: dict[str, Sequence[object]] = {"task_id": numbers}
         if began_s:
-            began_s -= first * each_s
-            each["started_s"] = [began_s + number * each_s for number in numbers]
+            each["started_s"] = [began_s + (number - first) * each_s for number in numbers]
         told += columns_of(TaskChanged, same, each)
     for place, error in sorted(errors.items()):
         outcome = ended.outcome(place)
@@ -44,14 +44,15 @@ def records_of(job: JobId, ended: EndedItems, now: float) -> list[TaskChanged | 
     return told
 
 
-def records_of_cancelled(job: JobId, name: str, numbers: Sequence[TaskId], now: float) -> list[FactColumns]:
+def records_of_cancelled(job: JobId, name: str, first: TaskId, count: int, now: float) -> list[FactColumns]:
     """Return the records of calls that were cancelled before they were in a range.
 
     Args:
         job: whose they are.
         name: of the function.
-        numbers: those that they have from now on, at least one.
+        first: number that the first one has from now on; those of the others follow.
+        count: of them.
         now: the time on the clock of the job.
     """
     same = {"at_s": now, "job": job, "state": TaskState.CANCELLED, "name": name}
-    return columns_of(TaskChanged, same, {"task_id": numbers})
+    return runs_of(TaskChanged, same, count, {"task_id": (first, 1)})

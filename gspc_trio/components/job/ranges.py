@@ -19,6 +19,9 @@ from gspc_trio.core.machine import Tick
 RANGE_S = 0.002
 """About so much work is in a range."""
 
+PARTS = 4
+"""A range has at least this part of what it may have, where so many items wait: each costs as a task does."""
+
 GROWTH = 4
 """A range has at most so many times the items of one that has come back, and at least that part of what the
 one before had."""
@@ -38,6 +41,9 @@ TASKS_MAX = 10_000
 
 PATIENCE_S = 0.1
 """When nothing has come back for so long, items are taken for long ones."""
+
+QUICK_PATIENCE_S = 0.5
+"""The same where items were short: on a busy machine a process waits for long until it has a core."""
 
 FIRST_PATIENCE_S = 1.0
 """The same before the first task has ended: processes may have to start for it."""
@@ -181,8 +187,11 @@ class Ranges:
     def deadline(self) -> float | None:
         """Return when it wants to hear of the time, None if it need not."""
         is_open = self._size == 1 and self._tasks_max >= TASKS_MAX
-        patience_s = PATIENCE_S if self._has_ended else FIRST_PATIENCE_S
-        return None if is_open or not self._waiting else self._heard + patience_s
+        if is_open or not self._waiting:
+            return None
+        if not self._has_ended:
+            return self._heard + FIRST_PATIENCE_S
+        return self._heard + (QUICK_PATIENCE_S if self.is_quick else PATIENCE_S)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take what has happened; return what to do.
@@ -302,7 +311,7 @@ class Ranges:
         while self._waiting and self._together < limit:
             span = self._waiting.popleft()
             # Towards the end ranges are smaller, so that workers end at about the same time.
-            share = max(-(-waiting // (2 * self.cores)), self._size // 16, 1)
+            share = max(-(-waiting // (2 * self.cores)), self._size // PARTS, 1)
             end = min(span.end, span.begin + min(self._size, share, span.together_max))
             self._together += 1
             self._run(span.begin, end, now, actions)

@@ -82,6 +82,7 @@ class RecordStream:
         self._file: BinaryIO | None = None
         self._unwritten: list[Record | FactColumns] = []
         self._unwritten_facts = 0
+        self._told_rows = 0  # of columns, since it has looked for these
         self.folds_tasks: bool = True
         self.more: Callable[[], Sequence[Record | FactColumns]] | None = None
         self._news: trio.Event | None = None
@@ -101,7 +102,11 @@ class RecordStream:
 
     def _append_columns(self, columns: FactColumns) -> None:
         """Fold and tell of each task, if they are not too many to."""
-        if self.folds_tasks and self._watchers and columns.rows > TASKS_TOLD_MAX:
+        if not self.folds_tasks:
+            return
+        self._told_rows += columns.rows
+        if self._watchers and self._told_rows > TASKS_TOLD_MAX:
+            self._told_rows = 0
             self._look()
         if self.folds_tasks:
             for fact in facts_of(columns):

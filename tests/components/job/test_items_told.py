@@ -51,5 +51,5 @@ def test_each_call_is_recorded_as_a_task_would_be(count: int, data: st.DataObjec
 
 
 def test_what_never_ran_is_recorded_as_cancelled() -> None:
-    told = one_by_one([*records_of_cancelled("j1", "f", [4, 5], 9.0)])
+    told = one_by_one([*records_of_cancelled("j1", "f", 4, 2, 9.0)])
     assert told == [TaskChanged(9.0, "j1", number, TaskState.CANCELLED, name="f") for number in (4, 5)]

@@ -316,6 +316,9 @@ def test_who_watches_is_told_of_items_and_not_of_ranges() -> None:
         for record in told.news(1.0, progress.jobs.get("j1")):
             progress.apply(record)
         assert not told.news(1.0, progress.jobs.get("j1")), "it is told once"
+        over, live = told.numbers(machine.scheduler.ended, machine.scheduler.live)
+        assert over == machine.counts()[TaskState.FINISHED]
+        assert number < 3 or over + live == count, "items count, not ranges"
         if number > 2:
             job = progress.jobs["j1"]
             assert {state: n for state, n in job.counts.items() if n} == {

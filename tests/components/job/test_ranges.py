@@ -13,6 +13,7 @@ from gspc_trio.components.job.ranges import (
     FIRST_PATIENCE_S,
     GROWTH,
     PATIENCE_S,
+    QUICK_PATIENCE_S,
     REMEMBERED,
     TASKS_MAX,
     TASKS_PER_CORE,
@@ -71,6 +72,32 @@ def test_long_items_are_tasks_of_their_own_and_all_are_seen() -> None:
         ranges.handle(Tick(), due)
     assert ranges.tasks == TASKS_MAX
     assert runs(ranges, RangeEnded(3, 1, 1.0), 2.0) == [(10_002, 10_003)]
+
+
+def test_short_items_get_more_patience_than_long_ones() -> None:
+    ranges = Ranges(1)
+    runs(ranges, ItemsAdded(0, 5000, 500), 0.0)
+    for number in range(1, 17):
+        runs(ranges, RangeEnded(number, 1, SHORT_S), 1.0)
+    assert ranges.is_quick
+    assert ranges.deadline() == 1.0 + QUICK_PATIENCE_S
+    assert runs(ranges, Tick(), 1.0 + PATIENCE_S) == []
+    assert ranges.is_quick, "a busy machine makes no item long"
+    ranges.handle(Tick(), 1.0 + QUICK_PATIENCE_S)
+    assert not ranges.is_quick
+
+
+def test_a_range_is_worth_its_task_however_few_items_wait() -> None:
+    ranges = Ranges(4)
+    runs(ranges, ItemsAdded(0, 10_000, 500), 0.0)
+    under = dict.fromkeys(range(1, 65), 1)
+    while under:
+        number = min(under)
+        event = RangeEnded(number, under.pop(number), 1e-6)
+        for action in ranges.handle(event, 1.0):
+            assert isinstance(action, RunItems)
+            under[action.number] = action.end - action.begin
+    assert len(runs(ranges, ItemsAdded(10_000, 10_100, 500), 2.0)) <= 2, "a fair share would be 13 of them"
 
 
 def test_before_the_first_has_ended_processes_may_have_to_start() -> None:

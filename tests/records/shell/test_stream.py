@@ -222,3 +222,19 @@ async def test_it_looks_again_before_very_many_are_told_one_by_one(autojump_cloc
         stream.append(columns_of(TaskChanged, same, {"task_id": range(9)})[0])
         stream.append(columns_of(TaskChanged, same, {"task_id": range(10, 10 + TASKS_TOLD_MAX + 1)})[0])
     assert stream.progress.jobs["j1"].counts[TaskState.READY] == 9
+
+
+async def test_few_at_a_time_are_very_many_too(autojump_clock: MockClock) -> None:
+    def look(to_file: bool, watched: bool) -> bool:
+        looks.append(stream.progress.jobs["j1"].total if stream.progress.jobs else 0)
+        return False
+
+    looks: list[int] = []
+    stream = RecordStream("test", look)
+    same = {"at_s": 1.0, "job": "j1", "state": TaskState.READY}
+    async with watched(stream, 9) as (peer, _):
+        await batches(peer)
+        looks.clear()
+        for begin in range(0, 3 * TASKS_TOLD_MAX, 10):
+            stream.append(columns_of(TaskChanged, same, {"task_id": range(begin, begin + 10)})[0])
+        assert looks == [TASKS_TOLD_MAX, 2 * TASKS_TOLD_MAX + 10]

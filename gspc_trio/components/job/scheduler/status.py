@@ -14,7 +14,7 @@ from gspc_trio.components.job.scheduler.resource_queues import PATIENCE_S
 from gspc_trio.components.job.scheduler.serve import record_of
 from gspc_trio.components.job.scheduler.state import SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
 from gspc_trio.records.progress import JobProgress
 
@@ -183,6 +183,12 @@ class ItemCounts:
         if self._machine.count_more is not None:
             self._machine.count_more(more)
         return more
+
+    def numbers(self, ended: int, live: int) -> tuple[int, int]:
+        """Return how many items have ended, and how many have not, where so many tasks have."""
+        more = self._more()
+        over = sum(more.get(state, 0) for state in FINAL_STATES)
+        return ended + over, live + sum(more.values()) - over
 
     def glance(self, now: float, named_max: int | None) -> list[TaskCounts | TaskChanged]:
         """Return the scheduler's records of how it is now, with items counted.

@@ -442,7 +442,8 @@ class Job:
     def _look(self, to_file: bool, watched: bool) -> bool:
         """Record as closely as is worth it; return whether to look again soon though nothing was recorded."""
         now, scheduler, records = trio.current_time(), self.machine.scheduler, self.records
-        mode = self._watching.decide(now, watched=watched, ended=scheduler.ended, live=scheduler.live)
+        ended, live = self._items.numbers(scheduler.ended, scheduler.live)
+        mode = self._watching.decide(now, watched=watched, ended=ended, live=live)
         recorded = Watched(to_file or mode is Mode.EACH)
         folded = records.folds_tasks
         records.folds_tasks = mode is Mode.EACH  # before the machine tells of tasks
