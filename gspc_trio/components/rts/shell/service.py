@@ -159,6 +159,7 @@ class RtsService(Performer[actions.RtsAction]):
         self._started_s = trio.current_time()
         self._asks = Counter()
         self._answers: dict[int, Callable[[actions.Answer | actions.QuestionRefused], None]] = {}
+        self._losses: dict[RifId, int] = {}
         self._over = trio.Event()
         self._nursery: trio.Nursery
 
@@ -493,6 +494,10 @@ class RtsService(Performer[actions.RtsAction]):
     def _record_rif(self, record: RifChanged) -> None:
         bad = record.state in ("quarantined", "away", "lost", "failed") and record.detail != CANCELLED
         bad = bad and not self.sites.has_told(record.host)
+        if record.state == "lost":
+            self._losses[record.rif_id] = self._losses.get(record.rif_id, 0) + 1
+        if record.state == "failed" and self._losses.pop(record.rif_id, 0) == 1:
+            bad = False  # it never came up: that was said when it was lost
         log.log(
             logging.WARNING if bad else logging.INFO,
             "%s on %s is %s%s",

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.managers.messages import SHARINGS
 from gspc_trio.components.monitor.io_frames import MODES
-from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
+from gspc_trio.components.provision.shell.strategies import RIF_OPTIONS, LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError
 from gspc_trio.components.rts.shell.host_use import HostUse
 from gspc_trio.components.rts.shell.peers import RtsError
@@ -29,6 +29,7 @@ from gspc_trio.components.rts.shell.service import RtsService, SeveralManagers, 
 from gspc_trio.components.rts.state import Limits, RifState, is_of_site, site_strategy
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import checked_cores, parse_features
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 SitesGiven: TypeAlias = "Path | str | Mapping[str, Mapping[str, object]] | SitesFile"
 """Sites as a user gives them: a file, an address, or name -> key -> value; or as they were read."""
+
+ON_THIS_MACHINE = ("local", "embedded")
+"""Strategies whose hosts are here, and know the same options."""
 
 MANAGERS_MAX = 64
 """Most resource managers of a run-time system."""
@@ -164,10 +168,7 @@ class RtsSettings(Struct, frozen=True):
                 raise BadSetting("allow_files", path, why)
         for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
             check_bytes(name, number)
-        try:
-            parse_features(self.options.get("features", ""))
-        except ValueError as error:
-            raise BadSetting("set", f"features={self.options['features']}", str(error)) from error
+        self._check_options()
         if self.rm is not None and self.placement != FIFO:
             why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
             raise BadSetting("placement", self.placement, why)
@@ -188,6 +189,17 @@ class RtsSettings(Struct, frozen=True):
             raise BadSetting("anomalies", self.anomalies, "hosts must be measured: say where, with monitor")
         listen_address(self.listen, self.port, self.tls)
         return self if self.sites is None else replace(self, sites=_given_sites(self.sites))
+
+    def _check_options(self) -> None:
+        """See that hosts of this machine know their options, before one of them is started."""
+        unknown = sorted(set(self.options) - set(RIF_OPTIONS)) if self.strategy in ON_THIS_MACHINE else []
+        for name in unknown:
+            why = f"there is no such option{did_you_mean(name, RIF_OPTIONS)}; there are: "
+            raise BadSetting("set", f"{name}={self.options[name]}", why + ", ".join(sorted(RIF_OPTIONS)))
+        try:
+            parse_features(self.options.get("features", ""))
+        except ValueError as error:
+            raise BadSetting("set", f"features={self.options['features']}", str(error)) from error
 
     def _check_managers(self) -> None:
         if not 1 <= self.managers <= MANAGERS_MAX:

@@ -71,6 +71,13 @@ def demand(job: str, credit: int, seen: tuple[int, int] = NO_GRANT) -> Demand:
     return Demand(job, CORE, credit, seen)
 
 
+async def test_why_a_host_never_came_up_is_logged_once(cluster, autojump_clock, caplog):
+    cluster.rifs.broken["anna"] = "it has no option 'nonsense'"
+    await cluster.service.bootstrap(("anna",), "fake")
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len([line for line in told if "nonsense" in line]) == 1
+
+
 async def test_bootstrap_reports_hosts_that_fail_beside_those_that_came_up(cluster, autojump_clock):
     cluster.rifs.broken["bert"] = "no route to host"
     report = await cluster.service.bootstrap(("anna", "bert", "cleo"), "fake")

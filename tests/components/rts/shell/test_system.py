@@ -59,6 +59,10 @@ def test_the_command_has_the_same_defaults() -> None:
             {"placement": "compcat"},
             "placement='compcat': there is no such placement (did you mean 'compact'?); there are: fifo",
         ),
+        (
+            {"options": {"feature": "ssd"}},
+            "set='feature=ssd': there is no such option (did you mean 'features'?); there are: allow_files,",
+        ),
         ({"directory": "/no/such"}, "directory='/no/such': there is no such directory"),
         ({"listen": "0.0.0.0"}, "listen='0.0.0.0': this stands for many addresses"),
         ({"listen": "10.0.0.1"}, "listen='10.0.0.1': others can reach it, and nothing would be encrypted"),
