@@ -225,8 +225,12 @@ def test_a_question_with_a_field_of_a_wrong_type_is_refused_where_it_is_asked() 
     ("message", "says"),
     [
         (
-            Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"", bytes(64 * 1024)),)),)),
+            Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"",), (bytes(64 * 1024),))),)),
             "a result of 65536 bytes, 64512 can travel with a task: return less, write it to a file and .*",
+        ),
+        (
+            Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"", bytes(64 * 1024)),)),)),
+            r"2 results of 65536 bytes, 64512 .*: take fewer items in a task \(batch=\), return less",
         ),
         (
             Submit("j", (1, 1), ("c",), (Submission(1, 1, 0, (bytes(64 * 1024), b"")),)),

@@ -329,8 +329,13 @@ def check_finished(message: Finished, room_bytes: int) -> None:
         EncodeError: it is too large.
     """
     if len(message.outcomes) == 1:
-        size_bytes = sum(len(data) for values in message.outcomes[0].values for data in values)
-        _check("a result", size_bytes, room_bytes, "return less, write it to a file and return its name")
+        outputs = message.outcomes[0].values
+        size_bytes = sum(len(data) for values in outputs for data in values)
+        most = max(map(len, outputs), default=0)
+        advice = "return less, write it to a file and return its name"
+        if most > 1:  # it took several items, as a stage of a pipeline does
+            advice = f"take fewer items in a task (batch=), {advice}"
+        _check("a result" if most < 2 else f"{most} results", size_bytes, room_bytes, advice)
 
 
 def _check(what: str, size_bytes: int, room_bytes: int, advice: str) -> None:

@@ -273,6 +273,18 @@ HUGE_BYTES_MIN = 1 << 22
 """From here on the kernel is asked for huge pages: to make small ones takes as long as to fill them."""
 
 
+class _LentBytes(io.BytesIO):
+    """Is not closed when it is collected: from Python 3.13 on that complains of memory that is still lent.
+
+    In a cycle of references it is collected together with the view that it has lent.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        pass
+
+
 class FreshBytes:
     """Bytes to be filled: not copied afterwards, nor zeroed before.
 
@@ -287,7 +299,7 @@ class FreshBytes:
     """
 
     def __init__(self, size_bytes: int) -> None:
-        self._file = io.BytesIO(bytes(size_bytes))
+        self._file = _LentBytes(bytes(size_bytes))
         self.view: memoryview = self._file.getbuffer()
         if size_bytes >= HUGE_BYTES_MIN:
             _ask_for_huge_pages(self.view)
