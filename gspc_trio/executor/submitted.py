@@ -113,9 +113,9 @@ class CallsPart(Part):
         """Tell the futures of the first ``done`` calls; return how many items have ended by that."""
         futures, items = self.futures[:done], self.items
         assert isinstance(items, CallItems)
+        items.tell_futures(futures, found)
         if items.maps.told is not None:
             self.number_futures(done)
-        items.tell_futures(futures, found)
         whole = done == self.count
         ended = self.end - self.begin if whole else done
         if self.positions is not None and not whole:

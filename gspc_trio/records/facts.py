@@ -137,6 +137,11 @@ class FactColumns(Fact, frozen=True):
         """Number of facts."""
         return max(map(len, self.each.values()), default=self.count)
 
+    @property
+    def values(self) -> int:
+        """Number of values in its longest column; 1 if it has none."""
+        return max(map(len, self.each.values()), default=1)
+
 
 class GrantChanged(Fact, frozen=True):
     """A job holds (or no longer holds) resources under a grant."""

@@ -42,7 +42,8 @@ FLUSH_INTERVAL_S = 0.5
 
 
 WRITTEN_TOGETHER = 2_000
-"""So many facts are written to a file at a time, or those of half a second."""
+"""So many facts are written to a file at a time, or those of half a second; those that one line says by two
+numbers count as one."""
 
 
 class Watcher:
@@ -81,7 +82,7 @@ class RecordStream:
         self._watchers: dict[Watcher, Peer] = {}
         self._file: BinaryIO | None = None
         self._unwritten: list[Record | FactColumns] = []
-        self._unwritten_facts = 0
+        self._unwritten_values = 0
         self._told_rows = 0  # of columns, since it has looked for these
         self.folds_tasks: bool = True
         self.more: Callable[[], Sequence[Record | FactColumns]] | None = None
@@ -125,8 +126,8 @@ class RecordStream:
         """Write a record to the file, if there is one; watchers are not told."""
         if self._file is not None:
             self._unwritten.append(record)
-            self._unwritten_facts += record.rows if type(record) is FactColumns else 1
-            if self._unwritten_facts >= WRITTEN_TOGETHER:
+            self._unwritten_values += record.values if type(record) is FactColumns else 1
+            if self._unwritten_values >= WRITTEN_TOGETHER:
                 self._write_out()
 
     def _write_out(self) -> bool:
@@ -135,7 +136,7 @@ class RecordStream:
             if self.more is not None:
                 self.more()  # what it has noted is forgotten
             return False
-        records, self._unwritten, self._unwritten_facts = self._unwritten, [], 0
+        records, self._unwritten, self._unwritten_values = self._unwritten, [], 0
         if self.more is not None:
             records += self.more()
         return not records or self._try(self._file.write, encode_records(records))
