@@ -16,7 +16,7 @@ from gspc_trio.components.rts.messages import (
     RifStatus,
     RtsStatus,
 )
-from gspc_trio.components.rts.state import ManagedJob, ManagedRif
+from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import JobId
 from gspc_trio.version import VERSION
 
@@ -89,11 +89,12 @@ def explained(
 
 
 def _explained(rts: Rts, entry: ExplainedRequest, now: float, sites: str) -> RequestExplanation:
-    awaited = [rif for rif in rts.rifs if rif.rif_id in entry.awaits]
+    named = [rif for rif in rts.rifs if rif.rif_id in entry.awaits]
+    awaited = [rif for rif in named if rif.state is not RifState.UP]
     unused = [rif for rif in rts.rifs if rif.quarantine is not None]
     until_s = entry.patient_until_s
     facts = structs.asdict(entry) | {
-        "reason": entry.reason + how_they_are((*awaited, *unused)) + sites,
+        "reason": entry.reason + who_may_move(named) + how_they_are((*awaited, *unused)) + sites,
         "awaits": tuple([AwaitedHost(rif.rif_id, rif.host, rif.retry_in_s(now)) for rif in awaited]),
     }
     return RequestExplanation(
@@ -101,6 +102,12 @@ def _explained(rts: Rts, entry: ExplainedRequest, now: float, sites: str) -> Req
         waited_s=now - entry.since_s,
         patience_left_s=None if until_s is None else max(0.0, until_s - now),
     )
+
+
+def who_may_move(rifs: Iterable[ManagedRif]) -> str:
+    """Return which hosts that a request waits for are there: of several managers another one has them."""
+    there = [rif.host for rif in rifs if rif.state is RifState.UP and rif.quarantine is None]
+    return f"; hosts of other managers may move to it: {', '.join(there)}" if there else ""
 
 
 def how_they_are(rifs: Iterable[ManagedRif]) -> str:
