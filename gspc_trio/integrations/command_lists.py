@@ -191,6 +191,12 @@ class Entry(NamedTuple):
         """Return the line of the journal."""
         return json.dumps(self._asdict()) + "\n"
 
+    @staticmethod
+    def may_be(line: str) -> bool:
+        """Return whether this is a line of a journal, or the beginning of one that was being written."""
+        start, line = '{"number": ', line.rstrip("\n")
+        return line.startswith(start) or start.startswith(line)
+
 
 class DoneBefore:
     """The commands that have succeeded in earlier runs, in 12 bytes each.

@@ -108,6 +108,11 @@ async def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
     for no_file in (tmp_path, Path(os.devnull)):
         with pytest.raises(CommandError, match=r"--resume .*: this is no plain file"):
             await each("true", Path(os.devnull), resume=no_file)
+    items = tmp_path / "list"
+    items.write_text("1\n")
+    with pytest.raises(CommandError, match=r"--resume .*list: this is another file, no journal"):
+        await each("true", items, resume=items)
+    assert items.read_text() == "1\n"
 
 
 def test_what_fails_elsewhere_is_not_said_of_the_journal(tmp_path: Path) -> None:

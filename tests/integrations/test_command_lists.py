@@ -104,3 +104,9 @@ def test_what_has_succeeded_before_is_left_out_as_often_as_it_has() -> None:
     ]
     assert not DoneBefore().take("a")
     assert json.loads(entries[0].text()) == {"number": 1, "command": "a", "status": 0, "seconds": 0.1}
+
+
+def test_a_list_is_not_taken_for_a_journal() -> None:
+    line = Entry(1, "true", 0, 0.1).text()
+    assert all(Entry.may_be(line[:end]) for end in range(len(line) + 1)), "it was killed while it wrote"
+    assert not any(Entry.may_be(other) for other in ("in/a.jpg\n", '{"n": 1}\n', "garbage", "[]\n"))

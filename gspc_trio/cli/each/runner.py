@@ -116,6 +116,9 @@ def _journal(path: Path) -> Iterator[tuple[TextIO, DoneBefore]]:
             file = path.open("a+", encoding="utf-8", errors="replace")
             stack.callback(_close, file)
             file.seek(0)
+            if not Entry.may_be(file.readline()):
+                raise CommandError(f"--resume {path}: this is another file, no journal: name one of its own")
+            file.seek(0)
             done = DoneBefore(file)
             if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
                 file.write("\n")  # it was killed while it wrote
