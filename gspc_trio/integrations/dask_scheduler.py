@@ -88,14 +88,16 @@ class Get:
         graph = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
         wanted = dict.fromkeys(_flat(keys))
         graph = needed(graph, wanted)
-        if optimize_graph and not is_flat(graph):
+        are_independent = is_flat(graph)
+        if optimize_graph and not are_independent:
             graph = fused(graph, wanted)
+            are_independent = is_flat(graph)
         executor = self._executor or _own.executor()
         with local_callbacks(callbacks) as active, _told_as_dask_does():
             if active:
-                values = _compute_and_tell(executor, graph, wanted, active)
+                values = _compute_and_tell(executor, graph, wanted, are_independent, active)
             else:
-                values = _compute(executor, graph, wanted)
+                values = _compute(executor, graph, wanted, are_independent)
         return nested_get(keys, values)
 
 
@@ -114,8 +116,6 @@ def needed(graph: Graph, wanted: Iterable[Key]) -> Graph:
         KeyError: there is no such key.
     """
     found: Graph = {key: graph[key] for key in wanted}  # flat graphs are submitted in this order
-    if is_flat(found):
-        return found
     pending = [key for node in found.values() for key in node.dependencies]
     while pending:
         key = pending.pop()
@@ -165,15 +165,17 @@ class Submission:
         executor: computes.
         graph: what is computed.
         wanted: keys of values that are to come back.
+        are_independent: whether no task needs another one.
     """
 
-    def __init__(self, executor: Executor, graph: Graph, wanted: Iterable[Key]) -> None:
+    def __init__(
+        self, executor: Executor, graph: Graph, wanted: Iterable[Key], are_independent: bool
+    ) -> None:
         self._executor = executor
         self._graph = graph
         self._futures: dict[Key, SomeTaskFuture] = {}
         self._named: tuple[Callable[..., object] | None, str] = (None, "")
         self.kept: dict[Key, SomeTaskFuture] = {}
-        are_independent = is_flat(graph)
         self.ranks: dict[Key, int] = {} if are_independent else order(graph)
         with executor.calls_together(are_independent=are_independent) as self._calls:
             for key in graph if are_independent else sorted(graph, key=self.ranks.__getitem__):
@@ -226,8 +228,10 @@ def _has_others_within(value: object) -> bool:
     return isinstance(value, GraphNode)
 
 
-def _compute(executor: Executor, graph: Graph, wanted: Mapping[Key, None]) -> dict[Key, object]:
-    submission = Submission(executor, graph, wanted)
+def _compute(
+    executor: Executor, graph: Graph, wanted: Mapping[Key, None], are_independent: bool
+) -> dict[Key, object]:
+    submission = Submission(executor, graph, wanted, are_independent)
     submission.take_futures()
     try:
         wait_finished(list(submission.kept.values()))
@@ -238,7 +242,11 @@ def _compute(executor: Executor, graph: Graph, wanted: Mapping[Key, None]) -> di
 
 
 def _compute_and_tell(
-    executor: Executor, graph: Graph, wanted: Mapping[Key, None], callbacks: Sequence[Any]
+    executor: Executor,
+    graph: Graph,
+    wanted: Mapping[Key, None],
+    are_independent: bool,
+    callbacks: Sequence[Any],
 ) -> dict[Key, object]:
     """Compute, and call callbacks as Dask's own schedulers do: in this thread."""
     begun, state, failed = [], dict[str, Any](), True
@@ -247,7 +255,7 @@ def _compute_and_tell(
             if callback[0]:
                 callback[0](graph)
             begun.append(callback)
-        submission = Submission(executor, graph, wanted)
+        submission = Submission(executor, graph, wanted, are_independent)
         try:
             rank = submission.rank
             state |= start_state_from_dask(graph, keys=list(wanted), sortkey=rank, cache={})
