@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
@@ -39,8 +40,8 @@ async def serve_metrics() -> None:
 
 def fetch() -> None:
     channel: Any = None
-    with _Order(channel, "s3://bucket/key", "h", (), ".", 1)._driver():
-        pass
+    with tempfile.TemporaryFile() as target:
+        _Order(channel, "s3://bucket/key", "h", (), ".", 1)._fetch(target.fileno())
 
 
 NEEDS: dict[str, tuple[str, str, str, Callable[[], Any]]] = {

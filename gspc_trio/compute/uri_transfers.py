@@ -219,8 +219,6 @@ class _Order:
             with self._opened_file(self._parts[0]) as source:
                 self._copy(source, target)
             return os.fstat(target).st_size
-        from fsspec.callbacks import Callback
-
         known: list[int] = []
 
         def moved(size: int | None, value: int, **_: object) -> None:
@@ -228,6 +226,8 @@ class _Order:
             self._moved(max(value, size or 0), value)
 
         with self._driver() as (driver, path):
+            from fsspec.callbacks import Callback  # from here on it is there
+
             driver.get_file(path, f"/proc/self/fd/{target}", callback=Callback(hooks={"moved": moved}))
         size_bytes = os.fstat(target).st_size
         self._moved(size_bytes, size_bytes)
