@@ -129,14 +129,15 @@ async def test_commands_are_shown_as_the_bytes_that_they_are(
     assert capfdbinary.readouterr().out == b"echo 'a\xff'\n"
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_nothing_and_says_how_far_it_was(tmp_path: Path) -> None:
     with open_world(tmp_path) as world:
         (tmp_path / "commands").write_text("touch begun; sleep 1000\n" * 3)
         process = world.start("jobserver", "each", "-j", "2", "--arg-file", "commands")
         wait_until((tmp_path / "begun").exists, "the commands run")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=HANG_S)
-        assert (process.returncode, out, err) == (130, "", "")
+        told = "gspc-jobserver: interrupted: 0 commands had ended, none of them had failed\n"
+        assert (process.returncode, out, err) == (130, "", told)
 
 
 def test_the_command_alone_is_that_of_the_whole_application(capsys: pytest.CaptureFixture[str]) -> None:

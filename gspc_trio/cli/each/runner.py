@@ -14,6 +14,7 @@ from contextlib import (
     contextmanager,
     suppress,
 )
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
@@ -86,7 +87,12 @@ async def run_list(options: ListOptions, template_process: StartedTemplate | Non
                 _write(os.fsencode(command) + b"\n", b"")
             return 0
         connection = None if options.rts is None else running_connection(options.rts)
-        return await run.all(connection, options.jobs, options.keep_order, template_process)
+        try:
+            return await run.all(connection, options.jobs, options.keep_order, template_process)
+        except BaseException:
+            if trio.current_effective_deadline() == -inf:  # a signal has cancelled all
+                run.tell_interrupted()
+            raise
 
 
 def _halting(text: str) -> Halt:
@@ -236,6 +242,12 @@ class _Run:
             raise CommandError(str(error)) from error
         return self._tell()
 
+    def tell_interrupted(self) -> None:
+        """Say how far it was."""
+        failed = f"{self._failed} of them had failed:" if self._failed else "none of them had failed"
+        _say(f"interrupted: {self._ended} commands had ended, {failed}")
+        self._list_failures()
+
     @property
     def _may_begin_ahead(self) -> bool:
         """Whether more may have begun when a command fails."""
@@ -320,10 +332,13 @@ class _Run:
             return 0
         halted = ", and no more were begun" if self._halt.is_due(self._failed) else ""
         _say(f"{self._failed} of {self._ended} commands failed{halted}:")
+        self._list_failures()
+        return 1
+
+    def _list_failures(self) -> None:
         more = self._failed - len(self._failures)
         for line in (*self._failures, *([f"  and {more} more"] if more else [])):
             print(line, file=sys.stderr)
-        return 1
 
 
 @asynccontextmanager
