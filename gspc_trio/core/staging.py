@@ -104,11 +104,14 @@ class StageLimits(Struct, frozen=True):
         file_bytes_max: bytes of all files of one task, each way.
         inputs_bytes_max: bytes of data that the tasks in a worker's phases may have fetched; the next one's
             stage-in waits for room. One task alone may have more.
+        attempts_max: so many tasks may have their data fetched at one worker at a time. If more than one,
+            those that have their data go before those that have not. 0: 8 if the job has a plan, else 1.
     """
 
     files_max: Count = 10_000
     file_bytes_max: Count = 4 << 30
     inputs_bytes_max: Count = 1 << 30
+    attempts_max: Count = 0
 
 
 DEFAULT_LIMITS = StageLimits()

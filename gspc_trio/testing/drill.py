@@ -136,6 +136,7 @@ class Drill:
         self._staging_failed = staging_failed
         self._fail = fail
         self._salt = random.getrandbits(32)
+        self._stage_ins_max = (0, 1, 4)[self._salt % 3]
         self._open_s = random.choice((0.0, 0.002, 0.05, 0.2))
         self._kill_s = random.choice((0.0, 0.001, 0.02, 0.1))
         self._rts_port = 7000
@@ -146,7 +147,10 @@ class Drill:
         self._jobs = {
             "field1": OpenJob("field1"),
             "field2": OpenJob("field2", fate=False),
-            FETCHES: OpenJob(FETCHES, stage=StageLimits(inputs_bytes_max=INPUTS_BYTES_MAX)),
+            FETCHES: OpenJob(
+                FETCHES,
+                stage=StageLimits(inputs_bytes_max=INPUTS_BYTES_MAX, attempts_max=self._stage_ins_max),
+            ),
         }
         self._peers: dict[JobId, Peer] = {}
         self._nursery: trio.Nursery
@@ -362,7 +366,8 @@ class Drill:
                 size_bytes = self._random.choice((20, 60, 2 * INPUTS_BYTES_MAX))
                 arguments = (encode_reference(Reference("data", size_bytes, (), 0, ())),)
             attempt = self._random.randint(1, 3)
-            submissions.append(Submission(self._task_id, attempt, 1, arguments, options))
+            rank = (self._task_id * self._salt) % 5 - 2 if much and self._stage_ins_max > 1 else 0
+            submissions.append(Submission(self._task_id, attempt, 1, arguments, options, rank=rank))
             key = (self._task_id, attempt)
             self._sent.append((job, names[0], key))
             self._open[job, key] = None

@@ -45,6 +45,7 @@ from gspc_trio.components.worker.verdict import refusal
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, handles
 from gspc_trio.core.resources import BadResources, Resource, ResourceDag
+from gspc_trio.core.staging import StageLimits
 from gspc_trio.core.task import Reason
 
 
@@ -53,7 +54,7 @@ class _Job(Struct, eq=False):
 
     number: int
     fate: bool
-    inputs_bytes_max: int
+    stage: StageLimits
     codes: set[int] = field(default_factory=set)
 
 
@@ -219,7 +220,7 @@ class Rif(MachineBase[RifEvent, RifAction]):
         if event.job in self._jobs:
             self._end_job(EndJob(event.job, "its job server has connected again"))
         self._jobs_opened += 1
-        self._jobs[event.job] = _Job(self._jobs_opened, event.fate, event.stage.inputs_bytes_max)
+        self._jobs[event.job] = _Job(self._jobs_opened, event.fate, event.stage)
         self.actions.append(event)
 
     @handles(DefineCode)
@@ -268,7 +269,9 @@ class Rif(MachineBase[RifEvent, RifAction]):
             for name in here:
                 self.fence.use(name, event.grant_id, job.number)
                 self._held.pop(name, None)
-        self.actions.append(ForwardToWorker(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
+        stage = job.stage
+        assign = Assign(event, job.fate, stage.inputs_bytes_max, max(1, stage.attempts_max))
+        self.actions.append(ForwardToWorker(here[0], assign))
 
     def _why_not(self, event: Submit, job: _Job | None, here: Sequence[ResourceId]) -> str:
         """Return why the submit is refused, or ""."""

@@ -341,7 +341,14 @@ def _job_checkpoint(state: ManagerState, job: Job) -> JobCheckpoint:
             grants[grant_id] = grant
     waiting = [want for want in job.wants.values() if want.unmet or want.sent]
     demands = tuple(
-        Demand(job.job, want.form.shape, want.unmet + len(want.sent), NO_GRANT, want.priority)
+        Demand(
+            job.job,
+            want.form.shape,
+            want.unmet + len(want.sent),
+            NO_GRANT,
+            want.priority,
+            want.shared_as is not None,
+        )
         for want in waiting
     )
     return JobCheckpoint(

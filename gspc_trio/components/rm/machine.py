@@ -35,7 +35,7 @@ from gspc_trio.components.rm.events import (
     Settled,
 )
 from gspc_trio.components.rm.messages import Checkpoint, Demand, Interrupt, Refuse, Release, Revoked
-from gspc_trio.components.rm.parts import Form, Holding, Job, Vertex, Want
+from gspc_trio.components.rm.parts import Form, Holding, Job, Vertex, Want, shared_part
 from gspc_trio.components.rm.search import impossible
 from gspc_trio.components.rm.serve import (
     give_at_once,
@@ -234,6 +234,8 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
                     return
                 want = self._new_want(job, event)
             job.latest = want
+        if event.shared and want.shared_as is None:
+            want.shared_as = shared_part(event.shape)
         if seen > job.seen:
             job.seen = seen
         sent = want.sent

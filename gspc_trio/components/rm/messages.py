@@ -11,7 +11,8 @@ from gspc_trio.core.task import Shape
 
 class Demand(Struct, frozen=True):
     """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant
-    ``seen``; of its shapes, those of higher ``priority`` come first.
+    ``seen``; of its shapes, those of higher ``priority`` come first. If they are ``shared``, the job uses a
+    grant for any of its shapes that differ in what they prefer alone: none of these is recalled for another.
     """
 
     job: JobId
@@ -19,6 +20,7 @@ class Demand(Struct, frozen=True):
     credit: Count
     seen: GrantId
     priority: int = 0
+    shared: bool = False
 
 
 class Release(Struct, frozen=True):

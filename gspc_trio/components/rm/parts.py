@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, Count, GrantId, JobId, ResourceId
@@ -372,6 +374,15 @@ class Job:
             del self.lapsed[next(iter(self.lapsed))]
 
 
+def shared_part(shape: Shape) -> Shape | None:
+    """Return a shape without what it prefers, and without its estimate; None if it is bound to some place."""
+    first, *rest = shape.requirements
+    if first.hard:
+        return None
+    any_will_do = evolve(first, preferences=(), patience_s=None)
+    return replace(shape, requirements=(any_will_do, *rest), estimate_s=None)
+
+
 class Want:
     """A job's demand for one shape.
 
@@ -392,11 +403,12 @@ class Want:
         strict: what it waits for then, if it is not just one resource.
         recalled: how many of its grants have been recalled.
         called: grants that have been recalled for it, and how many resources it gains by each.
+        shared_as: what its shape shares with others of the job for which its grants are used, too, or None.
     """
 
     __slots__ = (
         "ages", "called", "form", "fresh", "grants", "looked", "number", "owner", "patient", "priority",
-        "recalled", "sent", "strict", "tried", "units", "unmet",
+        "recalled", "sent", "shared_as", "strict", "tried", "units", "unmet",
     )  # fmt: skip
 
     def __init__(self, owner: Job, form: Form, number: int) -> None:
@@ -416,6 +428,7 @@ class Want:
         self.strict: Form | None = None
         self.recalled: int = 0
         self.called: dict[Holding, int] = {}
+        self.shared_as: Shape | None = None
 
     @property
     def state(self) -> DemandState:

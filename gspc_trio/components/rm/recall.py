@@ -16,6 +16,7 @@ from gspc_trio.components.rm.parts import NEVER, ClassQueue, Holding, Job, Verte
 from gspc_trio.components.rm.search import tops_for
 from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.core.task import Shape
 
 GRANTS_AT_ONCE = 256
 """How many grants of one want are looked at, and recalled for another, at a time."""
@@ -137,7 +138,7 @@ class _Look:
         # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
         self._holders = sorted(state.holders, key=_likely)
         self._of: dict[ClassQueue, tuple[list[Want], list[Want]]] = {}
-        self._in_vain: set[tuple[Job, int, ClassQueue, bool]] = set()
+        self._in_vain: set[tuple[Job, int, ClassQueue, bool, Shape | None]] = set()
 
     def free_for(self, want: Want, queue: ClassQueue) -> int:
         """Return how many of a class are free for a want: not at rest, to leave, or put aside for others."""
@@ -157,7 +158,7 @@ class _Look:
                 for top in tops_for(self.state.pool, need):
                     self._free_one_of(_of_class_below(top, queue))
             return
-        kind = (want.owner, want.priority, queue, self._balance.of_want(want) > 0)
+        kind = (want.owner, want.priority, queue, self._balance.of_want(want) > 0, want.shared_as)
         if kind in self._in_vain:
             return
         same, larger = self._holders_of(queue)
@@ -228,6 +229,8 @@ class _Look:
         want, holder = self.want, holding.want
         if holder is want or self._is_young(holding):
             return False
+        if holder.owner is want.owner and want.shared_as is not None and want.shared_as == holder.shared_as:
+            return False  # its job can use it for what waits as it is
         # One that wants no more keeps its grants only in case of a next task.
         if not holder.unmet:
             return True

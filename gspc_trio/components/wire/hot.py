@@ -49,6 +49,8 @@ def _register_grants(converter: Converter) -> None:
 
     def write_demand(it: Demand) -> tuple[object, ...]:
         fields = (it.job, write_shape(it.shape), it.credit, it.seen)
+        if it.shared:
+            return (*fields, it.priority, True)
         return (*fields, it.priority) if it.priority else fields
 
     def read_demand(data: object, kind: object) -> Demand:
@@ -119,9 +121,11 @@ def _register_submissions(converter: Converter) -> None:
     write_options = converter.get_unstructure_hook(TaskOptions)
 
     def write_submission(it: Submission) -> tuple[object, ...]:
-        if it.directory or it.input_bytes or it.after is not None:
+        if it.directory or it.input_bytes or it.after is not None or it.rank:
             options = write_options(it.options)
-            local = (it.held, it.directory, it.input_bytes, it.after)
+            local: tuple[object, ...] = (it.held, it.directory, it.input_bytes, it.after)
+            if it.rank:
+                local += (it.rank,)
             return (it.task_id, it.attempt, it.code_id, it.arguments, options, *local)
         if it.held:
             options = write_options(it.options)
@@ -131,8 +135,8 @@ def _register_submissions(converter: Converter) -> None:
         return (it.task_id, it.attempt, it.code_id, it.arguments, write_options(it.options))
 
     def read_submission(data: object) -> Submission:
-        if type(data) is not tuple or not 3 <= len(data) <= 9:
-            raise BadField("Submission: not an array of 3 to 9 fields")
+        if type(data) is not tuple or not 3 <= len(data) <= 10:
+            raise BadField("Submission: not an array of 3 to 10 fields")
         held: tuple[str, ...] = ()
         if len(data) > 6:
             found: Submission = read_general(data, Submission)

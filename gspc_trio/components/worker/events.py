@@ -6,7 +6,7 @@ from typing import TypeAlias, final
 
 from msgspec import Struct
 
-from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
+from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.components.worker.verdict import NOTHING_PRINTED, Verdict
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import Tick
@@ -24,12 +24,13 @@ class Assign(Struct, frozen=True):
     """Take the submissions of ``submit``.
 
     ``fate`` says whether its tasks share it in the phases (WRK-3), ``inputs_bytes_max`` how much data those
-    in the phases may have fetched together; one alone may have more.
+    in the phases may have fetched together; one alone may have more. So many of them may be in stage-in.
     """
 
     submit: Submit
     fate: bool = True
     inputs_bytes_max: int = DEFAULT_LIMITS.inputs_bytes_max
+    stage_ins_max: int = 1
 
 
 class StagedIn(Struct, frozen=True):
@@ -230,12 +231,21 @@ WorkerAction: TypeAlias = ComputeAction | Finished | WorkerChanged | WorkerIdle 
 """What a worker's machine decides."""
 
 
-def begins_staged(action: ComputeAction) -> Submission | None:
-    """Return the attempt that stages data and begins with this action of a worker; None: there is none."""
-    if type(action) is StageIn:
-        return action.submission
-    if type(action) is Compute:
+def begun_with(action: ComputeAction, overtakes: bool) -> Begun | None:
+    """Return which attempt begins with this action of a worker, if its job is told; None: it is not.
+
+    It is told of those that stage data, and of all if they do not begin in the order in which they came.
+
+    Args:
+        action: of the worker.
+        overtakes: whether attempts overtake each other in stage-in: then they begin in compute.
+    """
+    if type(action) is StageIn and not overtakes:
+        first = action.submission
+    elif type(action) is Compute:
         first = action.submissions[0]  # what stages data is handed over alone
-        if first.options.stage_out and not first.options.stage_in:
-            return first
-    return None
+        if not (overtakes or (first.options.stage_out and not first.options.stage_in)):
+            return None
+    else:
+        return None
+    return Begun(action.job, action.resource_id, first.task_id, first.attempt, overtakes)

@@ -142,6 +142,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         if not self.busy:
             phases.job, self.grant_id = submit.job, submit.grant_id
             self._fate, phases.inputs_bytes_max = event.fate, event.inputs_bytes_max
+            phases.stage_ins_max = event.stage_ins_max
             phases.alone = len(submit.resources) > 1
             if phases.made_for != submit.job:
                 phases.made_for, phases.made = submit.job, None
@@ -199,7 +200,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
     @handles(work.StagedIn)
     def _staged_in(self, event: work.StagedIn) -> None:
         slot = self._staging_slot(event.key)
-        if slot is not self._phases.incoming or slot.staged:
+        if self._phases.incoming.get(event.key) is not slot or slot.staged:
             raise IllegalEvent(f"attempt {event.key} is not being staged in")
         slot.staged = True
         if event.submission is not None:
@@ -258,6 +259,9 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         phases = self._phases
         keys = {key for key in event.attempts if key in phases.present}
         self._end_all(phases.drop_queued(keys.__contains__), TAKEN_BACK)
+        for slot in list(phases.slots()):
+            if slot.key in keys and slot.verdict is None and not phases.has_begun(slot):
+                self._stop_slot(slot, TAKEN_BACK)
         handed = keys & {key_of(submission) for submission in phases.handed}
         if handed:
             self._wanted_back |= handed
@@ -272,7 +276,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         phases = self._phases
         head = phases.head
         for slot in list(phases.slots()):
-            self._stop_slot(slot, queued if slot is phases.incoming else begun)
+            self._stop_slot(slot, queued if slot.key in phases.incoming else begun)
         self._end_all(phases.drop_queued(lambda _: True), queued)
         for submission in phases.handed:
             self._condemn(key_of(submission), begun if submission is head else queued)
@@ -390,10 +394,12 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
             self._end(verdict.outcome_of(submission))
 
     def _leave_slot(self, slot: Slot, verdict: Verdict) -> None:
+        had_begun = self._phases.has_begun(slot)
         self._phases.vacate(slot)
         outcome = verdict.outcome_of(slot.submission)
         self._end(outcome)
-        self._share_fate(outcome, from_compute=False)
+        if had_begun:
+            self._share_fate(outcome, from_compute=False)
 
     def _share_fate(self, outcome: Outcome, *, from_compute: bool) -> None:
         """One in the phases did not finish: the others in the phases go back (WRK-3), those queued do not."""
@@ -402,7 +408,8 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         message = f"it was overlapped with task {outcome.task_id}, which was {outcome.reason.value}"
         verdict = Verdict(Reason.RETURNED, TaskError(FATE, message))
         for slot in list(self._phases.slots()):
-            self._stop_slot(slot, verdict)
+            if self._phases.has_begun(slot):
+                self._stop_slot(slot, verdict)
         head = self._phases.head
         if head is not None and not from_compute:
             self._condemn(key_of(head), verdict)

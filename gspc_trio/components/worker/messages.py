@@ -75,7 +75,7 @@ class Submission(Struct, frozen=True):
     RIF it gets a ``directory`` to run in, if it has files, and the ``input_bytes`` that its stage-in fetches.
     ``after`` names the attempt whose result takes the place of each argument ``TO_COME``. Such an attempt
     runs directly behind that one, in the same process. If that does not finish, it goes back and has not
-    begun.
+    begun. Of several whose data is there, that of the lowest ``rank`` computes first.
     """
 
     task_id: TaskId
@@ -87,6 +87,7 @@ class Submission(Struct, frozen=True):
     directory: str = ""
     input_bytes: Count = 0
     after: tuple[TaskId, Attempt] | None = None
+    rank: int = 0
 
 
 class Submit(Struct, frozen=True):
@@ -152,12 +153,14 @@ class Begun(Struct, frozen=True):
     """A worker has begun with an attempt that stages data: it cannot be taken back any more.
 
     This may be lost with a connection; whoever has not heard it asks such an attempt back in vain.
+    ``computes``: it is the one in compute now, and may have overtaken others.
     """
 
     job: JobId
     resource_id: ResourceId
     task_id: TaskId
     attempt: Attempt
+    computes: bool = False
 
 
 class AttemptStatus(Struct, frozen=True):

@@ -5,6 +5,9 @@ staging goes straight to compute, and many such attempts are handed over ahead, 
 never waits for the next; of those only the first is in compute, the others count as queued. An attempt that
 needs staging is handed over alone; one that may not run again, or that holds several resources, is alone in
 the phases. Stage-in waits while the data that those in the phases have fetched leaves it no room.
+
+A job may have the data of several attempts fetched at a time (``StageLimits.attempts_max``). Then of those
+that have their data the one of the lowest rank computes next, and may overtake others.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from gspc_trio.components.worker.messages import Submission
 from gspc_trio.components.worker.verdict import Verdict
 from gspc_trio.core.ids import Count, JobId, ResourceId
 from gspc_trio.core.staging import DEFAULT_LIMITS
-from gspc_trio.core.task import Outcome
+from gspc_trio.core.task import Outcome, TaskOptions
 
 PhaseAction: TypeAlias = StageIn | Compute | StageOut
 """An attempt enters a phase."""
@@ -33,7 +36,7 @@ class AttemptPhase(StrEnum):
     WAITING = "waiting"
     """Not begun; also one that was handed to the compute process ahead, behind the one in compute."""
     STAGE_IN = "stage_in"
-    """Its data is fetched, or is there and compute is not free yet."""
+    """Its data is fetched, or is there and compute is not free for it yet."""
     COMPUTE = "compute"
     """It is the one that the compute process runs, or has run while stage-out was not free."""
     STAGE_OUT = "stage_out"
@@ -79,7 +82,7 @@ class Phases:
         present: all attempts that have not ended.
         again: were with a compute process that is gone, or taken back; they come before all that waits.
         waiting: not begun, in order.
-        incoming: in stage-in, or staged and next for compute.
+        incoming: in stage-in, or staged and waiting for compute, in the order in which they entered.
         handed: given to the compute process, the first of them in compute.
         computed: its compute has ended, stage-out is still taken by the one before.
         outgoing: in stage-out.
@@ -88,6 +91,7 @@ class Phases:
         is_cut: an attempt has not finished: others may have been sent ahead behind it.
         head_since_s: when the first of ``handed`` became the first.
         inputs_bytes_max: how much data those in the phases may have fetched, unless there is but one.
+        stage_ins_max: how many attempts may be in stage-in; if more than one, they may overtake each other.
     """
 
     def __init__(self, resource_id: ResourceId) -> None:
@@ -97,7 +101,7 @@ class Phases:
         self.present: dict[AttemptKey, Submission] = {}
         self.again: deque[Submission] = deque()
         self.waiting: deque[Submission] = deque()
-        self.incoming: Slot | None = None
+        self.incoming: dict[AttemptKey, Slot] = {}
         self.handed: deque[Submission] = deque()
         self.computed: Slot | None = None
         self.outgoing: Slot | None = None
@@ -106,15 +110,26 @@ class Phases:
         self.is_cut: bool = False
         self.head_since_s: float = 0.0
         self.inputs_bytes_max: Count = DEFAULT_LIMITS.inputs_bytes_max
+        self.stage_ins_max: Count = 1
 
     @property
     def head(self) -> Submission | None:
         """The attempt in compute."""
         return self.handed[0] if self.handed else None
 
+    @property
+    def overtakes(self) -> bool:
+        """Whether attempts may overtake each other in stage-in, which is not yet a beginning then."""
+        return self.stage_ins_max > 1
+
+    def has_begun(self, slot: Slot) -> bool:
+        """Whether an attempt in a slot has begun."""
+        return not (self.overtakes and slot.key in self.incoming)
+
     def slots(self) -> Iterator[Slot]:
         """Iterate over what is staged, or between compute and stage-out."""
-        for slot in (self.incoming, self.computed, self.outgoing):
+        yield from self.incoming.values()
+        for slot in (self.computed, self.outgoing):
             if slot is not None:
                 yield slot
 
@@ -124,8 +139,8 @@ class Phases:
 
     def vacate(self, slot: Slot) -> None:
         """Empty the phase that ``slot`` is in."""
-        if slot is self.incoming:
-            self.incoming = None
+        if self.incoming.get(slot.key) is slot:
+            del self.incoming[slot.key]
         elif slot is self.outgoing:
             self.outgoing = None
         else:
@@ -136,11 +151,9 @@ class Phases:
         """Return where it is; None: not here, or no longer."""
         if key not in self.present:
             return None
-        slots = {
-            AttemptPhase.STAGE_IN: self.incoming,
-            AttemptPhase.COMPUTE: self.computed,
-            AttemptPhase.STAGE_OUT: self.outgoing,
-        }
+        if key in self.incoming:
+            return AttemptPhase.STAGE_IN
+        slots = {AttemptPhase.COMPUTE: self.computed, AttemptPhase.STAGE_OUT: self.outgoing}
         for phase, slot in slots.items():
             if slot is not None and slot.key == key:
                 return phase
@@ -219,14 +232,19 @@ class Phases:
             self.outgoing = slot
             actions.append(StageOut(self.resource_id, self.job, slot.submission, slot.outcome))
         may_hand = may_hand and self.computed is None
-        staged = self.incoming is not None and self.incoming.staged and self.incoming.verdict is None
-        if staged and may_hand and not (self.handed or self.again):
-            assert self.incoming is not None
-            slot, self.incoming = self.incoming, None
-            actions.append(self._hand([slot.submission], now))
+        if self.incoming and may_hand and not (self.handed or self.again):
+            first = self._next_staged()
+            if first is not None:
+                del self.incoming[first.key]
+                actions.append(self._hand([first.submission], now))
         if self.waiting or self.again:
             actions += self._enter(may_hand, blocked, now)
         return actions
+
+    def _next_staged(self) -> Slot | None:
+        """Return the attempt that computes next of those that have their data, the first of equal ranks."""
+        staged = [it for it in self.incoming.values() if it.staged and it.verdict is None]
+        return min(staged, key=lambda it: it.submission.rank, default=None)
 
     def _enter(self, may_hand: bool, blocked: bool, now: float) -> list[PhaseAction]:
         """Let those that wait enter in order, until one cannot."""
@@ -235,10 +253,12 @@ class Phases:
         if may_hand and self.again:
             run.extend(self.again)
             self.again.clear()
-        may_hand = may_hand and self.incoming is None
+        if self.incoming and (not self.overtakes or self._next_staged() is not None):
+            may_hand = False
         beside_plain = may_hand and self._plain_may_enter()
         waiting = self.waiting
-        stage_in = options = None
+        options: TaskOptions | None = None
+        stage_ins: list[PhaseAction] = []
         while waiting:
             submission = waiting[0]
             if submission.options is options or self.plain(submission):
@@ -251,17 +271,18 @@ class Phases:
             if others and (self.exclusive(submission) or self._exclusive_in_phases()):
                 break
             if submission.options.stage_in:
-                if self.incoming is None and self._has_room_for(submission):
-                    self.incoming = Slot(waiting.popleft())
-                    stage_in = StageIn(self.resource_id, self.job, submission)
+                if len(self.incoming) < self.stage_ins_max and self._has_room_for(submission):
+                    waiting.popleft()
+                    self.incoming[key_of(submission)] = Slot(submission)
+                    stage_ins.append(StageIn(self.resource_id, self.job, submission))
+                    if self.overtakes:
+                        continue
             elif may_hand and not (run or self.handed):
                 run.append(waiting.popleft())
             break
         if run:
             actions.append(self._hand(run, now))
-        if stage_in is not None:
-            actions.append(stage_in)
-        return actions
+        return actions + stage_ins
 
     def _plain_may_enter(self) -> bool:
         """Whether what is handed over, and what is in stage-out, can have a plain attempt beside it."""
@@ -295,6 +316,7 @@ class Phases:
         places = [key_of(s) for s in (*self.again, *self.waiting, *self.handed, *slots)]
         assert len(places) == len(set(places)), "an attempt is in two places"
         assert set(places) == set(self.present), "an attempt is nowhere, or one that has ended is somewhere"
+        assert len(self.incoming) <= self.stage_ins_max, "more attempts in stage-in than there may be"
         fetched = [one.input_bytes for one in (*slots, *self.handed) if one.input_bytes]
         assert len(fetched) < 2 or sum(fetched) <= self.inputs_bytes_max, "more data than there may be"
         assert not (self.computed and self.handed), "compute goes on while a result waits for stage-out"

@@ -1,7 +1,8 @@
 """Checker of a worker's attempts: from what the worker is told, and what it says and orders.
 
-Attempts begin in the order in which they came. What is to be stopped is being stopped at any time, what can
-go on goes on, and each attempt is reported once, in a way that fits what it has been through.
+Attempts begin in the order in which they came; where they may overtake each other in stage-in, by rank of
+those that have their data. What is to be stopped is being stopped at any time, what can go on goes on, and
+each attempt is reported once, in a way that fits what it has been through.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gspc_trio.components.worker.events import AttemptKey, WorkerAction, WorkerE
 from gspc_trio.components.worker.messages import Cancel, Submission, Submit, TakeBack
 from gspc_trio.components.worker.verdict import FATE
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.staging import StageLimits
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.testing.checkers.base import Broken
 
@@ -73,6 +75,7 @@ class Attempts:
         self.ending: set[Reason] = set()
         self._has_fate = True
         self._inputs_bytes_max = 0
+        self._stage_ins_max = 1
         self._is_alone = False
         self._all: dict[AttemptKey, _Attempt] = {}
         self._handed: list[AttemptKey] = []
@@ -96,13 +99,14 @@ class Attempts:
 
     # What it is told
 
-    def assign(self, submit: Submit, has_fate: bool, inputs_bytes_max: int) -> None:
+    def assign(self, submit: Submit, has_fate: bool, stage: StageLimits) -> None:
         """It takes these."""
         if not self.busy:
             self.job, self.grant_id = submit.job, submit.grant_id
             self.ending.clear()
             self._loss = None
-            self._has_fate, self._inputs_bytes_max = has_fate, inputs_bytes_max
+            self._has_fate, self._inputs_bytes_max = has_fate, stage.inputs_bytes_max
+            self._stage_ins_max = max(1, stage.attempts_max)
             self._is_alone = len(submit.resources) > 1
         for submission in submit.submissions:
             self._number += 1
@@ -132,7 +136,7 @@ class Attempts:
         elif type(event) is Cancel or type(event) is TakeBack:
             for key in event.attempts:
                 attempt = self._all.get(key)
-                if attempt is not None and (type(event) is Cancel or attempt.at in (At.WAITING, At.HANDED)):
+                if attempt is not None and (type(event) is Cancel or self._may_go_back(attempt)):
                     attempt.unwanted.add("cancelled" if type(event) is Cancel else "taken back")
                     self._told.add(key)
                     if type(event) is Cancel:
@@ -163,6 +167,13 @@ class Attempts:
             self._wait_again(event.keys)
             for key in self._handed if not self._killing else ():
                 self._all[key].unwanted.discard("taken back")  # it was read already
+
+    def _may_go_back(self, attempt: _Attempt) -> bool:
+        """Whether it has not begun: where they may overtake each other stage-in is no beginning."""
+        return attempt.at in (At.WAITING, At.HANDED) or self._is_overtaken(attempt)
+
+    def _is_overtaken(self, attempt: _Attempt) -> bool:
+        return self._stage_ins_max > 1 and attempt.at in (At.FETCHING, At.READY)
 
     def _move(self, key: AttemptKey, to: At) -> None:
         if key in self._all:
@@ -240,9 +251,15 @@ class Attempts:
             attempt.at, attempt.was_handed = At.HANDED, True
             self._handed.append(key)
             self._begins(attempt)
-        first = self._all[submissions[0].task_id, submissions[0].attempt].number
+        first = self._all[submissions[0].task_id, submissions[0].attempt]
+        place, staged = (first.submission.rank, first.number), first.submission.options.stage_in
         for attempt in self._all.values():
-            if attempt.number < first and attempt.at in (At.WAITING, At.FETCHING, At.READY):
+            if self._is_overtaken(attempt):
+                could = staged and attempt.at is At.READY and not attempt.aborting
+                wrong = could and (attempt.submission.rank, attempt.number) < place
+            else:
+                wrong = attempt.number < first.number and attempt.at in (At.WAITING, At.FETCHING, At.READY)
+            if wrong:
                 raise self._broken(
                     (submissions[0].task_id, submissions[0].attempt),
                     f"overtakes task {attempt.submission.task_id}",
@@ -260,7 +277,7 @@ class Attempts:
             raise self._broken(key, f"is reported {outcome.reason}, and was not there any more")
         was_head = key == self._head_before and attempt.at in (At.WAITING, At.HANDED, At.COMPUTED)
         self._may_be(attempt, outcome, was_head)
-        in_phases = was_head or attempt.at in SLOTS
+        in_phases = was_head or (attempt.at in SLOTS and not self._is_overtaken(attempt))
         del self._all[key]
         if key in self._handed:
             self._handed.remove(key)
@@ -268,7 +285,7 @@ class Attempts:
             from_compute = attempt.at in (At.WAITING, At.HANDED, At.COMPUTED)
             head = [] if from_compute else self._handed[:1]
             for other_key, other in self._all.items():
-                if other.at in SLOTS or other_key in head:
+                if (other.at in SLOTS and not self._is_overtaken(other)) or other_key in head:
                     other.unwanted.add("fate")
 
     def _may_be(self, attempt: _Attempt, outcome: Outcome, was_head: bool) -> None:
@@ -343,7 +360,8 @@ class Attempts:
         storing = counts[At.STORING] + counts[At.STORED]
         if counts[At.COMPUTED] and not storing:
             raise Broken(f"{self.name} keeps a result that could be stored", self.name)
-        if max(counts[At.FETCHING] + counts[At.READY], storing, counts[At.COMPUTED]) > 1:
+        staged_in = counts[At.FETCHING] + counts[At.READY]
+        if staged_in > self._stage_ins_max or max(storing, counts[At.COMPUTED]) > 1:
             raise Broken(f"{self.name} has two attempts in one phase", self.name)
         if counts[At.READY] and not (self._handed or stopping or counts[At.COMPUTED]):
             for key, attempt in self._all.items():

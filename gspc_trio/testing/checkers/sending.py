@@ -20,6 +20,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.job.shell.settings import STAGE_INS_PLANNED
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submit, TakeBack
 from gspc_trio.components.worker.verdict import REFUSED, had_begun
@@ -184,6 +185,8 @@ class Sending:
             for held in self._grants.values():
                 if event.task_id in held.sent and held.sent[event.task_id].attempt == event.attempt:
                     held.sent[event.task_id].settled = True
+                    if event.computes:  # it may have overtaken others
+                        held.sent = {event.task_id: held.sent[event.task_id]} | held.sent
         elif type(event) is Recall:
             for held in [self._grants[one] for one in event.grant_ids if one in self._grants]:
                 held.at_rest = True
@@ -379,11 +382,12 @@ class Sending:
     def _look_at_stuck(self, now: float) -> None:
         """Nothing waits behind a task that runs for long while another resource is idle."""
         idle = {held.shape: held for held in self._grants.values() if self._is_idle(held)}
+        kept = 1 + STAGE_INS_PLANNED if self.has_plan else OVERLAPPED
         for held in self._grants.values():
             other = idle.get(held.shape)
             if other is None or held.lost or now <= held.first_since_s + STUCK_S:
                 continue
-            for task_id, sent in islice(held.sent.items(), OVERLAPPED, None):
+            for task_id, sent in islice(held.sent.items(), kept, None):
                 task = self._tasks.get(task_id)
                 if (
                     task is None

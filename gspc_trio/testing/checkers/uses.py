@@ -223,7 +223,7 @@ class Uses:
         first = self._places[here[0]]
         if not why and event.submissions:
             job = self._jobs[event.job]
-            self._touch(first.attempts, now).assign(event, job.fate, job.stage.inputs_bytes_max)
+            self._touch(first.attempts, now).assign(event, job.fate, job.stage)
         if first.work is None:
             doing = _Work(first.attempts, here)
             for name in here:

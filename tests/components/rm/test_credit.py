@@ -166,6 +166,20 @@ def test_another_shape_of_the_same_job_recalls_its_own_parked_grants() -> None:
     assert driver.release("a") == [Grant("a", NODE, (1, 3), ("r1.node",))]
 
 
+def test_what_a_job_uses_for_several_shapes_is_not_recalled_for_another_of_them() -> None:
+    here, there = any_of("core", "r1.core0"), any_of("core", "r1.core1")
+    for shared in (False, True):
+        driver = Driver(*cores(2))
+        driver.send(Demand("a", here, 2, NO_GRANT, shared=shared))
+        driver.wait(1.0)  # one comes although it is not preferred
+        assert driver.granted("a") == [("r1.core0",), ("r1.core1",)]
+        called = driver.send(Demand("a", there, 1, driver.seen["a"], shared=shared))
+        assert called == ([] if shared else [Recall("a", ((1, 1),))])
+        assert driver.wait(1.0) == []
+    other = driver.demand("a", 1, several("core", "core"))
+    assert other == [Recall("a", ((1, 1), (1, 2)))], "this one does not share"
+
+
 def test_a_core_that_is_wanted_recalls_the_node_above_it() -> None:
     driver = Driver(*host("r1"))
     driver.take("a", NODE)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgpack
 import pytest
 
+from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Submission, Submit
 from gspc_trio.compute.channel import RUN, pack_run, unpack
-from gspc_trio.core.task import TaskOptions
+from gspc_trio.core.task import CORE, TaskOptions
 from gspc_trio.protocol.codec import DecodeError
 
 HELD = ("r1.core0@near", "r2.core1@far")
@@ -24,6 +25,15 @@ def test_held_resources_travel_with_a_submission(options: TaskOptions) -> None:
     behind = Submission(9, 1, 3, (b"",), options, after=(8, 1))
     sent = submit(Submission(7, 1, 3, (b"x",), options, HELD), Submission(8, 1, 3, (), options), behind)
     assert codec.decode_batch(codec.encode_batch([sent])) == [sent]
+
+
+def test_ranks_travel_with_submissions_and_demands_say_whether_they_share() -> None:
+    codec = wire_codec()
+    sent = submit(Submission(7, 1, 3, rank=-5), Submission(8, 1, 3, (b"x",), TaskOptions(attempts=3), rank=9))
+    demands = [
+        Demand("j1", CORE, 2, (1, 1), priority, shared) for priority in (0, 1) for shared in (False, True)
+    ]
+    assert codec.decode_batch(codec.encode_batch([sent, *demands])) == [sent, *demands]
 
 
 def test_held_resources_that_are_not_text_are_refused() -> None:

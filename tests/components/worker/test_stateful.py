@@ -70,11 +70,14 @@ class WorkerModel(RuleBasedStateMachine):
         self.inside: list[Submission] = []
         self.staging: dict[AttemptKey, str] = {}
         self.staged_in: set[AttemptKey] = set()
+        self.came: list[AttemptKey] = []  # into stage-in, and not in compute yet
+        self.stage_ins_max = 1
         self.computed: list[int] = []
         self.early: set[int] = set()  # read from between
         self.answers: list[Any] = []
         self.kills = 0
         self.idle = True
+        self.in_order_from = 0
         self.stopped = False
         self.last: AttemptKey | None = None  # that the process has finished
 
@@ -101,7 +104,8 @@ class WorkerModel(RuleBasedStateMachine):
                     after = submission.after
                     there = after is None or after in self.open or after == self.last
                     assert there, "handed over without what it takes"
-                    assert not submission.options.stage_in or key in self.staged_in
+                    if submission.options.stage_in:
+                        self.note_overtaken(submission)
                     self.inside.append(submission)
             case Retract():
                 self.answer_retract()
@@ -109,7 +113,9 @@ class WorkerModel(RuleBasedStateMachine):
                 self.kills += 1
                 assert self.kills == 1
             case StageIn(submission=s):
-                assert "in" not in self.staging.values()
+                coming = [key for key in self.came if key in self.open]
+                assert len(coming) < self.stage_ins_max, "more in stage-in than there may be"
+                self.came.append((s.task_id, s.attempt))
                 self.staging[s.task_id, s.attempt] = "in"
             case StageOut(submission=s):
                 assert "out" not in self.staging.values()
@@ -129,6 +135,16 @@ class WorkerModel(RuleBasedStateMachine):
                 pass
             case _:
                 raise AssertionError(action)
+
+    def note_overtaken(self, submission: Submission) -> None:
+        """It leaves stage-in: nothing that had its data, and a lower rank, was there."""
+        key = (submission.task_id, submission.attempt)
+        assert key in self.staged_in
+        self.came.remove(key)
+        there = [it for it in self.came if it in self.open and it in self.staged_in]
+        aborted = [answer.key for answer in self.answers if type(answer) is Aborted]
+        ranks = [self.open[it].rank for it in there if it not in aborted]
+        assert submission.rank <= min(ranks, default=submission.rank), "one of a lower rank was there"
 
     def answer_retract(self) -> None:
         read = min(len(self.inside), 1 + self.tasks % 3)
@@ -157,25 +173,31 @@ class WorkerModel(RuleBasedStateMachine):
         fate=st.booleans(),
         gang=st.booleans(),
         tied=st.booleans(),
+        stage_ins_max=st.sampled_from([1, 1, 3]),
     )
-    def submit(self, kinds: list[TaskOptions], fate: bool, gang: bool, tied: bool) -> None:
+    def submit(
+        self, kinds: list[TaskOptions], fate: bool, gang: bool, tied: bool, stage_ins_max: int
+    ) -> None:
         if self.worker.closed:
             return
         if self.idle:
             self.grants += 1
+            self.stage_ins_max = stage_ins_max
         submissions = []
         for options in kinds:
             self.tasks += 1
             size_bytes = self.tasks * 7 % 12 if options.stage_in else 0
             plain = options.may_rerun and not (options.stage_in or options.stage_out or gang)
             after = (self.tasks - 1, 1) if tied and plain and self.tasks > 1 else None
-            made = Submission(self.tasks, 1, 1, (), options, input_bytes=size_bytes, after=after)
+            rank = self.tasks * 5 % 3
+            made = Submission(self.tasks, 1, 1, (), options, input_bytes=size_bytes, after=after, rank=rank)
             submissions.append(made)
             self.options[self.tasks, 1] = options
             self.open[self.tasks, 1] = submissions[-1]
         resources = (R, "r1.core1") if gang and self.idle else (R,)
         self.idle = False
-        self.give(Assign(Submit("j1", (1, self.grants), resources, tuple(submissions)), fate, 10))
+        submit = Submit("j1", (1, self.grants), resources, tuple(submissions))
+        self.give(Assign(submit, fate, 10, stage_ins_max))
 
     def told_late(self) -> bool:
         """Whether the next in compute was read from between, which the answer under way tells first."""
@@ -270,7 +292,10 @@ class WorkerModel(RuleBasedStateMachine):
 
     @invariant()
     def compute_keeps_the_order(self) -> None:
-        in_turn = [task_id for task_id in self.computed if task_id not in self.early]
+        if self.stage_ins_max > 1:
+            self.in_order_from = len(self.computed)
+        computed = self.computed[self.in_order_from :]
+        in_turn = [task_id for task_id in computed if task_id not in self.early]
         assert in_turn == sorted(in_turn)
 
     @invariant()

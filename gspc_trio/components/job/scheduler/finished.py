@@ -233,6 +233,12 @@ def begun(state: SchedulerState, event: Begun) -> None:
     if entry is None or entry.held is None or entry.attempt != event.attempt:
         return
     entry.begun = True
+    if event.computes and entry is not entry.held.head():  # it has overtaken those that were sent before it
+        sent = entry.held.sent
+        before = {it: other for it, other in sent.items() if other is not entry}
+        sent.clear()
+        sent[event.task_id] = entry
+        sent.update(before)
     if entry.asked is _AWAITED:
         entry.asked = AskedBack.BEGUN
         entry.queue.awaited -= 1

@@ -276,7 +276,8 @@ def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
         if not queue.told:
             queue.changed_s = state.now
         queue.told, queue.told_priority = wanted, priority
-        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
+        is_shared = state.plans is not None and queue.single
+        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority, is_shared))
 
 
 def priority_of(state: SchedulerState, queue: ShapeQueue) -> int:

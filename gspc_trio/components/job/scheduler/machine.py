@@ -52,7 +52,6 @@ from gspc_trio.components.job.scheduler.serve import (
     follow_head,
     patrol,
     serve,
-    serve_planned,
 )
 from gspc_trio.components.job.scheduler.state import (
     Assigned,
@@ -462,7 +461,7 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             elif state.dependents is not None:
                 state.filled[held] = None
         if state.plans is not None and state.stopping is None:
-            serve_planned(state, [held for held in state.touched if not held.sent])
+            behind.serve_planned(state, [held for held in state.touched if not held.sent])
         state.touched.clear()
         if state.again:  # they waited for resources that are gone
             tasks.flush(state)

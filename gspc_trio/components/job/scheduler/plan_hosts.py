@@ -130,6 +130,11 @@ class JobHosts:
         """Return the resources of a host that are of a class."""
         return [it for it, its_class in self.hosts[host].items() if its_class == resource_class]
 
+    def share_of(self, resource_id: ResourceId, resource_class: str, number: int) -> int:
+        """Return the part of a number that one of the resources of a class on a host has, 1 at least."""
+        beside = self.hosts.get(host_name(resource_id), {})
+        return max(1, number // max(1, sum(it == resource_class for it in beside.values())))
+
     def for_plan(self, knowledge: PlanKnowledge) -> list[PlanHost]:
         """Return the hosts as a planner takes them.
 
@@ -300,3 +305,12 @@ def following(task_ids: Iterable[TaskId], users: Mapping[TaskId, Collection[Task
         found |= more
         waiting += more
     return sorted(found)
+
+
+def is_alike(own: Shape, other: Shape) -> bool:
+    """Return whether a task of one shape may use a grant for another one: they differ by what they prefer."""
+    if other.requirements[0].hard:
+        return False
+    first = own.requirements[0]
+    alike = replace(other, requirements=(first, *other.requirements[1:]), estimate_s=own.estimate_s)
+    return alike == own and other.requirements[0].resource_class == first.resource_class

@@ -14,6 +14,7 @@ from attrs import define, evolve, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import (
+    WORTH_MIN_S,
     Following,
     HostsNow,
     Links,
@@ -39,11 +40,12 @@ from gspc_trio.components.job.scheduler.plan_hosts import (
     Known,
     expected_host,
     following,
+    is_alike,
     learn,
     needed_by,
     place_matters,
 )
-from gspc_trio.components.job.scheduler.wishes import LONG_S, Wishes
+from gspc_trio.components.job.scheduler.wishes import LONG_S, Wish, Wishes, longest_after, rank_of_chain
 from gspc_trio.components.worker.messages import Finished, Submission
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.published import READER_MARK
@@ -79,6 +81,9 @@ class Plans:
         there: its hosts.
         sizes: code -> how many of its tasks were measured, and what they have made on average.
         seconds: code -> the same of how long they would run on a host of speed 1.
+        ahead_max: so many tasks are sent to a host behind those that run there, at least one to each worker.
+            If more than one, workers let those overtake others whose data is there, or from which a longer
+            chain follows.
         takers: returns the tasks of a net that would take the result of one under way; None: nobody knows.
         problem: why nothing could be planned last, or "".
         wishes: for which hosts tasks wait.
@@ -86,6 +91,7 @@ class Plans:
 
     policy: PlanPolicy
     knowledge: PlanKnowledge
+    ahead_max: int = 1
     links: Links = field(factory=Links)
     known: dict[TaskId, Known] = field(factory=dict)
     users: dict[TaskId, set[TaskId]] = field(factory=dict)
@@ -229,10 +235,8 @@ class Plans:
     def _run_s(self, task_id: TaskId) -> float | None:
         """Return how long a task runs on a host of speed 1: stated, else measured, else None."""
         known = self.known.get(task_id)
-        if known is None:
-            return None
-        if known.estimate_s is not None:
-            return known.estimate_s
+        if known is None or known.estimate_s is not None:
+            return None if known is None else known.estimate_s
         found = self.seconds.get(known.code_id)
         return None if found is None else found[1]
 
@@ -356,16 +360,18 @@ class Plans:
             by_id = {it.task.task_id: place for it, place in zip(ready, places, strict=True)}
             for task in alike:
                 if (place := by_id[task.task_id]) is not None:
-                    wishing[task.task_id] = self._wishing(task, place, state.now)
+                    rank = rank_of_chain(self._run_s(task.task_id) or 0.0, after_s.get(task.task_id, 0.0))
+                    wishing[task.task_id] = self._wishing(task, place, state.now, rank)
         return [wishing.get(task.task_id, task) for task in tasks]
 
-    def _wishing(self, task: Task, place: ReadyPlace, now: float) -> Task:
+    def _wishing(self, task: Task, place: ReadyPlace, now: float, rank: int) -> Task:
         """Return a task that asks for a resource of the host where it is to run."""
-        self.wishes.add(self.known[task.task_id].task, place, now)
         is_known = self._run_s(task.task_id) is not None
         patience_s = patience_for(2 * place.begin_s + place.worth_s if place.begin_s else place.worth_s)
         if not is_known:  # nor is known what is ahead of it
             patience_s = patience_for(place.spared_s)
+        waits_s = WORTH_MIN_S if patience_s is None else patience_s
+        self.wishes.add(self.known[task.task_id].task, place, now, rank, waits_s)
         first, *rest = task.shape.requirements
         wish = evolve(first, preferences=tuple(self.there.tops[place.host]), patience_s=patience_s)
         return replace(task, shape=replace(task.shape, requirements=(wish, *rest)))
@@ -376,24 +382,14 @@ class Plans:
         return ReadyTask(replace(task, run_s=run_s), self._after_s(task_id, after_s))
 
     def _after_s(self, task_id: TaskId, found: dict[TaskId, float]) -> float:
-        """Return how long the longest chain of tasks takes that waits for a task.
-
-        ``found`` has the same of other tasks, and gets those that are looked at.
-        """
+        """Return how long the longest chain of tasks takes that waits for a task."""
         if len(self.known) > AHEAD_MAX:
             return 0.0
-        waiting = [task_id]
-        while waiting:
-            last = waiting[-1]
-            users = [it for it in self.users.get(last, ()) if it in self.known]
-            missing = [it for it in users if it not in found]
-            if missing:
-                waiting += missing
-                continue
-            waiting.pop()
-            runs = ((self._run_s(it) or 0.0) / self._mean_speed + found[it] for it in users)
-            found[last] = max(runs, default=0.0)
-        return found[task_id]
+
+        def takes_s(user: TaskId) -> float:
+            return (self._run_s(user) or 0.0) / self._mean_speed
+
+        return longest_after(task_id, self.users, self.known, takes_s, found)
 
     def _busy(
         self, state: View, resource_class: str, looked_at: Iterable[str]
@@ -436,17 +432,32 @@ class Plans:
 
     def waiting_for(self, state: View, resource_id: ResourceId) -> list[TaskId]:
         """Return the tasks that wait for the host of a resource, as they are taken to begin."""
-        return self.wishes.waiting_at(state, host_name(resource_id))
+        return self.wishes.waiting_at(state, host_name(resource_id), self.ahead_max > 1)
 
     def for_host(self, state: View, resource_id: ResourceId) -> list[TaskId]:
-        """Return the tasks that wait for the host of a resource; else the one that waits for another host
-        and ends sooner here.
-        """
+        """Return the tasks that wait for a resource's host; else one that is better off than elsewhere."""
         name = host_name(resource_id)
-        found = self.wishes.waiting_at(state, name)
+        found = self.wishes.waiting_at(state, name, self.ahead_max > 1)
         host = self._plan_host.get(name)
         if found or host is None or not self.wishes.waiting:
             return found
+        better = self._better_here(state, host, resource_id, self.wishes.waiting)
+        first = self.wishes.first_overdue(state) if better is None else better
+        return [] if first is None else [first]
+
+    def sent_better_here(
+        self, state: View, resource_id: ResourceId, behind: Iterable[TaskId]
+    ) -> TaskId | None:
+        """Return which of the tasks that were sent ahead, and have not begun, ends sooner on an idle host."""
+        host = self._plan_host.get(host_name(resource_id))
+        wishes = {it: wish for it in behind if (wish := self.wishes.wish_of(it)) is not None}
+        return None if host is None else self._better_here(state, host, resource_id, wishes)
+
+    def _better_here(
+        self, state: View, host: PlanHost, resource_id: ResourceId, wishes: Mapping[TaskId, Wish]
+    ) -> TaskId | None:
+        """Return which of some tasks gains most if an idle host takes it."""
+        name = host.name
         resource_class = self.there.hosts.get(name, {}).get(resource_id, "")
 
         def ends_s(other: str) -> Mapping[TaskId, float]:
@@ -461,19 +472,12 @@ class Plans:
             missing = (it for it in inputs if name not in brought.get(it.data_id, ()))
             return sum(fetch_s(it, host, self._plan_host, self.links) for it in missing)
 
-        better = self.wishes.better_here(state, host, ends_s, transfer_s)
-        return [] if better is None else [better]
+        return self.wishes.better_here(state, host, wishes, ends_s, transfer_s)
 
     def may_use(self, task: Task, shape: Shape) -> bool:
         """Return whether a planned task may use a grant that was asked for by others of this shape."""
         known = self.known.get(task.task_id)
-        if known is None or known.shape is None or shape.requirements[0].hard:
-            return False
-        first = known.shape.requirements[0]
-        alike = replace(
-            shape, requirements=(first, *shape.requirements[1:]), estimate_s=known.shape.estimate_s
-        )
-        return alike == known.shape and shape.requirements[0].resource_class == first.resource_class
+        return known is not None and known.shape is not None and is_alike(known.shape, shape)
 
     def _bring_up_to_date(self, state: View) -> None:
         """Plan what is new, what follows from failed tasks, and all that has not begun if sizes were off."""

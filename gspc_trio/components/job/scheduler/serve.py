@@ -40,9 +40,6 @@ TRIES = 8
 VICTIMS_MAX = 64
 """Workers from which tasks are taken back in one event."""
 
-PLANNED_AHEAD = 1
-"""So many tasks that wait for a host are sent behind the one that runs there: more could not be overtaken."""
-
 UNMEASURED = CodeTime()
 """Of a code of which nothing is known."""
 
@@ -81,21 +78,22 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
             candidates = list(islice(reversed(group), TRIES))
         filled = False
         for held in candidates:
-            if not _fill(state, held, share):
+            if not fill(state, held, share):
                 continue
             filled = True
             if level or queue.elsewhere or not queue.waiting.size:
                 break  # else the next one that has none, which is as good as the first one was
         if not filled:
             return
-    take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
+    if state.plans is None or state.plans.ahead_max == 1:  # else see ``behind``
+        take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
 
 
 def _give_one_each(state: SchedulerState, queue: ShapeQueue) -> bool:
     """Send one task to each idle grant, as long as they get no more: the next ones are of one code, which
     takes long or was never measured. Return whether any was sent.
 
-    It does what :func:`_fill` does, which finds out anew for each grant what all of these have in common.
+    It does what :func:`fill` does, which finds out anew for each grant what all of these have in common.
     """
     if state.restricted or state.ends or state.plans is not None or queue.elsewhere:
         return False
@@ -156,7 +154,7 @@ def _bring_from_aside(state: SchedulerState, queue: ShapeQueue) -> None:
                 continue
             if held.resource_id not in entry.avoid and not is_misplaced(state, entry, held.resource_id):
                 move(state, entry, queue.shape)
-                if _fill(state, held, 1, entry):
+                if fill(state, held, 1, entry):
                     break
 
 
@@ -193,84 +191,7 @@ def _share(state: SchedulerState, queue: ShapeQueue) -> int:
     return -(-(queue.unserved + queue.sent) // width)
 
 
-def serve_planned(state: SchedulerState, idle: Iterable[Held]) -> None:
-    """Send tasks to idle grants on the hosts where they are planned, whatever their grants were asked for.
-
-    Args:
-        state: of the scheduler.
-        idle: grants on which nothing may be left to run.
-    """
-    plans = state.plans
-    assert plans is not None
-    busy = dict.fromkeys(held for held in state.touched if held.sent)
-    for task_id in plans.take_fresh():
-        entry = state.tasks.get(task_id)
-        for resource_id in () if entry is None else plans.resources_wished(task_id):
-            held = state.by_resource.get(resource_id)
-            if held is None:
-                continue
-            if _give_planned(state, held, entry):
-                break
-            busy[held] = None
-    for held in idle:
-        if held.sent or not held.usable:
-            continue
-        for task_id in plans.for_host(state, held.resource_id):
-            if _give_planned(state, held, state.tasks[task_id]):
-                busy[held] = None
-                break
-    for held in sorted(busy, key=lambda it: it.since_s) if len(busy) > 1 else busy:
-        _send_ahead(state, held)
-
-
-def _send_ahead(state: SchedulerState, held: Held) -> None:
-    """Send what waits for a host behind a task that runs there: so its data comes meanwhile.
-
-    Each task is sent ahead at most once: when it has come back it may be better off elsewhere.
-    """
-    assert state.plans is not None
-    head = held.head()
-    if head is None or head.alone or len(held.sent) > PLANNED_AHEAD:
-        return
-    if not held.usable or (held.slow and not head.staged):
-        return
-    for task_id in state.plans.waiting_for(state, held.resource_id):
-        entry, count = state.tasks[task_id], len(held.sent)
-        if count > PLANNED_AHEAD:
-            return
-        if entry.attempt == 0 and not entry.alone and count < _least_ahead(state, held, entry):
-            _send_planned(state, held, entry, count + 1)
-
-
-def _least_ahead(state: SchedulerState, held: Held, entry: TaskEntry) -> int:
-    """Return how many tasks a grant has in any case, with one that waits for it."""
-    time = state.times.get((held.queue.resource_class, entry.task.code_id), UNMEASURED)
-    samples, average_s = time.samples, time.average_s
-    if entry.task.options.estimate_s is not None:
-        samples, average_s = max(1, samples), entry.task.options.estimate_s
-    return state.work_ahead.depth(samples, average_s, entry.staged)[0]
-
-
-def _give_planned(state: SchedulerState, held: Held, entry: TaskEntry | None) -> bool:
-    """Send a task that waits to a grant on which nothing runs, if it may run there; return whether it was."""
-    return entry is not None and not held.sent and _send_planned(state, held, entry, 1)
-
-
-def _send_planned(state: SchedulerState, held: Held, entry: TaskEntry, share: int) -> bool:
-    """Send a task that waits to a grant, which then has ``share`` tasks; return whether it was sent."""
-    assert state.plans is not None
-    if state.ends or entry.place is not TaskPlace.WAITING or not held.usable:
-        return False
-    if state.restricted and is_misplaced(state, entry, held.resource_id):
-        return False
-    if held.resource_id in entry.avoid or not state.plans.may_use(entry.task, held.queue.shape):
-        return False
-    if entry.queue is not held.queue:
-        move(state, entry, held.queue.shape)
-    return _fill(state, held, share, entry)
-
-
-def _fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | None = None) -> bool:
+def fill(state: SchedulerState, held: Held, share: int, wanted: TaskEntry | None = None) -> bool:
     """Submit tasks to a grant, the wanted one first, until it has its share or work; return if any was."""
     if state.ends or state.restricted:
         share = fitting_share(state, held, share)
@@ -350,8 +271,11 @@ def submitted(
     queue.sent += len(submissions)
     queue.levels.place(held)
     sent = tuple(submissions)
-    if state.plans is not None and state.plans.knows_readers:
-        sent = state.plans.with_readers(sent, held.resource_id)
+    if state.plans is not None:
+        if state.plans.knows_readers:
+            sent = state.plans.with_readers(sent, held.resource_id)
+        if state.plans.ahead_max > 1:
+            sent = state.plans.wishes.with_ranks(sent)
     state.actions.append(Submit(state.job, held.grant_id, held.resources, sent, queue.resource_class))
     if state.recording:
         before = len(held.sent) - len(submissions)
@@ -491,13 +415,18 @@ def take_back(
     number = len(entries)
     if held.tied and not all_tied:
         entries = [*_with_tied(entries)]
+    ask_back(state, held, entries)
+    return number
+
+
+def ask_back(state: SchedulerState, held: Held, entries: Sequence[TaskEntry]) -> None:
+    """Ask these tasks of a grant back."""
     for entry in entries:
         entry.asked = AskedBack.AWAITED
     held.queue.awaited += len(entries)
     attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
     state.actions.append(TakeBack(state.job, held.resource_id, attempts))
     count_stuck(state, held)
-    return number
 
 
 def _with_tied(entries: Iterable[TaskEntry]) -> Iterator[TaskEntry]:
@@ -549,6 +478,8 @@ def patrol(state: SchedulerState) -> None:
             state.turned[queue] = None
     if state.assigned is not None:
         look_again(state)
+    idle = [held for held in state.grants.values() if not held.sent] if state.plans is not None else []
+    state.touched.update(dict.fromkeys(idle[:TRIES]))  # one of a few is as good as one of many
     for held in state.grants.values():
         head = held.head()
         if head is None or len(held.sent) < 2:
@@ -556,6 +487,8 @@ def patrol(state: SchedulerState) -> None:
         watched = (head.task.task_id, head.attempt)
         if held.watched == watched:
             kept = state.work_ahead.beside_long(head.staged)
+            if state.plans is not None and state.plans.ahead_max > 1:
+                kept = max(kept, 1 + state.plans.ahead_max)
             held.slow, held.blocked = True, kept == 1
             state.touched[held] = None
             take_back(state, held, len(held.sent) - kept)

@@ -7,14 +7,17 @@ behind it as long as there are idle cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from heapq import heapify, heapreplace
 from itertools import islice
+from math import inf, log
 
 from attrs import define, field
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.job.plan import PlanHost, PlanTask, ReadyPlace, View
+from gspc_trio.components.worker.messages import Submission
 from gspc_trio.core.ids import ResourceId, TaskId
 
 LONG_S = 3600.0
@@ -31,6 +34,10 @@ SOONER_SHARE, SOONER_S = 0.02, 0.05
 by so many seconds."""
 
 
+CHAIN_SHARE = 0.03
+"""Chains of tasks whose lengths differ by a smaller share are equal."""
+
+
 class Wish(Struct, frozen=True):
     """Where a task is to run.
 
@@ -40,6 +47,8 @@ class Wish(Struct, frozen=True):
         begin_s: when it was taken to begin.
         until_s: when it is to have ended at the latest, if it is there to have less brought.
         brings: data that is brought there for this task first.
+        rank: of two tasks with their data at a worker, that of the lower one goes first.
+        patient_until_s: so long the task waits for the host while others idle.
     """
 
     host: str
@@ -47,6 +56,49 @@ class Wish(Struct, frozen=True):
     begin_s: float
     until_s: float
     brings: tuple[str, ...] = ()
+    rank: int = 0
+    patient_until_s: float = inf
+
+
+def rank_of_chain(run_s: float, after_s: float) -> int:
+    """Return the rank of a task: the lower, the longer the chain that begins with it.
+
+    Chains that differ by less than some percent have the same rank: those tasks keep their order.
+
+    Args:
+        run_s: the task takes.
+        after_s: the longest chain takes that waits for it.
+    """
+    return -round(log(max(1e-6, run_s + after_s)) / log(1 + CHAIN_SHARE))
+
+
+def longest_after(
+    task_id: TaskId,
+    users: Mapping[TaskId, Iterable[TaskId]],
+    live: Container[TaskId],
+    takes_s: Callable[[TaskId], float],
+    found: dict[TaskId, float],
+) -> float:
+    """Return how long the longest chain of tasks takes that waits for a task.
+
+    Args:
+        task_id: of the task.
+        users: task -> those that take its result.
+        live: those that have not ended.
+        takes_s: returns how long one takes.
+        found: the same of other tasks; gets those that are looked at.
+    """
+    waiting = [task_id]
+    while waiting:
+        last = waiting[-1]
+        its_users = [it for it in users.get(last, ()) if it in live]
+        missing = [it for it in its_users if it not in found]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        found[last] = max((takes_s(it) + found[it] for it in its_users), default=0.0)
+    return found[task_id]
 
 
 @define(eq=False)
@@ -69,8 +121,10 @@ class Wishes:
     brought: dict[str, set[str]] = field(factory=dict)
     fresh: list[TaskId] = field(factory=list)
 
-    def add(self, task: PlanTask, place: ReadyPlace, now: float) -> None:
-        """A task is to run there."""
+    def add(
+        self, task: PlanTask, place: ReadyPlace, now: float, rank: int = 0, patience_s: float = inf
+    ) -> None:
+        """A task is to run there, and waits for it for so long."""
         until_s = now + place.until_s if place.until_s else 0.0
         brings = []
         for data in task.inputs:
@@ -78,7 +132,8 @@ class Wishes:
             if place.host not in data.hosts and place.host not in there:
                 self.brought.setdefault(data.data_id, set()).add(place.host)
                 brings.append(data.data_id)
-        wish = Wish(place.host, place.transfer_s, now + place.begin_s, until_s, tuple(brings))
+        begin_s, patient_until_s = now + place.begin_s, now + patience_s
+        wish = Wish(place.host, place.transfer_s, begin_s, until_s, tuple(brings), rank, patient_until_s)
         self.waiting[task.task_id] = wish
         self.at.setdefault(place.host, {})[task.task_id] = None
         self.fresh.append(task.task_id)
@@ -121,8 +176,17 @@ class Wishes:
                 del self.at[wish.host]
         return wish
 
-    def waiting_at(self, state: View, host: str) -> list[TaskId]:
-        """Return the tasks that wait for a host, as they were taken to begin."""
+    def wish_of(self, task_id: TaskId) -> Wish | None:
+        """Return the wish of a task that waits, or the last one of a task that was sent."""
+        return self.waiting.get(task_id) or self.sent.get(task_id)
+
+    def with_ranks(self, submissions: Sequence[Submission]) -> tuple[Submission, ...]:
+        """Return tasks that are sent, each with what its worker goes by when it has the data of several."""
+        wishes = [(one, self.wish_of(one.task_id)) for one in submissions]
+        return tuple(one if wish is None else replace(one, rank=wish.rank) for one, wish in wishes)
+
+    def waiting_at(self, state: View, host: str, by_rank: bool = False) -> list[TaskId]:
+        """Return the tasks that wait for a host, as they were taken to begin, or by rank."""
         there = self.at.get(host)
         if not there:
             return []
@@ -136,8 +200,19 @@ class Wishes:
             else:
                 found.append(task_id)
         if len(found) > 1:
-            found.sort(key=lambda it: self.waiting[it].begin_s)
+            found.sort(key=lambda it: (by_rank and self.waiting[it].rank, self.waiting[it].begin_s))
         return found
+
+    def first_overdue(self, state: View) -> TaskId | None:
+        """Return the task that has waited for its host for longer than it was to wait, and longest."""
+        overdue = [
+            (wish.patient_until_s, task_id)
+            for task_id, wish in islice(self.waiting.items(), LOOKED_AT_MAX)
+            if wish.patient_until_s <= state.now
+            and (entry := state.tasks.get(task_id)) is not None
+            and entry.held is None
+        ]
+        return min(overdue)[1] if overdue else None
 
     def check(self, hosts: Set[str]) -> None:
         """Assert that a task waits for one host or for none, and that this host is there."""
@@ -206,6 +281,7 @@ class Wishes:
         self,
         state: View,
         host: PlanHost,
+        wishes: Mapping[TaskId, Wish],
         ends_s: Callable[[str], Mapping[TaskId, float]],
         transfer_s: Callable[[TaskId], float],
     ) -> TaskId | None:
@@ -214,21 +290,23 @@ class Wishes:
         Args:
             state: of the scheduler.
             host: the idle one.
+            wishes: of tasks that have not begun elsewhere.
             ends_s: returns in how many seconds the tasks of a host have ended.
             transfer_s: returns how long the data of a task is brought to the idle host.
         """
         by_host: dict[str, Mapping[TaskId, float]] = {}
         best: TaskId | None = None
         best_s = 0.0
-        for task_id in list(islice(self.waiting, LOOKED_AT_MAX)):
-            wish = self.waiting.get(task_id)
+        is_waiting = wishes is self.waiting
+        for task_id in list(islice(wishes, LOOKED_AT_MAX)):
+            wish = wishes.get(task_id)
             if wish is None:
                 continue
             if wish.host not in by_host:
                 by_host[wish.host] = ends_s(wish.host)
             end_s = by_host[wish.host].get(task_id)
             entry = state.tasks.get(task_id)
-            if end_s is None or entry is None or entry.held is not None:
+            if end_s is None or entry is None or (entry.held is None) is not is_waiting:
                 continue
             brought_s, run_s = transfer_s(task_id), self.run_s(task_id)
             if brought_s > wish.transfer_s and state.now + end_s <= wish.until_s:

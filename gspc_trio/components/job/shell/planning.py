@@ -11,7 +11,7 @@ from gspc_trio.components.job.engine_wrapper import Engine
 from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import KnownTask, TasksKnown
 from gspc_trio.components.job.scheduler.plans import Plans
-from gspc_trio.components.job.shell.settings import JobSettings
+from gspc_trio.components.job.shell.settings import JobSettings, stage_limits
 from gspc_trio.core.ids import ResourceId, RifId, TaskId, host_name
 from gspc_trio.core.task import Outcome, Task
 from gspc_trio.policies.plans.by_name import find_plan
@@ -38,7 +38,8 @@ def plan_job(
     Raises:
         PlanError: there is no such plan.
     """
-    plans = Plans(find_plan(settings.plan, settings.tightness), JobKnowledge(hosts, data))
+    policy = find_plan(settings.plan, settings.tightness)
+    plans = Plans(policy, JobKnowledge(hosts, data), ahead_max=stage_limits(settings).attempts_max)
     if isinstance(engine, WorkflowEngine):
         plans.takers = Takers(engine, is_reference).of
     return plans, GraphAhead(engine) if isinstance(engine, TaskGraph) else None

@@ -39,7 +39,13 @@ from gspc_trio.components.job.shell.nested import (
 )
 from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, output_of
 from gspc_trio.components.job.shell.scheduler import Joined, SchedulerRoutes
-from gspc_trio.components.job.shell.settings import RESUME_GRACE_S, JobSettings, is_traced, registration
+from gspc_trio.components.job.shell.settings import (
+    RESUME_GRACE_S,
+    JobSettings,
+    is_traced,
+    registration,
+    stage_limits,
+)
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
     EndState,
@@ -458,7 +464,7 @@ class _JobServer:
             self.layer,
             grace_s=0.0 if self.journal is None or self.layer is not None else RESUME_GRACE_S,
             adopts=adopts,
-            stage=settings.stage,
+            stage=stage_limits(settings),
             process_key=settings.process_key,
             initializer=settings.initializer,
             process_tasks_max=settings.process_tasks_max,

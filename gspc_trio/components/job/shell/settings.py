@@ -168,6 +168,17 @@ class JobSettings(Struct, frozen=True):
         ) == find_policy(DEFAULT, self.assign)
 
 
+STAGE_INS_PLANNED = 8
+"""The data of so many tasks of a job with a plan is fetched at a time at one worker."""
+
+
+def stage_limits(settings: JobSettings) -> StageLimits:
+    """Return how much the tasks of a job may stage, with a number of tasks that fetch at a time."""
+    if settings.stage.attempts_max:
+        return settings.stage
+    return replace(settings.stage, attempts_max=STAGE_INS_PLANNED if settings.plan else 1)
+
+
 class OtelMissing(ImportError):
     """A job is to send spans, and OpenTelemetry is not installed."""
 

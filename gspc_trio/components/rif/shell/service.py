@@ -70,10 +70,9 @@ from gspc_trio.components.worker.events import (
     Retract,
     StageIn,
     StageOut,
-    begins_staged,
+    begun_with,
 )
 from gspc_trio.components.worker.messages import (
-    Begun,
     DefineCode,
     Finished,
     OpenJob,
@@ -421,9 +420,10 @@ class RifService(Performer[HostAction]):
     def _perform_at_worker(self, action: ComputeAction) -> None:
         self._shells[action.resource_id].perform(action)
         if type(action) is StageIn or type(action) is Compute:
-            first = begins_staged(action)
-            if first is not None:
-                self._router.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
+            job = self._jobs.get(action.job)
+            begun = begun_with(action, job is not None and job.opening.stage.attempts_max > 1)
+            if begun is not None:
+                self._router.begun(begun)
 
     @performs(Unfit)
     def _unfit(self, action: Unfit) -> None:

@@ -18,8 +18,9 @@ from gspc_trio.components.job.scheduler.interface import (
 )
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.job.scheduler.plans import Plans
-from gspc_trio.components.rm.messages import Demand, Grant
-from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.components.rm.messages import Demand, Grant, Recall
+from gspc_trio.components.worker.messages import Begun, Finished, Submission, Submit, TakeBack
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.published import READER_MARK
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, Task, TaskError, TaskOptions
@@ -54,8 +55,9 @@ class Knowledge:
         return f"{name}.example" if self.has_layer else ""
 
 
-def planned(knowledge: Knowledge, name: str = "move") -> Scheduler:
-    scheduler = USUAL.scheduler("j1", recording=False, plans=Plans(find_plan(name), knowledge))
+def planned(knowledge: Knowledge, name: str = "move", ahead_max: int = 1) -> Scheduler:
+    plans = Plans(find_plan(name), knowledge, ahead_max=ahead_max)
+    scheduler = USUAL.scheduler("j1", recording=False, plans=plans)
     for host in ("r1", "r2", "r3"):
         node = Resource(f"{host}.node", "node", features=(f"rack:{host == 'r3'}",))
         core = Resource(f"{host}.core0", "core", (node.resource_id,))
@@ -74,9 +76,9 @@ def test_tasks_ask_for_the_hosts_with_their_data_and_others_when_these_are_taken
     told = scheduler.handle(TasksReady((Task(1, "a", 1), Task(2, "b", 1), Task(3, "c", 1))), 0.0)
     scheduler.check()
     assert told == [
-        Demand("j1", wish("r2", 8.0), 1, (0, 0)),
-        Demand("j1", wish("r1", 8.0), 1, (0, 0)),
-        Demand("j1", wish("r3", None), 1, (0, 0)),
+        Demand("j1", wish("r2", 8.0), 1, (0, 0), shared=True),
+        Demand("j1", wish("r1", 8.0), 1, (0, 0), shared=True),
+        Demand("j1", wish("r3", None), 1, (0, 0), shared=True),
     ]
     assert scheduler.explain(1).endswith("planned on r2 (0 s to bring 0 bytes)")
     told_of = "(0 s to bring 0 bytes); since r2 has much to do it is to run on r1 (1.05 s to bring data)"
@@ -138,7 +140,7 @@ def test_a_task_that_states_a_place_keeps_it() -> None:
     shape = Shape((Requirement("core", ("r3.node",), hard=True),))
     told = scheduler.handle(TasksReady((Task(1, "a", 1, shape=shape),)), 0.0)
     scheduler.check()
-    assert told == [Demand("j1", shape, 1, (0, 0))]
+    assert told == [Demand("j1", shape, 1, (0, 0), shared=True)]
 
 
 def test_a_grant_on_the_planned_host_is_used_whatever_it_was_asked_for() -> None:
@@ -320,7 +322,7 @@ def test_a_plan_by_time_takes_hosts_that_state_to_be_faster() -> None:
     task = Task(1, "long", 1, options=TaskOptions(estimate_s=8.0))
     actions = scheduler.handle(TasksReady((task,)), 0.0)
     assert scheduler.explain(1).endswith("planned on r2 (it ends there first, 2 s later; 0 bytes are moved)")
-    assert actions == [Demand("j1", replace(wish("r2", 4.0), estimate_s=8.0), 1, (0, 0))]
+    assert actions == [Demand("j1", replace(wish("r2", 4.0), estimate_s=8.0), 1, (0, 0), shared=True)]
 
 
 def test_what_waits_for_a_host_is_sent_behind_what_stages_data_there_once() -> None:
@@ -350,6 +352,58 @@ def test_what_takes_long_and_stages_nothing_is_not_sent_ahead() -> None:
         told = scheduler.handle(Grant("j1", stated_wish("r2", scheduler), (1, 1), ("r2.core0",)), 0.0)
         scheduler.check()
         assert submitted(told) == sent
+
+
+def at_r2(scheduler: Scheduler, knowledge: Knowledge, runs_s: dict[int, float]) -> list[Submission]:
+    """Have tasks with all their data on one host sent there; return them."""
+    knowledge.inputs = {task_id: [PlanData(1000 * MIB, ("r2",), "big")] for task_id in runs_s}
+    tasks = [
+        Task(it, "a", 1, options=TaskOptions(stage_in=True, estimate_s=seconds))
+        for it, seconds in runs_s.items()
+    ]
+    scheduler.handle(TasksReady(tuple(tasks)), 0.0)
+    told = scheduler.handle(Grant("j1", stated_wish("r2", scheduler), (1, 1), ("r2.core0",)), 0.0)
+    scheduler.check()
+    return [one for it in told if isinstance(it, Submit) for one in it.submissions]
+
+
+def test_where_tasks_may_overtake_all_that_waits_for_a_host_is_sent_there_with_its_rank() -> None:
+    knowledge = Knowledge()
+    sent = at_r2(planned(knowledge, ahead_max=8), knowledge, {1: 0.2, 2: 0.203, 3: 0.4, 4: 0.2})
+    assert sorted(it.task_id for it in sent) == [1, 2, 3, 4]
+    ranks = {it.task_id: it.rank for it in sent}
+    assert ranks[1] == ranks[4] == ranks[2], "they differ by less than three percent"
+    assert ranks[3] < ranks[1], "the longest chain goes first"
+
+
+def test_who_has_overtaken_others_runs() -> None:
+    knowledge = Knowledge()
+    scheduler = planned(knowledge, ahead_max=8)
+    at_r2(scheduler, knowledge, {1: 0.2, 2: 0.2, 3: 0.2})
+    scheduler.handle(Begun("j1", "r2.core0", 2, 1, True), 0.1)
+    scheduler.check()
+    back = scheduler.handle(Recall("j1", ((1, 1),)), 0.2)
+    assert [it.attempts for it in back if isinstance(it, TakeBack)] == [((1, 1), (3, 1))]
+    scheduler.handle(ResourcesLost(("r2.node", "r2.core0"), "it was switched off"), 0.3)
+    scheduler.check()
+    losses = {task_id: entry.losses + entry.doubts for task_id, entry in scheduler._state.tasks.items()}
+    assert losses == {1: 0, 2: 1, 3: 0}, "one task ran there when it was lost"
+
+
+def test_an_idle_host_gets_what_waits_behind_a_task_that_is_late() -> None:
+    knowledge = Knowledge()
+    scheduler = planned(knowledge, ahead_max=8)
+    at_r2(scheduler, knowledge, {1: 0.2, 2: 0.2, 3: 0.2})
+    scheduler.handle(Begun("j1", "r2.core0", 1, 1, True), 0.0)
+    shape = stated_wish("r2", scheduler)
+    told = scheduler.handle(Grant("j1", shape, (1, 2), ("r1.core0",)), 0.1)
+    assert [it for it in told if isinstance(it, TakeBack)] == [], "to bring the data takes longer"
+    told = scheduler.handle(Tick(), 5.0)
+    assert [it.attempts for it in told if isinstance(it, TakeBack)] == [((2, 1),)]
+    back = Finished("j1", "r2.core0", (Outcome(2, 1, Reason.RETURNED),))
+    assert submitted(scheduler.handle(back, 5.1)) == [2]
+    scheduler.check()
+    assert list(scheduler._state.by_resource["r1.core0"].sent) == [2]
 
 
 def stated_wish(host: str, scheduler: Scheduler) -> Shape:
