@@ -39,6 +39,9 @@ LINK = "80mbit"
 STARTED_S = 60.0
 """A program of another system that is not up after so long is not waited for any longer."""
 
+RAY_SET = {"RAY_raylet_start_wait_time_s": "120", "RAY_AUTH_MODE": "disabled"}
+"""A busy machine needs so long. A head asks for a token if its user has one, nodes do not send it."""
+
 Step: TypeAlias = tuple[int, list[int], float, int]
 
 
@@ -139,7 +142,10 @@ def run(system: str, peers: Path, lab: Lab, file: Path) -> float:
     python = sys.executable if system == "gspc" else str(peers / system / "bin" / "python")
     with {"gspc": gspc, "dask": dask, "ray": ray}[system](lab, python, file.parent) as (address, data):
         command = [python, str(CLIENT), system, os.environ.get("PLAN", "move+"), address, data, str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=file.parent)
+        environment = os.environ | RAY_SET
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, cwd=file.parent, env=environment
+        )
         if done.returncode:
             raise RuntimeError(f"{system} failed: {done.stderr[-2000:]}")
         return float(done.stdout.rpartition("SECONDS")[2])
@@ -185,7 +191,7 @@ def others(commands: list[list[str]], folder: Path, started_text: str = "") -> I
         folder: for what they print.
         started_text: each of them prints this when it is up, which is waited for before the next one starts.
     """
-    environment = os.environ | {"RAY_raylet_start_wait_time_s": "120"}  # a busy machine needs that
+    environment = os.environ | RAY_SET
     with contextlib.ExitStack() as stack:
         started = []
         for number, command in enumerate(commands):

@@ -234,8 +234,8 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
                     return
                 want = self._new_want(job, event)
             job.latest = want
-        if event.shared and want.shared_as is None:
-            want.shared_as = shared_part(event.shape)
+        if event.shared is not (want.shared_as is not None):
+            want.shared_as = shared_part(event.shape) if event.shared else None
         if seen > job.seen:
             job.seen = seen
         sent = want.sent

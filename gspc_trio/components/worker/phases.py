@@ -249,6 +249,7 @@ class Phases:
     def _enter(self, may_hand: bool, blocked: bool, now: float) -> list[PhaseAction]:
         """Let those that wait enter in order, until one cannot."""
         actions: list[PhaseAction] = []
+        place = 0  # of the Compute among them
         run: list[Submission] = []
         if may_hand and self.again:
             run.extend(self.again)
@@ -258,7 +259,6 @@ class Phases:
         beside_plain = may_hand and self._plain_may_enter()
         waiting = self.waiting
         options: TaskOptions | None = None
-        stage_ins: list[PhaseAction] = []
         while waiting:
             submission = waiting[0]
             if submission.options is options or self.plain(submission):
@@ -274,18 +274,21 @@ class Phases:
                 if len(self.incoming) < self.stage_ins_max and self._has_room_for(submission):
                     waiting.popleft()
                     self.incoming[key_of(submission)] = Slot(submission)
-                    stage_ins.append(StageIn(self.resource_id, self.job, submission))
-                    if self.overtakes:
+                    actions.append(StageIn(self.resource_id, self.job, submission))
+                    place += not run
+                    if self.overtakes and not self.exclusive(submission):
                         continue
             elif may_hand and not (run or self.handed):
                 run.append(waiting.popleft())
             break
         if run:
-            actions.append(self._hand(run, now))
-        return actions + stage_ins
+            actions.insert(place, self._hand(run, now))
+        return actions
 
     def _plain_may_enter(self) -> bool:
-        """Whether what is handed over, and what is in stage-out, can have a plain attempt beside it."""
+        """Whether what is handed over, and what is being staged, can have a plain attempt beside it."""
+        if self.incoming and any(self.exclusive(slot.submission) for slot in self.incoming.values()):
+            return False
         if self.outgoing is not None and self.exclusive(self.outgoing.submission):
             return False
         return not self.handed or self.plain(self.handed[0])

@@ -92,7 +92,7 @@ def test_who_has_no_data_yet_is_overtaken(bench: Bench) -> None:
 
 def test_what_fetches_nothing_computes_while_no_data_is_there(bench: Bench) -> None:
     fetching, plain, later = ranked(1, 0), sub(2), sub(3)
-    assert give(bench, fetching, plain) == [busy(), compute(plain), fetch(fetching)]
+    assert give(bench, fetching, plain) == [busy(), fetch(fetching), compute(plain)]
     assert bench(StagedIn((1, 1))) == []
     assert give(bench, later) == []  # no stream of such tasks keeps one waiting that has its data
     assert bench(Computed((ok(2),))) == [finished(ok(2)), compute(fetching)]
@@ -159,3 +159,15 @@ def test_a_job_hears_when_an_attempt_begins() -> None:
     assert begun_with(compute(fetching), True) == Begun("j1", R, 1, 1, True)
     assert begun_with(compute(plain, sub(4)), True) == Begun("j1", R, 3, 1, True)
     assert begun_with(StageOut(R, "j1", storing, ok(2)), True) is None
+
+
+def test_what_stages_nothing_computes_in_its_turn_among_those_that_fetch(bench: Bench) -> None:
+    first, plain, third = ranked(1, 0), sub(2), ranked(3, 0)
+    assert give(bench, first, plain, third) == [busy(), fetch(first), compute(plain), fetch(third)]
+
+
+def test_nothing_computes_beside_the_stage_in_of_one_that_may_not_run_again(bench: Bench) -> None:
+    alone = ranked(1, 0, options=replace(IN, may_rerun=False))
+    assert give(bench, alone, sub(2)) == [busy(), fetch(alone)]
+    assert bench(StagedIn((1, 1))) == [compute(alone)]
+    assert bench(Computed((ok(1),))) == [finished(ok(1)), compute(sub(2))]

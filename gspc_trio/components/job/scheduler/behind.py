@@ -148,6 +148,7 @@ def serve_planned(state: SchedulerState, idle: Sequence[Held]) -> None:
     plans = state.plans
     assert plans is not None
     busy = dict.fromkeys(held for held in state.touched if held.sent)
+    is_left = False
     for task_id in plans.take_fresh():
         entry = state.tasks.get(task_id)
         for resource_id in () if entry is None else plans.resources_wished(task_id):
@@ -157,6 +158,8 @@ def serve_planned(state: SchedulerState, idle: Sequence[Held]) -> None:
             if _give_planned(state, held, entry):
                 break
             busy[held] = None
+        else:
+            is_left = True
     behind: list[TaskId] | None = None
     for held in idle:
         if held.sent or not held.usable:
@@ -166,11 +169,12 @@ def serve_planned(state: SchedulerState, idle: Sequence[Held]) -> None:
                 busy[held] = None
                 break
         else:
-            if plans.ahead_max > 1 and behind != []:
+            if plans.overtakes and behind != []:
                 behind = _sent_behind(state) if behind is None else behind
                 _take_back_better(state, held, behind)
-    if state.patrol_s is None and (behind or plans.wishes.waiting) and any(not held.sent for held in idle):
-        state.patrol_s = state.now + state.work_ahead.patrol_s  # what runs elsewhere may be late by then
+    is_late = (behind or plans.wishes.waiting) and any(not held.sent for held in idle)
+    if state.patrol_s is None and (is_left or is_late):  # what idles may be worth waiting no more by then
+        state.patrol_s = state.now + state.work_ahead.patrol_s
     for held in sorted(busy, key=lambda it: it.since_s) if len(busy) > 1 else busy:
         _send_ahead(state, held)
 

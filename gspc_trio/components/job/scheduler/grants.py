@@ -276,8 +276,16 @@ def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
         if not queue.told:
             queue.changed_s = state.now
         queue.told, queue.told_priority = wanted, priority
-        is_shared = state.plans is not None and queue.single
-        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority, is_shared))
+        shared = _is_shared(state, queue)
+        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority, shared))
+
+
+def _is_shared(state: SchedulerState, queue: ShapeQueue) -> bool:
+    """Whether what waits goes to any grant of the job that idles: what has a wish does, after some time."""
+    if state.plans is None or not queue.single:
+        return False
+    first, wishes = queue.waiting.first(), state.plans.wishes
+    return bool(wishes.sent) if first is None else first.task.task_id in wishes.waiting
 
 
 def priority_of(state: SchedulerState, queue: ShapeQueue) -> int:

@@ -385,11 +385,10 @@ class Plans:
         """Return how long the longest chain of tasks takes that waits for a task."""
         if len(self.known) > AHEAD_MAX:
             return 0.0
-
-        def takes_s(user: TaskId) -> float:
-            return (self._run_s(user) or 0.0) / self._mean_speed
-
-        return longest_after(task_id, self.users, self.known, takes_s, found)
+        speed = self._mean_speed
+        return longest_after(
+            task_id, self.users, self.known, lambda it: (self._run_s(it) or 0.0) / speed, found
+        )
 
     def _busy(
         self, state: View, resource_class: str, looked_at: Iterable[str]
@@ -442,12 +441,9 @@ class Plans:
         if found or host is None or not self.wishes.waiting:
             return found
         better = self._better_here(state, host, resource_id, self.wishes.waiting)
-        first = self.wishes.first_overdue(state) if better is None else better
-        return [] if first is None else [first]
+        return self.wishes.overdue(state) if better is None else [better]
 
-    def sent_better_here(
-        self, state: View, resource_id: ResourceId, behind: Iterable[TaskId]
-    ) -> TaskId | None:
+    def sent_better_here(self, state: View, resource_id: ResourceId, behind: list[TaskId]) -> TaskId | None:
         """Return which of the tasks that were sent ahead, and have not begun, ends sooner on an idle host."""
         host = self._plan_host.get(host_name(resource_id))
         wishes = {it: wish for it in behind if (wish := self.wishes.wish_of(it)) is not None}
@@ -457,8 +453,7 @@ class Plans:
         self, state: View, host: PlanHost, resource_id: ResourceId, wishes: Mapping[TaskId, Wish]
     ) -> TaskId | None:
         """Return which of some tasks gains most if an idle host takes it."""
-        name = host.name
-        resource_class = self.there.hosts.get(name, {}).get(resource_id, "")
+        resource_class = self.there.hosts.get(host.name, {}).get(resource_id, "")
 
         def ends_s(other: str) -> Mapping[TaskId, float]:
             ends: dict[TaskId, float] = {}
@@ -469,10 +464,15 @@ class Plans:
 
         def transfer_s(task_id: TaskId) -> float:
             inputs, brought = self.known[task_id].task.inputs, self.wishes.brought
-            missing = (it for it in inputs if name not in brought.get(it.data_id, ()))
+            missing = (it for it in inputs if host.name not in brought.get(it.data_id, ()))
             return sum(fetch_s(it, host, self._plan_host, self.links) for it in missing)
 
         return self.wishes.better_here(state, host, wishes, ends_s, transfer_s)
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether there are tasks for which :mod:`behind` looks after idle grants."""
+        return self.ahead_max > 1 and self._mattered
 
     def may_use(self, task: Task, shape: Shape) -> bool:
         """Return whether a planned task may use a grant that was asked for by others of this shape."""

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
+from typing import TYPE_CHECKING
 
 from gspc_trio.components.job.scheduler.ending import fitting_share, is_misplaced
 from gspc_trio.components.job.scheduler.interface import CodeTime
@@ -33,6 +34,9 @@ from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.columns import COLUMNS_MIN, columns_of
 from gspc_trio.records.facts import TaskChanged
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.plans import Plans
 
 TRIES = 8
 """Equal candidates that are looked at before a search is given up."""
@@ -85,7 +89,7 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
                 break  # else the next one that has none, which is as good as the first one was
         if not filled:
             return
-    if state.plans is None or state.plans.ahead_max == 1:  # else see ``behind``
+    if state.plans is None or not state.plans.overtakes:  # else see ``behind``
         take_back_for_idle(state, queue, len(queue.levels.by_count.get(0, ())), queue.awaited)
 
 
@@ -464,6 +468,11 @@ def take_back_for_idle(state: SchedulerState, queue: ShapeQueue, idle: int, awai
                 missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)), movable=True)
 
 
+def _have_wishes(plans: Plans, held: Held) -> bool:
+    """Whether all tasks behind the first one of a grant have wishes: :mod:`behind` looks after them."""
+    return all(plans.wishes.wish_of(task_id) is not None for task_id in islice(held.sent, 1, None))
+
+
 def patrol(state: SchedulerState) -> None:
     """Take back what waits behind a task that has run since the last patrol.
 
@@ -478,8 +487,10 @@ def patrol(state: SchedulerState) -> None:
             state.turned[queue] = None
     if state.assigned is not None:
         look_again(state)
-    idle = [held for held in state.grants.values() if not held.sent] if state.plans is not None else []
-    state.touched.update(dict.fromkeys(idle[:TRIES]))  # one of a few is as good as one of many
+    if state.plans is not None:
+        idle = [held for held in state.grants.values() if not held.sent]
+        first = int(state.now / state.work_ahead.patrol_s) % max(1, len(idle))  # each has its turn
+        state.touched.update(dict.fromkeys((idle + idle)[first : first + TRIES]))
     for held in state.grants.values():
         head = held.head()
         if head is None or len(held.sent) < 2:
@@ -487,7 +498,7 @@ def patrol(state: SchedulerState) -> None:
         watched = (head.task.task_id, head.attempt)
         if held.watched == watched:
             kept = state.work_ahead.beside_long(head.staged)
-            if state.plans is not None and state.plans.ahead_max > 1:
+            if state.plans is not None and state.plans.overtakes and _have_wishes(state.plans, held):
                 kept = max(kept, 1 + state.plans.ahead_max)
             held.slow, held.blocked = True, kept == 1
             state.touched[held] = None

@@ -203,16 +203,16 @@ class Wishes:
             found.sort(key=lambda it: (by_rank and self.waiting[it].rank, self.waiting[it].begin_s))
         return found
 
-    def first_overdue(self, state: View) -> TaskId | None:
-        """Return the task that has waited for its host for longer than it was to wait, and longest."""
-        overdue = [
+    def overdue(self, state: View) -> list[TaskId]:
+        """Return the tasks that have waited for their hosts for longer than they were to, longest first."""
+        found = [
             (wish.patient_until_s, task_id)
             for task_id, wish in islice(self.waiting.items(), LOOKED_AT_MAX)
             if wish.patient_until_s <= state.now
             and (entry := state.tasks.get(task_id)) is not None
             and entry.held is None
         ]
-        return min(overdue)[1] if overdue else None
+        return [task_id for _, task_id in sorted(found)]
 
     def check(self, hosts: Set[str]) -> None:
         """Assert that a task waits for one host or for none, and that this host is there."""

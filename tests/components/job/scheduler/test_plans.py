@@ -140,7 +140,7 @@ def test_a_task_that_states_a_place_keeps_it() -> None:
     shape = Shape((Requirement("core", ("r3.node",), hard=True),))
     told = scheduler.handle(TasksReady((Task(1, "a", 1, shape=shape),)), 0.0)
     scheduler.check()
-    assert told == [Demand("j1", shape, 1, (0, 0), shared=True)]
+    assert told == [Demand("j1", shape, 1, (0, 0))]
 
 
 def test_a_grant_on_the_planned_host_is_used_whatever_it_was_asked_for() -> None:
@@ -404,6 +404,29 @@ def test_an_idle_host_gets_what_waits_behind_a_task_that_is_late() -> None:
     assert submitted(scheduler.handle(back, 5.1)) == [2]
     scheduler.check()
     assert list(scheduler._state.by_resource["r1.core0"].sent) == [2]
+
+
+def test_what_no_wish_brings_to_an_idle_grant_may_have_others_recalled_for_it() -> None:
+    knowledge = Knowledge()
+    knowledge.inputs = {2: [PlanData(1000 * MIB, ("r2",), "big")]}
+    scheduler = planned(knowledge, ahead_max=8)
+    first = scheduler.handle(TasksReady((Task(1, "a", 1),)), 0.0)
+    then = scheduler.handle(TasksReady((Task(2, "b", 1),)), 0.0)
+    assert [it.shared for it in (*first, *then) if isinstance(it, Demand)] == [False, True]
+
+
+def test_a_task_that_gets_ready_while_another_host_idles_goes_there_when_it_has_waited() -> None:
+    knowledge = Knowledge()
+    scheduler = planned(knowledge, ahead_max=8)
+    at_r2(scheduler, knowledge, {1: 0.2})
+    done = Outcome(1, 1, Reason.FINISHED, ((b"\x01",),), duration_s=0.2)
+    scheduler.handle(Finished("j1", "r2.core0", (done,)), 0.2)
+    knowledge.inputs = {2: [PlanData(MIB, ("r1",), "small")]}
+    scheduler.handle(TasksReady((Task(2, "b", 1),)), 0.3)
+    sent: list[int] = []
+    while not sent and (due := scheduler.deadline()) is not None and due < 60:
+        sent = submitted(scheduler.handle(Tick(), due))
+    assert sent == [2], "r1 is never granted"
 
 
 def stated_wish(host: str, scheduler: Scheduler) -> Shape:
