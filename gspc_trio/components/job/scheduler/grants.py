@@ -276,8 +276,8 @@ def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
         if not queue.told:
             queue.changed_s = state.now
         queue.told, queue.told_priority = wanted, priority
-        shared = _is_shared(state, queue)
-        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority, shared))
+        is_shared = _is_shared(state, queue)
+        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority, is_shared))
 
 
 def _is_shared(state: SchedulerState, queue: ShapeQueue) -> bool:
