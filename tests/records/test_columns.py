@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gspc_trio.core.task import TaskState
@@ -60,16 +60,20 @@ def test_what_all_have_is_said_once_and_a_line_has_an_end() -> None:
     assert [fact for columns in packed([*alike]) for fact in facts_of(columns)] == alike
 
 
-@given(st.integers(1, 2 * ROWS_MAX + 1), st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e3))
+@given(st.integers(1, 40), st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e3))
+@example(ROWS_MAX + 1, 7, 100.0, 0.5)
 def test_what_grows_evenly_is_said_once(count: int, first: int, begun_s: float, step_s: float) -> None:
     same = {"at_s": 1.0, "job": "j1", "state": TaskState.READY}
     runs: dict[str, tuple[float, float]] = {"task_id": (first, 1), "started_s": (begun_s, step_s)}
     found = runs_of(TaskChanged, same, count, runs)
-    facts = [fact for columns in found for fact in decode_records(encode_records([columns]))]
-    assert sum(columns.rows for columns in found) == len(facts) == count
-    for place, fact in enumerate(facts):
-        started_s = pytest.approx(begun_s + place * step_s)
-        assert fact == TaskChanged(1.0, "j1", first + place, TaskState.READY, started_s=started_s)
+    lines = encode_records(found).splitlines(keepends=True)
+    assert len(lines) == 1 + (count > ROWS_MAX)
+    facts = [fact for line in lines for fact in decode_records(line)]
+    assert [fact.task_id for fact in facts if isinstance(fact, TaskChanged)] == [*range(first, first + count)]
+    assert sum(columns.rows for columns in found) == len(facts)
+    last_s = pytest.approx(begun_s + (count - 1) * step_s)
+    assert facts[0] == TaskChanged(1.0, "j1", first, TaskState.READY, started_s=begun_s)
+    assert facts[-1] == TaskChanged(1.0, "j1", first + count - 1, TaskState.READY, started_s=last_s)
 
 
 @pytest.mark.parametrize(
