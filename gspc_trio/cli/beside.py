@@ -179,8 +179,8 @@ def describe_interruption(counts: Mapping[TaskState, int] | None, journal: Journ
         counts: tasks in each state at that time; None: no job had begun.
         journal: from which it can be resumed; None if there is none.
     """
-    if counts is None:
-        return "interrupted before the job began"
+    if counts is None or not any(counts.values()):
+        return "interrupted before the job had any task"
     ended = sum(number for state, number in counts.items() if state in FINAL_STATES)
     running = counts.get(TaskState.RUNNING, 0)
     waiting = sum(counts.values()) - ended - running

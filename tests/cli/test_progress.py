@@ -69,7 +69,8 @@ def test_what_had_ended_is_told_of_a_run_that_was_interrupted() -> None:
     assert describe_interruption(COUNTS, None) == (
         "interrupted: 4 tasks had ended, 2 were running, 6 had not begun"
     )
-    assert describe_interruption(None, None) == "interrupted before the job began"
+    for none in (None, {TaskState.READY: 0}):
+        assert describe_interruption(none, None) == "interrupted before the job had any task"
 
 
 @pytest.mark.parametrize("from_without", [True, False])
@@ -84,5 +85,5 @@ async def test_only_an_interruption_from_without_is_told(
 
     with trio.move_on_after(0 if from_without else HANG_S):
         await Interruption(None).told(run())
-    told = "gspc-jobserver: interrupted before the job began\n"
+    told = "gspc-jobserver: interrupted before the job had any task\n"
     assert capsys.readouterr().err == (told if from_without else "")

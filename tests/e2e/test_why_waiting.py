@@ -137,7 +137,8 @@ def test_a_job_of_which_nothing_runs_says_why_by_itself(world: World) -> None:
     assert run.stderr is not None
     assert run.stderr.readline().startswith("gspc-jobserver: j1 (patient) waits for fpga: ")
     run.send_signal(signal.SIGINT)
-    assert run.communicate(timeout=HANG_S) == ("", ""), "it is said once"
+    told = "gspc-jobserver: interrupted: 0 tasks had ended, 0 were running, 1 had not begun\n"
+    assert run.communicate(timeout=HANG_S) == ("", told), "why it waits is said once"
 
 
 WAITING = """
