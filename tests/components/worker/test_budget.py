@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from gspc_trio.components.worker.events import (
@@ -36,11 +35,6 @@ from tests.components.worker.support import (
     submit,
     with_reason,
 )
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
 
 
 def needs(task_id: int, input_bytes: int, options: TaskOptions = IN) -> Submission:

@@ -48,11 +48,6 @@ from tests.components.worker.support import (
 )
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
 def test_plain_tasks_are_handed_ahead_in_order_and_reported_as_they_end(bench: Bench) -> None:
     assert bench.give(sub(1), sub(2)) == [busy(), compute(sub(1), sub(2))]
     assert bench.give(sub(3)) == [compute(sub(3))]

@@ -39,11 +39,6 @@ from tests.components.worker.support import (
 )
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
 def ranked(task_id: int, rank: int, input_bytes: int = 1, options: TaskOptions = IN) -> Submission:
     return replace(sub(task_id, options), rank=rank, input_bytes=input_bytes)
 

@@ -5,8 +5,6 @@ Requirements: WRK-2, WRK-3.
 
 from __future__ import annotations
 
-import pytest
-
 from gspc_trio.components.worker.events import (
     Abort,
     Aborted,
@@ -42,11 +40,6 @@ from tests.components.worker.support import (
     sub,
     with_reason,
 )
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
 
 
 def fated(task_id: int, other: int, how: str, duration_s: float = 0.0) -> Outcome:
