@@ -406,6 +406,21 @@ def test_an_idle_host_gets_what_waits_behind_a_task_that_is_late() -> None:
     assert list(scheduler._state.by_resource["r1.core0"].sent) == [2]
 
 
+def test_what_waits_behind_a_task_that_is_late_comes_back_where_no_plan_looks_after_it() -> None:
+    knowledge = Knowledge()
+    scheduler = planned(knowledge, ahead_max=8)
+    scheduler.handle(TasksReady(tuple(Task(it, "a", 1) for it in range(1, 5))), 0.0)
+    assert submitted(scheduler.handle(Grant("j1", CORE, (1, 2), ("r1.core0",)), 0.0)) == [1]
+    quick = Outcome(1, 1, Reason.FINISHED, ((b"\x01",),), duration_s=0.0001)
+    assert submitted(scheduler.handle(Finished("j1", "r1.core0", (quick,)), 0.1)) == [2, 3]
+    at_r2(scheduler, knowledge, {9: 100.0})
+    back: list[TakeBack] = []
+    while not back and (due := scheduler.deadline()) is not None and due < 10:
+        back = [it for it in scheduler.handle(Tick(), due) if isinstance(it, TakeBack)]
+    assert [it.attempts for it in back] == [((3, 1),)]
+    scheduler.check()
+
+
 def test_what_no_wish_brings_to_an_idle_grant_may_have_others_recalled_for_it() -> None:
     knowledge = Knowledge()
     knowledge.inputs = {2: [PlanData(1000 * MIB, ("r2",), "big")]}
