@@ -105,7 +105,7 @@ class CallsPart(Part):
             assert isinstance(items, CallItems)
             if items.maps.told is not None:
                 self.given_errors = errors_in(found) if failed else {}
-                self.number_futures(done)
+            self.number_futures(done)
             items.has_cancelled = True  # if it is lost, these do not run again
             items.tell_futures(self.futures[:done], found)
 
@@ -113,9 +113,8 @@ class CallsPart(Part):
         """Tell the futures of the first ``done`` calls; return how many items have ended by that."""
         futures, items = self.futures[:done], self.items
         assert isinstance(items, CallItems)
+        self.number_futures(done)  # first: another thread may make one an argument at once
         items.tell_futures(futures, found)
-        if items.maps.told is not None:
-            self.number_futures(done)
         whole = done == self.count
         ended = self.end - self.begin if whole else done
         if self.positions is not None and not whole:
@@ -126,10 +125,12 @@ class CallsPart(Part):
         return ended
 
     def number_futures(self, done: int) -> None:
-        """Note the numbers under which calls are recorded: they tell who takes whose result."""
-        first = self.task_id + (self.count > 1)
-        for number, future in enumerate(self.futures[:done], first):
-            future._task_id = number
+        """Note the numbers under which calls are recorded, if they are: records tell who takes whose result."""
+        told = self.items.maps.told
+        if told is not None and told.are_recorded:
+            first = self.task_id + (self.count > 1)
+            for number, future in enumerate(self.futures[:done], first):
+                future._task_id = number
 
     def give_up(self) -> None:
         """It was cancelled, for one of its calls was."""

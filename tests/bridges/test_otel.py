@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import sys
 import threading
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import World
+from tests.e2e.support import Process, World, completed, wait_until
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="it is not installed: make bridges")
 pytestmark = pytest.mark.process
@@ -191,7 +193,7 @@ import sys
 from gspc_trio import Executor
 
 def loaded():
-    return [name for name in sys.modules if name.startswith("opentelemetry")]
+    return [name for name in sys.modules if name.startswith("opentelemetry.sdk")]
 
 if __name__ == "__main__":
     with Executor(cores=1, otel=eval(sys.argv[1])) as executor:
@@ -200,11 +202,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("given", "endpoint", "printed", "sent"),
-    [("None", False, "[] False", []), ("False", True, "[] False", []), ("True", True, "[] True", ["loaded"])],
+    ("given", "endpoint", "sent"), [("None", False, []), ("False", True, []), ("True", True, ["loaded"])]
 )
-def test_an_executor_loads_opentelemetry_when_it_is_asked_to_alone(
-    world: World, given: str, endpoint: bool, printed: str, sent: list[str]
+def test_an_executor_sends_spans_when_it_is_asked_to_and_never_loads_opentelemetry(
+    world: World, given: str, endpoint: bool, sent: list[str]
 ) -> None:
     path = world.folder / "program.py"
     path.write_text(ASKED)
@@ -212,7 +213,7 @@ def test_an_executor_loads_opentelemetry_when_it_is_asked_to_alone(
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint} if endpoint else {}
         environment = {**variables, "NO_PROXY": "*"}
         done = world.run_program(sys.executable, str(path), given, anew=True, env=environment)
-    assert (done.stdout.strip(), done.stderr) == (printed, "")
+    assert (done.stdout.strip(), done.stderr) == ("[] False", "")
     assert [span.name for span in collector.spans if span.name == "loaded"] == sent
 
 
@@ -306,3 +307,46 @@ def test_a_trace_that_is_not_recorded_is_passed_on(world: World) -> None:
         printed, _ = run(world, EXECUTOR, collector.endpoint, TRACEPARENT=ABOVE[:-1] + "0")
     assert collector.spans == []
     assert all(line.endswith("-00") for line in printed.splitlines()[:2])
+
+
+IDLE = """
+from pathlib import Path
+from gspc_trio import Executor
+
+if __name__ == "__main__":
+    with Executor(cores=1) as executor:
+        executor.submit(abs, -1).result()
+        Path("gate").read_text()
+"""
+
+
+def start_idle(world: World, collector: Collector) -> tuple[Process, int]:
+    """Start a program that waits; return it, and the process that has sent its first span."""
+    (world.folder / "program.py").write_text(IDLE)
+    os.mkfifo(world.folder / "gate")
+    given = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "NO_PROXY": "*"}
+    program = world.start_program(sys.executable, "program.py", anew=True, env=given)
+    wait_until(lambda: collector.named("abs"), "a span")
+    (sender,) = world.pids("span_process")
+    return program, sender
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_process_that_sends_spans_ends_with_its_job(world: World, how: signal.Signals) -> None:
+    with collecting() as collector:
+        program, _ = start_idle(world, collector)
+        program.send_signal(how)
+        completed(program)
+        world.wait_nothing_left()
+    names = [span.name for span in collector.spans if span.name.startswith("executor")]
+    assert len(names) == (how is signal.SIGINT), "that of the job comes last"
+
+
+def test_a_job_says_at_its_end_that_the_process_was_killed_that_sends_its_spans(world: World) -> None:
+    with collecting() as collector:
+        program, sender = start_idle(world, collector)
+        os.kill(sender, signal.SIGKILL)
+        (world.folder / "gate").write_text("")
+        done = completed(program)
+    assert done.returncode == 0
+    assert "1 spans were dropped: 1 could not be sent: the process that sends them has ended" in done.stderr

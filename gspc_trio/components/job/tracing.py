@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import Struct
-
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, EndedItems, TaskDone
+from gspc_trio.components.job.spans import Span
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.core.trace_context import TraceContext
@@ -35,41 +34,18 @@ RETRIED_MAX = 10_000
 BATCH_SPANS_MAX = 512
 """So many spans are sent at a time."""
 
-BUSY_BATCH_SPANS_MAX = 128
-"""The same while the process computes: all of its threads wait while spans are encoded."""
-
 BUSY_SHARE = 0.1
-"""A process that takes more of a core than this without what sends spans computes."""
+"""A process that takes more of a core than this computes."""
 
 SENT_SHARE = 0.01
 BUSY_SENT_SHARE = 0.002
-"""So much of a core it takes at most to send spans: usually, and while the process computes."""
+"""So much of a core it takes at most to send spans: usually, and while the process of the job computes."""
 
 LOOK_INTERVAL_S = 0.5
 """Spans wait for at most so long before they are sent, if those before them have been."""
 
 PHASES = ("compute", "stage in", "stage out")
 """Their places in this list, from 1, number their spans."""
-
-
-class Span(Struct, frozen=True):
-    """Something that took from one time to another, seconds since 1970.
-
-    Attributes:
-        span_id, parent_id: numbers; 0: there is no parent.
-        attributes: name -> value.
-        error: why it did not do what it was for; None: it did.
-        link: number of the span of the attempt before; 0: there is none.
-    """
-
-    name: str
-    span_id: int
-    parent_id: int
-    begin_s: float
-    end_s: float
-    attributes: Mapping[str, str | int]
-    error: TaskError | None = None
-    link: int = 0
 
 
 class SpanQueue:
@@ -142,34 +118,27 @@ class SpanQueue:
 
 
 class SendingPace:
-    """Decides how many spans are sent at a time, and how long to wait then.
+    """Decides how long to wait after spans were sent.
 
     Args:
         now: the time, in seconds.
-        process_s: CPU time of the process until now.
+        process_s: CPU time of the process of the job until now.
     """
 
     def __init__(self, now: float, process_s: float) -> None:
         self._looked, self._process_s = now, process_s
-        self._is_busy = False
-
-    @property
-    def batch_max(self) -> int:
-        """So many spans are sent at a time."""
-        return BUSY_BATCH_SPANS_MAX if self._is_busy else BATCH_SPANS_MAX
 
     def wait_s(self, now: float, process_s: float, sent_s: float) -> float:
         """Return how long to wait before more is sent.
 
         Args:
             now: the time, in seconds.
-            process_s: CPU time of the process until now.
-            sent_s: the part of it that was spent to send spans since this was called last.
+            process_s: CPU time of the process of the job until now.
+            sent_s: CPU time that was spent, in another process, to send spans since this was called last.
         """
-        computed_s, passed_s = process_s - self._process_s - sent_s, now - self._looked
+        is_busy = process_s - self._process_s > BUSY_SHARE * (now - self._looked)
         self._looked, self._process_s = now, process_s
-        self._is_busy = computed_s > BUSY_SHARE * passed_s
-        return max(LOOK_INTERVAL_S, sent_s / (BUSY_SENT_SHARE if self._is_busy else SENT_SHARE))
+        return max(LOOK_INTERVAL_S, sent_s / (BUSY_SENT_SHARE if is_busy else SENT_SHARE))
 
 
 class JobTracer:

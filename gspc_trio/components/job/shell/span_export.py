@@ -1,4 +1,4 @@
-"""Sends the spans of a job to a collector by OpenTelemetry, in a thread, and never for longer than allowed.
+"""Has the spans of a job sent to a collector by another process, and never for longer than allowed.
 
 A collector that is down, slow or silent costs a job nothing but its spans: those are dropped when too many
 wait, which is said once, at the end.
@@ -10,30 +10,31 @@ import logging
 import os
 import secrets
 import socket
-import threading
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from gspc_trio.components.job.messages import JobStatus
 from gspc_trio.components.job.shell.settings import ENDPOINT_VARIABLES, JobSettings
+from gspc_trio.components.job.shell.span_process import framed
+from gspc_trio.components.job.spans import Span, SpanOrder, SpansTold
 from gspc_trio.components.job.tracing import (
     BATCH_SPANS_MAX,
     LOOK_INTERVAL_S,
     JobTracer,
     SendingPace,
-    Span,
     SpanQueue,
 )
+from gspc_trio.components.worker.shell.template_process import python_command
+from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.trace_context import TRACEPARENT, TraceContext, parse_traceparent
-from gspc_trio.version import VERSION
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import Event, ReadableSpan
+from gspc_trio.nursery.scopes.process import open_process
+from gspc_trio.nursery.scopes.scope import open_scope
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -46,8 +47,12 @@ LOAD_S = 10.0
 CONNECT_S = 0.5
 """An endpoint that takes longer to accept a connection does not answer."""
 
+END_GRACE_S = 0.5
+"""The process that sends may take so long to end."""
+
+PROGRAM = "gspc_trio.components.job.shell.span_process"
+
 _ENDPOINTS = (*reversed(ENDPOINT_VARIABLES),)
-_EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 
 @asynccontextmanager
@@ -73,15 +78,16 @@ async def open_tracer(
         yield tracer
         return
     sender = SpanSender(tracer.queue, context.trace_id)
-    sender.start()
-    try:
-        yield tracer
-    finally:
-        if (last := status()) is not None:
-            counts = {state.value: number for state, number in last.tasks.items()}
-            tracer.end(last.state, last.detail, counts, time.time())
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(sender.end, END_S)
+    async with open_scope() as nursery:
+        nursery.start_soon(sender.run)
+        try:
+            yield tracer
+        finally:
+            if (last := status()) is not None:
+                counts = {state.value: number for state, number in last.tasks.items()}
+                tracer.end(last.state, last.detail, counts, time.time())
+            with trio.CancelScope(shield=True):
+                await sender.end(END_S)
 
 
 def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
@@ -109,9 +115,9 @@ def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 class SpanSender:
-    """A thread that sends what waits in a queue.
+    """Has another process send what waits in a queue.
 
-    It loads OpenTelemetry, which takes a good part of a second of a core, when something listens at the
+    That loads OpenTelemetry, which takes a good part of a second of a core, when something listens at the
     endpoint: one that is down costs a connection that is refused, now and then.
 
     Args:
@@ -121,27 +127,23 @@ class SpanSender:
 
     def __init__(self, queue: SpanQueue, trace_id: str) -> None:
         self._queue = queue
-        self._trace_id = int(trace_id, 16)
-        self._ending = threading.Event()
-        self._settled = threading.Event()  # it is loaded, or need not be
-        self._over = threading.Event()  # there is nothing to wait for: all is sent, or nothing can be
+        self._trace_id = trace_id
+        self._ending = trio.Event()
+        self._settled = trio.Event()  # the process has loaded all, or need not
+        self._over = trio.Event()  # there is nothing to wait for: all is sent, or nothing can be
+        self._scope = trio.CancelScope(shield=True)  # the last spans come when the job has ended
         self._refused = 0
         self._in_hand = 0
         self._why = ""
-        self._shut_down: Callable[[], object] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="gspc-otel", daemon=True)
 
-    def start(self) -> None:
-        """Send from now on."""
-        self._thread.start()
-
-    def end(self, within_s: float) -> None:
+    async def end(self, within_s: float) -> None:
         """Send what waits, for at most so long once it can be sent; then say once how much was not."""
         self._ending.set()
-        self._settled.wait(LOAD_S)
-        self._over.wait(within_s)
-        if self._thread.is_alive():
-            self._shut_down()  # it may wait before it tries again, or for an answer: the latter it does alone
+        with trio.move_on_after(LOAD_S):
+            await self._settled.wait()
+        with trio.move_on_after(within_s):
+            await self._over.wait()
+        self._scope.cancel()  # it may wait for an answer, or before it tries again
         unsent = self._refused + self._in_hand + len(self._queue)
         lost = self._queue.dropped + unsent
         if lost:
@@ -150,122 +152,133 @@ class SpanSender:
             how = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
             log.warning("OpenTelemetry: %d spans were dropped: %s", lost, how)
 
-    def _run(self) -> None:
-        """Send until the end; the libraries are loaded here, where nobody waits for them."""
-        ours = threading.get_ident()
-        hearing = logging.getLogger(_EXPORTER_LOG)
+    async def run(self) -> None:
+        """Send until :meth:`end` is called, and has waited for the rest."""
+        with self._scope:
+            try:
+                if await self._await_endpoint():
+                    self._go_on()  # it may have been down at first
+                    await self._send_all()
+            except OSError as error:
+                self._give_up(str(error))
+            finally:
+                self._settled.set()
+                self._over.set()
 
-        def hear(record: logging.LogRecord) -> bool:
-            if record.thread != ours:
-                return True
-            self._why = f": {record.getMessage():.500}"
-            self._over.set()
-            return False
+    def _go_on(self) -> None:
+        """Spans can be sent."""
+        self._why = ""
+        if self._over.is_set():
+            self._over = trio.Event()
 
-        hearing.addFilter(hear)
-        try:
-            if self._await_endpoint():
-                self._why = ""  # it may have been down at first
-                self._over.clear()
-                self._send_all()
-        except Exception as error:  # an endpoint that is no address, a certificate that is not there
-            self._why = f": {error}"
-        finally:
-            hearing.removeFilter(hear)
-            self._settled.set()
-            self._over.set()
+    def _give_up(self, why: str) -> None:
+        """Spans cannot be sent now: nobody is to wait for that."""
+        self._why = f": {why}"
+        self._over.set()
 
-    def _await_endpoint(self) -> bool:
+    async def _await_endpoint(self) -> bool:
         """Return when something listens at the endpoint, or when nothing does at the end: whether it does."""
         address = endpoint_address(os.environ)
         while address is not None:
             try:
-                socket.create_connection(address, CONNECT_S).close()
+                await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
                 break
             except OSError as error:
-                self._why = f": {address[0]}:{address[1]}: {error.strerror or error}"
+                self._give_up(f"{address[0]}:{address[1]}: {error.strerror or error}")
                 self._settled.set()
-                self._over.set()
-            if self._ending.wait(LOOK_INTERVAL_S):
+            if await self._is_ending_within(LOOK_INTERVAL_S):
                 return False
         return True
 
-    def _send_all(self) -> None:
-        from opentelemetry import context
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace.export import SpanExportResult
+    async def _is_ending_within(self, seconds: float) -> bool:
+        with trio.move_on_after(seconds):
+            await self._ending.wait()
+        return self._ending.is_set()
 
-        exporter = OTLPSpanExporter()
-        self._shut_down = exporter.shutdown
-        convert = _Converter(self._trace_id)
+    async def _send_all(self) -> None:
+        """Send all by a process that is started here.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            command = python_command(PROGRAM, theirs.fileno())
+            async with open_process(command, pass_fds=(theirs.fileno(),), grace_s=END_GRACE_S):
+                theirs.close()
+                ours.setblocking(False)
+                async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+                    try:
+                        await self._send_by(_Sending(stream, self._give_up))
+                    except (trio.BrokenResourceError, trio.EndOfChannel):
+                        self._give_up(self._why[2:] or "the process that sends them has ended")
+
+    async def _send_by(self, sending: _Sending) -> None:
+        told = await sending.ask(SpanOrder(self._trace_id, sys.path))
         self._settled.set()
-        context.attach(context.set_value("suppress_instrumentation", True))  # nobody traces these requests
+        if not told.are_sent:
+            self._give_up(told.why)
+            return
         pace = SendingPace(time.monotonic(), time.process_time())
         while True:
-            is_last = self._ending.is_set()
-            begun_s = time.thread_time()
-            while spans := self._queue.take(BATCH_SPANS_MAX if is_last else pace.batch_max):
+            is_last, sent_s = self._ending.is_set(), 0.0
+            while spans := self._queue.take(BATCH_SPANS_MAX):
                 self._in_hand = len(spans)
-                result = exporter.export(list(map(convert, spans)))
+                told = await sending.ask(spans)
                 self._in_hand = 0
-                if result is SpanExportResult.SUCCESS:
-                    self._why = ""
-                    self._over.clear()
+                sent_s += told.cpu_s
+                if told.are_sent:
+                    self._go_on()
                 else:
                     self._refused += len(spans)
-                    if not is_last and not self._await_endpoint():
+                    self._give_up(self._why[2:] or "the collector took none")
+                    if not is_last and not await self._await_endpoint():
                         return
                     break
                 if not self._ending.is_set():
                     break
             if is_last and (self._why or not len(self._queue)):
                 return
-            sent_s = time.thread_time() - begun_s
-            self._ending.wait(pace.wait_s(time.monotonic(), time.process_time(), sent_s))
+            await self._is_ending_within(pace.wait_s(time.monotonic(), time.process_time(), sent_s))
 
 
-class _Converter:
-    """Turns spans into those of OpenTelemetry."""
+class _Sending:
+    """Our end of the process that sends.
 
-    def __init__(self, trace_id: int) -> None:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import Event, ReadableSpan
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-        from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+    Args:
+        stream: leads to it.
+        on_trouble: told why it could not send, when it tries again.
+    """
 
-        self._scope = InstrumentationScope("gspc_trio", VERSION)
-        service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "gspc-trio"}
-        found = Resource.create(service)
-        # The same for all spans: the exporter hashes it for each, which took a tenth of its time.
-        hashed_quickly = type("OneResource", (Resource,), {"__hash__": object.__hash__})
-        self._resource = hashed_quickly(found.attributes, found.schema_url)
-        flags = TraceFlags(TraceFlags.SAMPLED)
-        self._context: Callable[[int], SpanContext] = lambda number: SpanContext(
-            trace_id, number, False, flags
-        )
-        self._event, self._span, self._link, self._status = Event, ReadableSpan, Link, Status
-        self._fine, self._error = Status(), StatusCode.ERROR
+    def __init__(self, stream: trio.SocketStream, on_trouble: Callable[[str], None]) -> None:
+        self._stream = stream
+        self._on_trouble = on_trouble
+        self._unread = bytearray()
 
-    def __call__(self, span: Span) -> ReadableSpan:
-        context, error, status = self._context, span.error, self._fine
-        events: tuple[Event, ...] = ()
-        if error is not None:
-            status = self._status(self._error, f"{error.kind}: {error.message}")
-            told = {"exception.type": error.kind, "exception.message": error.message}
-            if error.traceback:
-                told["exception.stacktrace"] = error.traceback
-            events = (self._event("exception", told, int(span.end_s * 1e9)),)
-        link = (self._link(context(span.link), {"gspc.link": "attempt before"}),) if span.link else ()
-        return self._span(
-            span.name,
-            context(span.span_id),
-            context(span.parent_id) if span.parent_id else None,
-            self._resource,
-            span.attributes,
-            events,
-            link,
-            status=status,
-            start_time=int(span.begin_s * 1e9),
-            end_time=int(span.end_s * 1e9),
-            instrumentation_scope=self._scope,
-        )
+    async def ask(self, message: SpanOrder | Sequence[Span]) -> SpansTold:
+        """Return what became of it.
+
+        Raises:
+            BrokenResourceError, EndOfChannel: the process has ended.
+        """
+        await self._stream.send_all(framed(message))
+        while True:
+            (size_bytes,) = FRAME_HEADER.unpack(await self._receive(FRAME_HEADER.size))
+            told = msgspec.msgpack.decode(await self._receive(size_bytes), type=SpansTold)
+            if told.are_sent is not None:
+                return told
+            self._on_trouble(told.why)
+
+    async def _receive(self, size_bytes: int) -> bytes:
+        while len(self._unread) < size_bytes:
+            data = await self._stream.receive_some()
+            if not data:
+                raise trio.EndOfChannel
+            self._unread += data
+        taken = bytes(self._unread[:size_bytes])
+        del self._unread[:size_bytes]
+        return taken
+
+
+def _connect(address: tuple[str, int]) -> None:
+    socket.create_connection(address, CONNECT_S).close()
