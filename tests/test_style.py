@@ -33,6 +33,7 @@ ORDER = (
         "compute.io.area",
         "compute.code",
         "compute.folders",
+        "compute.system",
         "compute.task_session",
         "compute.nested",
         "compute.results.stream",
@@ -78,6 +79,7 @@ WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.mapping", "iml.local", "compute.folders", "compute"}
 PURE -= {
     "compute.io.area",
+    "compute.system",
     "compute.task_session",
     "compute.nested",
     "compute.results.stream",
@@ -193,7 +195,7 @@ def complaints(module: str, imported: Sequence[str]) -> Iterator[str]:
         if place not in WITH_TRIO and other in WITH_TRIO:
             yield f"{module}: {place} does without trio and must not import {name}"
         if other == "compute" and place not in INSIDE_COMPUTE:
-            yield f"{module}: {name} is inside of compute processes, but for its channel, code and folders"
+            yield f"{module}: {name} is inside of compute processes, and none of what others may use"
         if place == "tui" and (other in UNSEEN_BY_THE_TERMINAL or other.endswith(".shell")):
             yield f"{module}: the terminal sees messages and records, not {name}"
         if place == "testing" and other in ("tui", "cli"):

@@ -125,7 +125,7 @@ class CallsPart(Part):
         return ended
 
     def number_futures(self, done: int) -> None:
-        """Note the numbers under which calls are recorded, if they are: records tell who takes whose result."""
+        """Note numbers of calls that are recorded: records tell by them who takes whose result."""
         told = self.items.maps.told
         if told is not None and told.are_recorded:
             first = self.task_id + (self.count > 1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
+from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.core.task import TaskError
 
 
@@ -53,3 +55,9 @@ class SpansTold(Struct, frozen=True):
     are_sent: bool | None
     why: str = ""
     cpu_s: float = 0.0
+
+
+def framed(message: SpanOrder | SpansTold | Sequence[Span]) -> bytes:
+    """Return a message as it travels between the two processes, behind its length."""
+    data = msgspec.msgpack.encode(message)
+    return FRAME_HEADER.pack(len(data)) + data

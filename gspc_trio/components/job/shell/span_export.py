@@ -20,8 +20,7 @@ import trio
 
 from gspc_trio.components.job.messages import JobStatus
 from gspc_trio.components.job.shell.settings import ENDPOINT_VARIABLES, JobSettings
-from gspc_trio.components.job.shell.span_process import framed
-from gspc_trio.components.job.spans import Span, SpanOrder, SpansTold
+from gspc_trio.components.job.spans import Span, SpanOrder, SpansTold, framed
 from gspc_trio.components.job.tracing import (
     BATCH_SPANS_MAX,
     LOOK_INTERVAL_S,
@@ -50,7 +49,7 @@ CONNECT_S = 0.5
 END_GRACE_S = 0.5
 """The process that sends may take so long to end."""
 
-PROGRAM = "gspc_trio.components.job.shell.span_process"
+PROGRAM = "gspc_trio.integrations.span_process"
 
 _ENDPOINTS = (*reversed(ENDPOINT_VARIABLES),)
 

@@ -7,29 +7,22 @@ then the kernel tells the RIF.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
 from gspc_trio.components.provision.batch import BATCH_ID_VARIABLE, NODE_VARIABLE, RESTARTS_VARIABLE
 from gspc_trio.components.provision.providers.task_engine import EngineRequest
+from gspc_trio.compute.system import set_parent_death_signal
 
 GRACE_S = 5.0
 """How long a RIF may take to end."""
-
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
-
-
-def _end_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main() -> int:
@@ -41,7 +34,7 @@ def main() -> int:
         stdin=subprocess.PIPE,
         env={**os.environ, **place},
         start_new_session=True,
-        preexec_fn=_end_with_parent,
+        preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
     )
     assert rif.stdin is not None
     with suppress(BrokenPipeError), rif.stdin:

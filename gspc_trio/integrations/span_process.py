@@ -1,4 +1,4 @@
-"""The process that sends the spans of a job by OpenTelemetry: :mod:`.span_export` starts it.
+"""The process that sends the spans of a job by OpenTelemetry: the job server starts it.
 
 Here alone OpenTelemetry is loaded. In the process of the job its objects would be a third more for the
 garbage collector to look at, and all threads of that would wait while spans are encoded.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
 
-from gspc_trio.components.job.spans import Span, SpanOrder, SpansTold
+from gspc_trio.components.job.spans import Span, SpanOrder, SpansTold, framed
 from gspc_trio.compute.channel import FRAME_HEADER
 from gspc_trio.compute.system import set_name, set_parent_death_signal
 from gspc_trio.version import VERSION
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-
-
-def framed(message: object) -> bytes:
-    """Return a message as it travels between the two processes."""
-    data = msgspec.msgpack.encode(message)
-    return FRAME_HEADER.pack(len(data)) + data
 
 
 def main() -> None:
