@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.several import ConnectionFiles
     from gspc_trio.components.rts.shell.system import SitesGiven
+    from gspc_trio.executor.call_table import RtsOptions
     from gspc_trio.iml.data_layer import DataLayer
 
 
@@ -43,17 +44,22 @@ def open_systems(
     return systems_or_files(rts)
 
 
-def checked_sites(sites: SitesGiven, is_running: bool) -> SitesGiven:
-    """Return the sites.
+def rts_options(
+    cores: int, files: ConnectionFiles | None, data_bytes: int, sites: SitesGiven | None, is_running: bool
+) -> RtsOptions:
+    """Return how the run-time system is opened.
 
     Raises:
-        ValueError: the run-time system runs already.
+        ValueError: there are sites, and the run-time system runs already.
     """
+    options: RtsOptions = {"cores": cores, "connection_file": files, "data_bytes": data_bytes}
+    if sites is None:
+        return options
     if is_running:
         raise ValueError(
             "sites have no meaning beside a running run-time system: add them with gspc-rts site add"
         )
-    return sites
+    return {**options, "sites": sites}
 
 
 def layer_at(iml: Path | str | None) -> DataLayer | None:

@@ -24,11 +24,11 @@ from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.arguments import (
     cache_settings,
     checked_bytes_min,
-    checked_sites,
     checked_workers,
     initializer_code,
     layer_at,
     open_systems,
+    rts_options,
 )
 from gspc_trio.executor.calls import (
     CallsTogether,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.components.rts.shell.system import SitesGiven
-    from gspc_trio.executor.call_table import RtsOptions
     from gspc_trio.policies.scheduling import SchedulingPolicy
 
 T = TypeVar("T")
@@ -94,6 +93,7 @@ class Executor(ExecutorInterface):
         sites: batch systems that are asked for hosts as tasks need them: a file of sites, its tables, or an
             address such as ``dask://host:8786``. Nothing is computed here then, unless cores are stated.
         plan: plans tasks when they are submitted: ``"move"`` moves little data, ``"heft"`` ends soon.
+        tightness: of the plan ``move``: weight of the mean distance to the other planned tasks.
         records: file to which all that happens is written, as lines of JSON: also whose results each task
             takes, as far as they are futures among its arguments.
         otel: whether spans of the tasks go to a collector by OpenTelemetry; None: if the variable
@@ -142,6 +142,7 @@ class Executor(ExecutorInterface):
         large_bytes_min: SupportsIndex | None = None,
         sites: SitesGiven | None = None,
         plan: str = "",
+        tightness: float = 0.0,
         records: Path | str | None = None,
         otel: bool | None = None,
     ) -> None:
@@ -166,6 +167,7 @@ class Executor(ExecutorInterface):
                 priority=priority,
                 placement=placement,
                 plan=plan,
+                tightness=tightness,
                 large_bytes_min=checked_bytes_min(large_bytes_min),
                 initializer=initializer_code(initializer, initargs),
                 process_tasks_max=process_tasks_max(max_tasks_per_child, threads),
@@ -173,9 +175,7 @@ class Executor(ExecutorInterface):
                 otel=otel,
                 model="" if model is None else str(Path(model).absolute()),
             )
-            opening: RtsOptions = {"cores": cores, "connection_file": files, "data_bytes": data_bytes}
-            if sites is not None:
-                opening["sites"] = checked_sites(sites, is_running)
+            opening = rts_options(cores, files, data_bytes, sites, is_running)
             mode, noted = output_mode(output), None if records is None else Path(records)
             self._loop = Loop(opened or opening, settings, self._codes, tune_gc, mode, template, noted)
         self._loop.start(self._shape.at)

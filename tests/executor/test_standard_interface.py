@@ -128,6 +128,8 @@ def test_a_process_that_dies_before_its_turn_is_over_is_lost_as_any_other(tmp_pa
         ({"initializer": double, "initargs": (threading.Lock(),)}, ValueError, "lock"),
         ({"max_tasks_per_child": 0}, ValueError, "max_tasks_per_child must be >= 1, not 0"),
         ({"max_tasks_per_child": 1, "threads": True}, ValueError, "threads of one"),
+        ({"plan": "move", "tightness": -1}, ValueError, "tightness is a finite number, 0 or more, not -1"),
+        ({"plan": "heft", "tightness": 1.0}, ValueError, "tightness is for the plan 'move', not for 'heft'"),
     ],
 )
 def test_what_the_constructor_refuses(given: Any, error: type[Exception], problem: str) -> None:
