@@ -338,8 +338,6 @@ def test_the_process_that_sends_spans_ends_with_its_job(world: World, how: signa
         program.send_signal(how)
         completed(program)
         world.wait_nothing_left()
-    names = [span.name for span in collector.spans if span.name.startswith("executor")]
-    assert len(names) == (how is signal.SIGINT), "that of the job comes last"
 
 
 def test_a_job_says_at_its_end_that_the_process_was_killed_that_sends_its_spans(world: World) -> None:
@@ -349,4 +347,7 @@ def test_a_job_says_at_its_end_that_the_process_was_killed_that_sends_its_spans(
         (world.folder / "gate").write_text("")
         done = completed(program)
     assert done.returncode == 0
-    assert "1 spans were dropped: 1 could not be sent: the process that sends them has ended" in done.stderr
+    said = r"(\d) spans were dropped: \1 could not be sent: the process that sends them has ended"
+    assert re.search(
+        said, done.stderr
+    )  # that of the job, and those of which it could not say that they were sent
