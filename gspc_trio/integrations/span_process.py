@@ -55,7 +55,7 @@ def _send_all(said: BinaryIO, tell: Callable[[SpansTold], None]) -> None:
     order = _next(said, SpanOrder)
     if order is None:
         return
-    sys.path[:] = order.path
+    sys.path[:] = map(os.fsdecode, order.path)
 
     def hear(record: logging.LogRecord) -> bool:
         tell(SpansTold(None, f"{record.getMessage():.500}"))
@@ -77,9 +77,13 @@ def _send_all(said: BinaryIO, tell: Callable[[SpansTold], None]) -> None:
     tell(SpansTold(True))
     begun_s = time.process_time()
     while (spans := _next(said, list[Span])) is not None:
-        result = exporter.export(list(map(convert, spans)))
+        why = ""
+        try:
+            are_sent = exporter.export(list(map(convert, spans))) is SpanExportResult.SUCCESS
+        except Exception as error:  # what the exporter does not expect itself
+            are_sent, why = False, f"{type(error).__name__}: {error}"
         now_s = time.process_time()
-        tell(SpansTold(result is SpanExportResult.SUCCESS, cpu_s=now_s - begun_s))
+        tell(SpansTold(are_sent, why, now_s - begun_s))
         begun_s = now_s
 
 

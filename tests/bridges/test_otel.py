@@ -298,7 +298,7 @@ def test_an_endpoint_that_is_down_or_silent_costs_nothing_but_the_spans(world: W
             server.close()
         _, complained = run(world, EXECUTOR, endpoint)
     assert len(complained.splitlines()) == 1
-    assert "17 spans were dropped: 17 could not be sent" in complained
+    assert "17 spans were dropped: 17 could not be sent" + " in time" * silent in complained
     assert silent or "Connection refused" in complained
 
 
@@ -351,3 +351,60 @@ def test_a_job_says_at_its_end_that_the_process_was_killed_that_sends_its_spans(
     assert re.search(
         said, done.stderr
     )  # that of the job, and those of which it could not say that they were sent
+
+
+ODD = """
+import sys
+from pathlib import Path
+from gspc_trio import Executor
+
+def odd(number):
+    return number
+
+if __name__ == "__main__":
+    sys.path += [Path("no text"), "not \\udcff utf-8"]
+    odd.__name__ = odd.__qualname__ = "odd \\udcff"
+    with Executor(cores=1) as executor:
+        print(executor.submit(abs, -1).result())
+        if len(sys.argv) == 2:
+            print(executor.submit(odd, 2).result())
+"""
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["search path", "name"])
+def test_what_cannot_be_sent_as_it_is_does_not_break_the_job(world: World, named: bool) -> None:
+    path = world.folder / "program.py"
+    path.write_text(ODD)
+    with collecting() as collector:
+        given = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "NO_PROXY": "*"}
+        done = world.run_program(sys.executable, str(path), *["odd"] * named, anew=True, env=given)
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "2"][: 1 + named]), done.stderr
+    assert ("'utf-8' codec can't encode" in done.stderr) == named
+    assert named or collector.named("abs")
+
+
+CANCELLED_AT_ITS_END = """
+import trio
+from gspc_trio.components.job.shell.span_export import SpanSender
+from gspc_trio.components.job.spans import Span
+from gspc_trio.components.job.tracing import SpanQueue
+
+async def main():
+    queue = SpanQueue()
+    queue.put([Span("a", 1, 0, 1.0, 2.0, {})])
+    sender = SpanSender(queue, "1" * 32)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        with trio.CancelScope() as scope:
+            scope.cancel()  # as by Ctrl-C, once more
+            await sender.end(1_000.0)
+
+if __name__ == "__main__":
+    trio.run(main)
+"""
+
+
+def test_nobody_waits_for_a_silent_endpoint_when_the_end_is_interrupted(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        run(world, CANCELLED_AT_ITS_END, endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="1000")

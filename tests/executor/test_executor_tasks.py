@@ -71,6 +71,13 @@ def test_results_come_back(executor: Executor) -> None:
     assert executor.submit(add, 1, 2, more=3).result() == 6
 
 
+def test_a_search_path_may_have_what_is_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Python passes over it: whoever puts a Path there sees no error."""
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+    with Executor(cores=1) as executor:
+        assert executor.submit(double, 2).result(PATIENCE_S) == 4
+
+
 def test_of_variants_one_runs_whose_class_is_there(executor: Executor) -> None:
     """Functions that travel by value, arguments by name and futures in lists are as with one function."""
     there, gpu = 3, Variant(fail, requires="gpu")

@@ -36,11 +36,11 @@ class SpanOrder(Struct, frozen=True):
 
     Attributes:
         trace_id: of the trace, 32 hexadecimal digits.
-        path: where to look for modules, as who says this does.
+        path: where to look for modules, as who says this does; names of folders as the system has them.
     """
 
     trace_id: str
-    path: Sequence[str]
+    path: Sequence[bytes]
 
 
 class SpansTold(Struct, frozen=True):

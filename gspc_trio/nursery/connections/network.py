@@ -253,7 +253,9 @@ class Network:
 
     def process_info(self) -> ProcessInfo:
         """Return what this process tells others of itself; simulated ones have a network of their own."""
-        return ProcessInfo(os.getpid(), socket.gethostname(), os.getcwd(), tuple(sys.path))
+        # Python passes over what is no text there, as a Path, and so do compute processes.
+        search_path = tuple(entry for entry in sys.path if isinstance(entry, str))
+        return ProcessInfo(os.getpid(), socket.gethostname(), os.getcwd(), search_path)
 
     def listens(self, address: str) -> bool:
         """Return whether there is a listener of this object at an address in memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 
 import pytest
 import trio
@@ -244,4 +245,29 @@ async def test_nothing_is_started_and_nobody_waits_for_an_endpoint_that_is_down(
             await sender.end(1_000.0)
     assert caplog.messages == [
         f"OpenTelemetry: 1 spans were dropped: 1 could not be sent: 127.0.0.1:{port}: Connection refused"
+    ]
+
+
+async def test_nobody_waits_until_the_name_of_an_endpoint_is_found(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = threading.Event()
+
+    def look_up(*_: object, **__: object) -> None:
+        found.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.example:4318")
+    sender = SpanSender(queue := SpanQueue(), "1" * 32)
+    queue.put([Span("a", 1, 0, 1.0, 2.0, {})])
+    try:
+        with caplog.at_level(logging.WARNING):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sender.run)
+                await sender.end(1_000.0)
+    finally:
+        found.set()
+    assert [text.rpartition("sent: ")[2] for text in caplog.messages] == [
+        "collector.example:4318: it does not answer"
     ]

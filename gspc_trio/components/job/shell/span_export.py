@@ -138,16 +138,18 @@ class SpanSender:
     async def end(self, within_s: float) -> None:
         """Send what waits, for at most so long once it can be sent; then say once how much was not."""
         self._ending.set()
-        with trio.move_on_after(LOAD_S):
-            await self._settled.wait()
-        with trio.move_on_after(within_s):
-            await self._over.wait()
-        self._scope.cancel()  # it may wait for an answer, or before it tries again
+        try:
+            with trio.move_on_after(LOAD_S):
+                await self._settled.wait()
+            with trio.move_on_after(within_s):
+                await self._over.wait()
+        finally:  # also if Ctrl-C comes once more
+            self._scope.cancel()  # it may wait for an answer, or before it tries again
         unsent = self._refused + self._in_hand + len(self._queue)
         lost = self._queue.dropped + unsent
         if lost:
             parts = {"found too many others waiting": self._queue.dropped}
-            parts[f"could not be sent{self._why}"] = unsent
+            parts[f"could not be sent{self._why or ' in time'}"] = unsent
             how = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
             log.warning("OpenTelemetry: %d spans were dropped: %s", lost, how)
 
@@ -158,7 +160,7 @@ class SpanSender:
                 if await self._await_endpoint():
                     self._go_on()  # it may have been down at first
                     await self._send_all()
-            except OSError as error:
+            except Exception as error:  # whatever it is: the job does without spans
                 self._give_up(str(error))
             finally:
                 self._settled.set()
@@ -179,14 +181,31 @@ class SpanSender:
         """Return when something listens at the endpoint, or when nothing does at the end: whether it does."""
         address = endpoint_address(os.environ)
         while address is not None:
-            try:
-                await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
+            if await self._is_listening(address):
                 break
-            except OSError as error:
-                self._give_up(f"{address[0]}:{address[1]}: {error.strerror or error}")
-                self._settled.set()
             if await self._is_ending_within(LOOK_INTERVAL_S):
                 return False
+        return True
+
+    async def _is_listening(self, address: tuple[str, int]) -> bool:
+        """Return whether something listens; nobody is to wait for that when it takes long."""
+        where = f"{address[0]}:{address[1]}"
+
+        async def wait_no_longer() -> None:
+            await trio.sleep(CONNECT_S)  # the name may be looked up for many seconds
+            self._give_up(f"{where}: it does not answer")
+            self._settled.set()
+
+        async with open_scope() as nursery:
+            nursery.start_soon(wait_no_longer)
+            try:
+                await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
+            except OSError as error:
+                self._give_up(f"{where}: {error.strerror or error}")
+                self._settled.set()
+                return False
+            finally:
+                nursery.cancel_scope.cancel()
         return True
 
     async def _is_ending_within(self, seconds: float) -> bool:
@@ -213,7 +232,9 @@ class SpanSender:
                         self._give_up(self._why[2:] or "the process that sends them has ended")
 
     async def _send_by(self, sending: _Sending) -> None:
-        told = await sending.ask(SpanOrder(self._trace_id, sys.path))
+        # What is no text is passed over when modules are looked for.
+        path = [os.fsencode(entry) for entry in sys.path if isinstance(entry, str)]
+        told = await sending.ask(SpanOrder(self._trace_id, path))
         self._settled.set()
         if not told.are_sent:
             self._give_up(told.why)
@@ -223,14 +244,17 @@ class SpanSender:
             is_last, sent_s = self._ending.is_set(), 0.0
             while spans := self._queue.take(BATCH_SPANS_MAX):
                 self._in_hand = len(spans)
-                told = await sending.ask(spans)
+                try:
+                    told = await sending.ask(spans)
+                except UnicodeEncodeError as error:  # a name has what no text may have
+                    told = SpansTold(False, str(error))
                 self._in_hand = 0
                 sent_s += told.cpu_s
                 if told.are_sent:
                     self._go_on()
                 else:
                     self._refused += len(spans)
-                    self._give_up(self._why[2:] or "the collector took none")
+                    self._give_up(told.why or self._why[2:] or "the collector took none")
                     if not is_last and not await self._await_endpoint():
                         return
                     break

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -307,7 +305,8 @@ async def open_worker(
         )
     connection = network.connect(endpoint.address, role="job", name="direct", expect="worker")
     async with connection as peer, open_scope() as nursery:
-        peer.post(OpenJob(endpoint.job, tuple(filter(None, sys.path)), directory or os.getcwd()))
+        here = network.process_info()
+        peer.post(OpenJob(endpoint.job, tuple(filter(None, here.search_path)), directory or here.directory))
         worker = DirectWorker(peer, endpoint.job, held, name, endpoint.address)
         nursery.start_soon(worker.listen)
         for end in (held.lapsed, held.released):
