@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.records.progress import JobProgress
 from gspc_trio.tui.facts import JobFacts
@@ -26,6 +26,9 @@ ENDED_JOBS_KEPT_S = 600.0
 
 INTERVAL_S = 1.0
 """Seconds between two batches of records that are asked for: those who scrape come more seldom."""
+
+GOING_ON = ("running", "stopping")
+"""States of a job that has not ended. One that was killed has not said what became of its tasks."""
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
@@ -102,7 +105,11 @@ def _tasks(model: Model, jobs: Iterable[JobFacts]) -> Iterator[Metric]:
     labels = ("job", "name")
     states = {(job.job, job.name, job.state): 1 for job in jobs}
     yield _gauge("gspc_jobs", "Jobs that run, and those that are over.", (*labels, "state"), states)
-    tasks = {(job.job, job.name, str(state)): number for job in jobs for state, number in job.counts.items()}
+    tasks = {
+        (job.job, job.name, str(state)): number if state in FINAL_STATES or job.state in GOING_ON else 0
+        for job in jobs
+        for state, number in job.counts.items()
+    }
     yield _gauge("gspc_tasks", "Tasks; ready ones wait.", (*labels, "state"), tasks)
     attempts, compute_s, moved_bytes = {}, {}, {}
     for job in jobs:

@@ -98,6 +98,13 @@ def test_a_job_that_is_over_vanishes_after_a_while() -> None:
     assert ("gspc_jobs", "j1", "fit", "finished") not in shown(model)
 
 
+@pytest.mark.parametrize(("state", "left"), [("running", [1, 3]), ("stopping", [1, 3]), ("stopped", [0, 0])])
+def test_of_a_job_that_is_over_no_task_waits_or_runs(state: str, left: list[int]) -> None:
+    found = shown(fold(small_run(), "j1", [JobChanged(10.0, "j1", state, "fit")]))
+    assert [found["gspc_tasks", "j1", "fit", str(one)] for one in (READY, RUNNING)] == left
+    assert [found["gspc_tasks", "j1", "fit", str(one)] for one in (FINISHED, FAILED)] == [4, 1]
+
+
 def test_attempts_that_were_followed_by_others_count_also_in_sums() -> None:
     progress = Progress()
     for record in (

@@ -17,7 +17,7 @@ RtsFile = Annotated[
     Path | None,
     Parameter(
         name=FILE_NAMES,
-        help="Connection file of a running run-time system; by default, one is started for this list.",
+        help="Connection file of a running run-time system; by default, this host alone runs them.",
     ),
 ]
 
