@@ -58,12 +58,12 @@ def working_directory() -> str:
     return os.getcwd()
 
 
-def run_command_plainly(fields: Fields) -> Fields:
-    """Run a command line as :func:`run_command` does, both ways as lists."""
-    return list(run_command(CommandLine(*fields)))
+def run_command(fields: Fields) -> Fields:
+    """Run a command line as :func:`run_line` does, both ways as lists."""
+    return list(run_line(CommandLine(*fields)))
 
 
-def run_command(command: CommandLine) -> Ended:
+def run_line(command: CommandLine) -> Ended:
     """Run a command line; return how it has ended, the last time that it was tried."""
     _, line, words, timeout_s, attempts = command
     reap_orphans()

@@ -14,22 +14,22 @@ from gspc_trio.cli.each.command import app as each_app
 from gspc_trio.cli.each.command import each
 from gspc_trio.cli.each.runner import ListOptions, _journal, plain_options
 from gspc_trio.cli.jobserver import app as jobserver
-from gspc_trio.compute.commands import CommandLine, run_command
+from gspc_trio.compute.commands import CommandLine, run_line
 from tests.e2e.support import HANG_S, open_world, wait_until
 
 pytestmark = pytest.mark.process
 
 
 def test_a_command_is_run_with_or_without_a_shell() -> None:
-    ended = run_command(CommandLine(1, "echo a; echo b >&2; exit 3", None, None, 1))
+    ended = run_line(CommandLine(1, "echo a; echo b >&2; exit 3", None, None, 1))
     assert ended[:4] == (3, "exit status 3", b"a\n", b"b\n")
-    assert run_command(CommandLine(1, "true", ["true"], None, 1))[:4] == (0, "", b"", b"")
-    unknown = run_command(CommandLine(1, "no-such-program", ["no-such-program"], None, 1))
+    assert run_line(CommandLine(1, "true", ["true"], None, 1))[:4] == (0, "", b"", b"")
+    unknown = run_line(CommandLine(1, "no-such-program", ["no-such-program"], None, 1))
     assert unknown[:2] == (127, "exit status 127")
     assert b"not found" in unknown.stderr
-    assert run_command(CommandLine(1, "kill -9 $$", None, None, 1))[:2] == (-9, "signal SIGKILL")
+    assert run_line(CommandLine(1, "kill -9 $$", None, None, 1))[:2] == (-9, "signal SIGKILL")
     for writes in ("sleep 1000", "while echo; do :; done >&2"):
-        slow = run_command(CommandLine(1, "sleep 1000 & " + writes, None, 0.2, 1))
+        slow = run_line(CommandLine(1, "sleep 1000 & " + writes, None, 0.2, 1))
         assert slow[:2] == (None, "timeout after 0.2 s")
 
 
@@ -54,7 +54,7 @@ def test_defaults_are_those_of_the_command_and_options_are_left_to_it() -> None:
 
 def test_a_command_is_tried_until_it_succeeds(tmp_path: Path) -> None:
     line = f"echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) = 2"
-    assert run_command(CommandLine(1, line, None, None, 5)).status == 0
+    assert run_line(CommandLine(1, line, None, None, 5)).status == 0
     assert (tmp_path / "tries").read_text() == "x\nx\n"
 
 

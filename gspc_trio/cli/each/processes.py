@@ -41,7 +41,7 @@ from gspc_trio.components.worker.shell.compute import (
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.shell.template_process import StartedTemplate
 from gspc_trio.compute.code import function_code
-from gspc_trio.compute.commands import Fields, run_command_plainly
+from gspc_trio.compute.commands import Fields, run_command
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.executor.flight import IN_FLIGHT_FACTOR, IN_FLIGHT_MIN, Flight, PoolCall
@@ -131,7 +131,7 @@ class CommandProcesses:
         self._nursery = nursery
         self._backend = backend
         self._cores = tuple(cores)
-        self._code = function_code(run_command_plainly)
+        self._code = function_code(run_command)
         self._dispatch = Dispatch(len(self._cores), ahead=ahead)
         self._processes = [_Process(each, self._handle, self._finish) for each in range(len(self._cores))]
         self._job = OpenJob("each", cwd=os.getcwd())

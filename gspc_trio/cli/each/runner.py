@@ -369,9 +369,9 @@ class _Tasks:
         self, items: AsyncIterable[Fields], *, ordered: bool, in_flight: int | None
     ) -> AsyncGenerator[tuple[Fields, Fields | BaseException], None]:
         """Yield the fields of each command beside how it has ended: fields, or why there are none."""
-        from gspc_trio.compute.commands import run_command_plainly
+        from gspc_trio.compute.commands import run_command
 
-        outcomes = self._pool.outcomes(run_command_plainly, items, ordered=ordered, in_flight=in_flight)
+        outcomes = self._pool.outcomes(run_command, items, ordered=ordered, in_flight=in_flight)
         async with aclosing(outcomes):
             async for outcome in outcomes:
                 yield outcome
