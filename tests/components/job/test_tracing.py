@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import AttemptEnded, EndedItems, TaskDone
 from gspc_trio.components.job.shell.settings import JobSettings, OtelMissing, is_traced
-from gspc_trio.components.job.shell.span_export import SpanSender, endpoint_address
+from gspc_trio.components.job.shell.span_export import SpanSender, endpoint_address, open_tracer
 from gspc_trio.components.job.spans import Span
 from gspc_trio.components.job.tracing import (
     KEPT_FOR_FAILURES,
@@ -271,3 +271,15 @@ async def test_nobody_waits_until_the_name_of_an_endpoint_is_found(
     assert [text.rpartition("sent: ")[2] for text in caplog.messages] == [
         "collector.example:4318: it does not answer"
     ]
+
+
+async def test_nothing_goes_on_when_a_job_cannot_say_how_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+
+    def status() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        async with open_tracer(JobSettings(), "j1", {}, status):
+            pass

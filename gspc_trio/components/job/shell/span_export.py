@@ -82,11 +82,14 @@ async def open_tracer(
         try:
             yield tracer
         finally:
-            if (last := status()) is not None:
-                counts = {state.value: number for state, number in last.tasks.items()}
-                tracer.end(last.state, last.detail, counts, time.time())
-            with trio.CancelScope(shield=True):
-                await sender.end(END_S)
+            try:
+                if (last := status()) is not None:
+                    counts = {state.value: number for state, number in last.tasks.items()}
+                    tracer.end(last.state, last.detail, counts, time.time())
+                with trio.CancelScope(shield=True):
+                    await sender.end(END_S)
+            finally:  # also if Ctrl-C comes meanwhile
+                sender.stop()
 
 
 def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
@@ -143,8 +146,8 @@ class SpanSender:
                 await self._settled.wait()
             with trio.move_on_after(within_s):
                 await self._over.wait()
-        finally:  # also if Ctrl-C comes once more
-            self._scope.cancel()  # it may wait for an answer, or before it tries again
+        finally:
+            self.stop()
         unsent = self._refused + self._in_hand + len(self._queue)
         lost = self._queue.dropped + unsent
         if lost:
@@ -152,6 +155,10 @@ class SpanSender:
             parts[f"could not be sent{self._why or ' in time'}"] = unsent
             how = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
             log.warning("OpenTelemetry: %d spans were dropped: %s", lost, how)
+
+    def stop(self) -> None:
+        """Send no more, also if it waits for an answer, or before it tries again."""
+        self._scope.cancel()
 
     async def run(self) -> None:
         """Send until :meth:`end` is called, and has waited for the rest."""
