@@ -75,6 +75,11 @@ def test_settings_of_a_wrong_type_are_named(wrong: dict[str, Any]) -> None:
         JobSettings(**wrong)
 
 
+def test_a_name_that_no_message_can_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^name of a job is a text that UTF-8 can write, not 'a\\udcff'$"):
+        JobSettings(name="a\udcff")
+
+
 async def test_no_names_of_hosts_mean_this_host() -> None:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1, hosts=()) as rts:

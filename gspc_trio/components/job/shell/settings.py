@@ -133,6 +133,10 @@ class JobSettings(Struct, frozen=True):
         for name, (kind, words) in _CHECKED.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} of a job is {words}, not {getattr(self, name)!r:.60}")
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"name of a job is a text that UTF-8 can write, not {self.name!r:.60}") from None
         if self.placement and (wrong := bad_placement(self.placement)):
             raise ValueError(f"placement of a job: {wrong}")
         if wrong := bad_assignment(self.assign):
