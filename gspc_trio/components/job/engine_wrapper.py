@@ -108,6 +108,11 @@ class EngineWrapper:
         self.failures: list[str] = wrapped.failures
 
     @property
+    def wrapped(self) -> Engine:
+        """The other engine."""
+        return self._wrapped
+
+    @property
     def dependents(self) -> Dependents | None:
         """Nobody: what is sent before it is ready would pass it by."""
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.engine_wrapper import Engine
+from gspc_trio.components.job.engine_wrapper import Engine, FlowEngine
 from gspc_trio.components.job.plan import PlanData, PlanHost
 from gspc_trio.components.job.scheduler.interface import KnownTask, TasksKnown
 from gspc_trio.components.job.scheduler.plans import Plans
@@ -38,6 +38,8 @@ def plan_job(
     Raises:
         PlanError: there is no such plan.
     """
+    while isinstance(engine, FlowEngine):  # with records it knows no less
+        engine = engine.wrapped
     policy = find_plan(settings.plan, settings.tightness)
     plans = Plans(policy, JobKnowledge(hosts, data), ahead_max=stage_limits(settings).attempts_max)
     if isinstance(engine, WorkflowEngine):

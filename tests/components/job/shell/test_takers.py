@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio import Net
-from gspc_trio.components.job.shell.planning import Takers, takers_in
+from gspc_trio.components.job.engine_wrapper import FlowEngine
+from gspc_trio.components.job.shell.planning import Takers, plan_job, takers_in
+from gspc_trio.components.job.shell.settings import JobSettings
 from gspc_trio.core.task import TaskOptions
+from gspc_trio.executor.call_table import CallTable
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 
@@ -54,3 +57,18 @@ def test_what_would_take_a_result_has_the_data_that_is_there_meanwhile() -> None
     used = engine.next()
     assert used is not None
     assert takers.of(used) == []
+
+
+def test_a_recorded_job_is_planned_as_any_other() -> None:
+    calls: CallTable[Any] = CallTable("executor", lambda _: True)
+    calls.graph.add("first", 0)
+    calls.graph.add("second", 0)
+    for engine in (calls.graph, FlowEngine(calls.graph, calls)):
+        _, ahead = plan_job(JobSettings(plan="move"), engine, {}, None)
+        assert ahead is not None
+        known = ahead.news()
+        assert known is not None
+        assert [it.task.name for it in known.tasks] == ["first", "second"]
+    net = WorkflowEngine(net_of(), dumps=dumps, loads=loads)
+    plans, _ = plan_job(JobSettings(plan="move"), FlowEngine(net, net), {}, None)
+    assert plans.takers is not None
