@@ -104,7 +104,9 @@ class LayerSerializer:
         return gather(reference, self._with_server(mapped))
 
     def dumps(self, value: object) -> bytes:
-        """Return a value as it travels; a large one goes into the layer, or with its task if that is full.
+        """Return a result as it travels; a large one goes into the layer, or with its task if that is full.
+
+        Other hosts can read it a little later: the RIF waits for that before it reports the task.
 
         Raises:
             BadValue: it cannot be sent to another process.
@@ -135,7 +137,7 @@ class LayerSerializer:
             from gspc_trio.iml.errors import NoRoom
 
             try:
-                made = self._with_server(lambda client: client.write(parts.pieces))
+                made = self._with_server(lambda client: client.write(parts.pieces, promise=True))
             except NoRoom:
                 return values.dumps(value)
             return parts.reference(made, self.host)

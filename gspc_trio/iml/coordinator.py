@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
@@ -31,6 +32,7 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
         self.instance = instance
         self._requests = LayerRequests(self._directory)
         self._ranks: dict[str, int] = {}  # host -> rank, also of those that are gone
+        self._prefixes = Counter("s")  # a server that comes again gives no id again
 
     # The machine's contract
 
@@ -98,7 +100,7 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
         entry = x.ServerEntry(rank, hello.host, hello.address, hello.local_address, hello.memory_bytes)
         directory.servers[rank] = Server(entry, hello.spill_bytes)
         directory.links[rank] = event.link
-        directory.reply(event.ask, x.ServerJoined(rank))
+        directory.reply(event.ask, x.ServerJoined(rank, self._prefixes.next_name()))
 
     @handles(events.ServerDown)
     def _server_down(self, event: events.ServerDown) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter as Multiset
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 
 from attrs import define, field
 
@@ -27,6 +27,22 @@ class Part:
 
 
 @define(eq=False)
+class DataTurn:
+    """An operation on the bytes or the holders of some data; those before it may have to end first.
+
+    Attributes:
+        start: called when it may begin.
+        targets: of a copy, the ranks that get it: copies to others may be under way at the same time. Empty:
+            nothing else may.
+        begun: it is under way.
+    """
+
+    start: Callable[[DataTurn], None]
+    targets: Set[int] = frozenset()
+    begun: bool = False
+
+
+@define(eq=False)
 class DataEntry:
     """What the directory knows of some data, or of the new bytes of a put.
 
@@ -40,7 +56,8 @@ class DataEntry:
         again: it is being made again, or has been.
         target: of a put, the data that it changes; "" for data.
         touched: of a put, part -> where in the target's part its bytes go.
-        turns: operations that wait until those before have ended; the first of them is under way.
+        turns: operations that are under way or wait, in order.
+        begins: some of them are just being begun.
     """
 
     data_id: str
@@ -55,7 +72,8 @@ class DataEntry:
     again: bool = False
     target: str = ""
     touched: dict[int, int] = field(factory=dict)
-    turns: deque[Callable[[], None]] = field(factory=deque)
+    turns: deque[DataTurn] = field(factory=deque)
+    begins: bool = False
 
     def holders(self) -> set[int]:
         """Return the ranks that hold any part."""
@@ -241,6 +259,9 @@ class Directory(Turn[events.LayerAction]):
         places = [(rank, number) for number, part in data.parts.items() for rank in part.holders]
         for rank, number in places:
             self.remove_holder(data, number, rank)
+        if self.is_busy(data.data_id):  # a copy that is under way would be read as soon as it is whole
+            copies = self.copies_under_way()
+            places += [(rank, copy.part) for rank, copy in copies if copy.data_id == data.data_id]
         data.state = DataState.GONE
         if self.data.get(data.data_id) is data:
             del self.data[data.data_id]
@@ -323,17 +344,32 @@ class Directory(Turn[events.LayerAction]):
 
     # Turns
 
-    def take_turn(self, data: DataEntry, start: Callable[[], None]) -> None:
-        """Start an operation on the bytes or holders of the data when those before it have ended."""
-        data.turns.append(start)
-        if len(data.turns) == 1:
-            start()
+    def take_turn(
+        self, data: DataEntry, start: Callable[[DataTurn], None], targets: Set[int] = frozenset()
+    ) -> None:
+        """Start an operation on the bytes or holders of the data when those before it allow that.
 
-    def end_turn(self, data: DataEntry) -> None:
-        """The operation whose turn it was has ended."""
-        data.turns.popleft()
-        if data.turns:
-            data.turns[0]()
+        Args:
+            data: which.
+            start: starts it.
+            targets: of a copy to these ranks alone; see :class:`DataTurn`.
+        """
+        data.turns.append(DataTurn(start, targets))
+        self._begin_turns(data)
+
+    def end_turn(self, data: DataEntry, turn: DataTurn) -> None:
+        """An operation has ended."""
+        data.turns.remove(turn)
+        self._begin_turns(data)
+
+    def _begin_turns(self, data: DataEntry) -> None:
+        if data.begins:
+            return  # whoever begins them looks again: many that end at once would need a deep stack
+        data.begins = True
+        while (turn := _next_turn(data.turns)) is not None:
+            turn.begun = True
+            turn.start(turn)
+        data.begins = False
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -363,6 +399,18 @@ class Directory(Turn[events.LayerAction]):
         for job, clients in self.jobs.items():
             assert clients, f"job {job} has no client"
             assert all(self.clients[client] == job for client in clients), "a client in two jobs"
+
+
+def _next_turn(turns: Iterable[DataTurn]) -> DataTurn | None:
+    """Return the operation that may begin now, None if none may."""
+    before: set[int] = set()
+    for place, turn in enumerate(turns):
+        if not turn.begun:
+            return turn if not place or (turn.targets and before.isdisjoint(turn.targets)) else None
+        if not turn.targets:
+            return None
+        before |= turn.targets
+    return None
 
 
 def owner_of(name: str, ranks: Iterable[int]) -> int:

@@ -33,7 +33,7 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
-LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD, SEND, JOIN = range(12, 21)
+LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD, SEND, JOIN, PROMISE, SETTLE = range(12, 23)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part write_token -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
@@ -47,6 +47,8 @@ LEND, SHOW, TAKE_BACK, PUBLISH, BRING_RANGE, PUT, SPREAD, SEND, JOIN = range(12,
 # SPREAD job part stripes -> data_id: new data of what is lent and shown, a stripe on each of so many hosts
 # SEND job host part: what is lent and shown is on that host then, unseen; it goes with the connection
 # JOIN job host -> data_id: new data there of all that this connection has sent, one behind the other
+# PROMISE data_id: as COMMIT, but others read it a little later; SETTLE job data_id -> promises: they can now,
+# if it was promised; with 0 nothing ever is
 
 Fields: TypeAlias = list[Any]
 """What a packet has said, or is to say: plain values, each of the type that its request has."""
@@ -73,6 +75,8 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     SPREAD: (str, _PART, _COUNT),
     SEND: (str, _NAME, _PART),
     JOIN: (str, _NAME),
+    PROMISE: (str,),
+    SETTLE: (str, str),
 }
 _NUMBER_MAX = 1 << 53
 
@@ -368,8 +372,13 @@ class LocalClient:
         with suppress(LayerGone):  # then it has no pins either
             self._send(UNMAP, data_id, part)
 
-    def write(self, pieces: list[memoryview], data_id: str = "") -> str:
+    def write(self, pieces: list[memoryview], data_id: str = "", *, promise: bool = False) -> str:
         """Make data of these pieces, one after another; return its id. It is seen whole or not at all.
+
+        Args:
+            pieces: its bytes.
+            data_id: of data that was lost, to be had again.
+            promise: do not wait until other hosts can read it; see :meth:`promise`.
 
         Raises:
             ImlError: there is no room, or there is such data already.
@@ -382,7 +391,7 @@ class LocalClient:
                 write_all(descriptor, pieces, 0)
             finally:
                 os.close(descriptor)
-            self.commit(made)
+            (self.promise if promise else self.commit)(made)
         except BaseException:
             self.abort(made)
             raise
@@ -406,6 +415,14 @@ class LocalClient:
             ImlError: this connection has not begun it, or the server is gone.
         """
         self._ask(COMMIT, data_id)
+
+    def promise(self, data_id: str) -> None:
+        """Do as :meth:`commit`, but do not wait until other hosts can read it: whoever tells them waits.
+
+        Raises:
+            ImlError: as :meth:`commit`.
+        """
+        self._ask(PROMISE, data_id)
 
     def abort(self, data_id: str) -> None:
         """Give up data that was begun."""

@@ -17,6 +17,9 @@ from gspc_trio.iml.layout import ONE_HOST, Layout
 from gspc_trio.iml.quota import Quota
 from gspc_trio.protocol.hidden import HidesFields
 
+EVERY_JOB = "*"
+"""May read what is published, or belongs to no job."""
+
 # Client to coordinator -------------------------------------------------------------------------------------
 
 
@@ -43,6 +46,7 @@ class Alloc(Struct, frozen=True):
         name: published under this name, or "".
         writing: nobody sees it before CommitData, and it goes if its client does.
         data_id: its id if it is to have a certain one: data that was lost comes back under its own id.
+        is_there: the server that asks has made it already, in one part, and nobody need be told to.
     """
 
     job: str
@@ -51,6 +55,7 @@ class Alloc(Struct, frozen=True):
     name: str = ""
     writing: bool = False
     data_id: str = ""
+    is_there: bool = False
 
 
 class ServerEntry(Struct, frozen=True):
@@ -154,6 +159,7 @@ class Replicate(Struct, frozen=True):
         copies: on how many hosts each part is to lie, 0: on those named only.
         hosts: where each part is to lie besides.
         cached: the copies may be dropped again when room is short.
+        undivided: what lies in stripes is not copied: the answer says where.
     """
 
     job: str
@@ -161,6 +167,7 @@ class Replicate(Struct, frozen=True):
     copies: int = 0
     hosts: tuple[str, ...] = ()
     cached: bool = False
+    undivided: bool = False
 
 
 class Vacate(Struct, frozen=True):
@@ -354,9 +361,15 @@ class ServerHello(Struct, frozen=True):
 
 
 class ServerJoined(Struct, frozen=True):
-    """The server's rank: that which its host had before, if it had one."""
+    """The server takes part.
+
+    Attributes:
+        rank: that which its host had before, if it had one.
+        prefix: what it makes itself has this, a dot and a number as its id; "": it gives none.
+    """
 
     rank: Count
+    prefix: str = ""
 
 
 class Evicted(Struct, frozen=True):
@@ -410,7 +423,11 @@ class ApplyPut(Struct, frozen=True):
 
 
 class CopyPart(Struct, frozen=True):
-    """Fetch the part from another server and hold it, too; answered."""
+    """Fetch the part from another server and hold it, too; answered.
+
+    ``readers`` may read it there as soon as it is whole: a job, or :data:`EVERY_JOB`; "" if there is more of
+    the data.
+    """
 
     data_id: str
     part: Count
@@ -418,6 +435,7 @@ class CopyPart(Struct, frozen=True):
     source: ServerEntry
     cached: bool = False
     call: Count = 0
+    readers: str = ""
 
 
 class KeepPart(Struct, frozen=True):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gspc_trio.core.machine import handles
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import DataEntry, Directory, Operation, located, owner_of, visible
+from gspc_trio.iml.directory import DataEntry, DataTurn, Directory, Operation, located, owner_of, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DuplicateData,
@@ -185,22 +187,27 @@ class LayerRequests(Writes):
     def _replicate(self, request: x.Replicate) -> None:
         ask = self.ask
         data = self._visible(request.data_id, request.job)
+        if request.undivided and len(data.parts) > 1:
+            self._reply_located(ask, data)
+            return
         self._check_copies(request)
         by_host = {server.entry.host: rank for rank, server in self._directory.servers.items()}
         for host in request.hosts:
             if host not in by_host:
                 raise UnknownHost(f"no memory server on host {host!r}; there are: {', '.join(by_host)}")
-        self._directory.take_turn(data, lambda: self._copy(ask, request, data))
+        targets = frozenset() if request.copies else frozenset(by_host[host] for host in request.hosts)
+        self._directory.take_turn(data, lambda turn: self._copy(ask, request, data, turn), targets)
 
     def _check_copies(self, request: x.Replicate) -> None:
         there = len(self._directory.servers)
         if request.copies > there:
             raise BadLayout(f"{request.copies} copies were asked for, but the layer has {there} hosts")
 
-    def _copy(self, ask: int, request: x.Replicate, data: DataEntry) -> None:
-        """Have it copied, now that nothing else happens to it; again if copies go meanwhile."""
+    def _copy(self, ask: int, request: x.Replicate, data: DataEntry, turn: DataTurn) -> None:
+        """Have it copied, now that its bytes stay as they are; again if copies go meanwhile."""
         directory = self._directory
-        operation = Operation(lambda done: self._copied(ask, request, data, done))
+        operation = Operation(lambda done: self._copied(ask, request, data, turn, done))
+        readers = "" if len(data.parts) > 1 else ("" if data.published else data.job) or x.EVERY_JOB
         if data.state is DataState.READY:
             named = [rank for rank, server in directory.servers.items() if server.entry.host in request.hosts]
             others = sorted(directory.servers, key=lambda rank: (-directory.servers[rank].free_bytes, rank))
@@ -214,13 +221,15 @@ class LayerRequests(Writes):
                 for rank in wanted:
                     if rank not in part.holders:
                         message = x.CopyPart(data.data_id, number, part.size_bytes, source, request.cached)
-                        directory.call(operation, rank, number, message)
+                        directory.call(operation, rank, number, replace(message, readers=readers))
                     elif part.holders[rank] and not request.cached:
                         part.holders[rank] = False
                         directory.tell(rank, x.KeepPart(data.data_id, number))
         directory.finish_if_done(operation)
 
-    def _copied(self, ask: int, request: x.Replicate, data: DataEntry, operation: Operation) -> None:
+    def _copied(
+        self, ask: int, request: x.Replicate, data: DataEntry, turn: DataTurn, operation: Operation
+    ) -> None:
         directory = self._directory
         for rank, number in operation.done:
             if data.state is DataState.READY and rank in directory.servers:
@@ -235,12 +244,12 @@ class LayerRequests(Writes):
                 raise error_of(kind, message)
             if any(len(part.holders) < request.copies for part in data.parts.values()):
                 self._check_copies(request)
-                self._copy(ask, request, data)
+                self._copy(ask, request, data, turn)
                 return
             self._reply_located(ask, data)
         except ImlError as error:
             directory.refuse(ask, error)
-        directory.end_turn(data)
+        directory.end_turn(data, turn)
 
     @handles(x.Vacate)
     def _vacate(self, request: x.Vacate) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import DataEntry, Directory, Operation, Part
+from gspc_trio.iml.directory import DataEntry, DataTurn, Directory, Operation, Part
 from gspc_trio.iml.messages import DataState
 
 
@@ -79,12 +79,12 @@ class Vacating:
         return sorted(safe, key=lambda rank: (-servers[rank].free_bytes, rank))
 
     def _bring_away(self, data: DataEntry, told: _Told) -> None:
-        self._directory.take_turn(data, lambda: self._copy(data, told, {}))
+        self._directory.take_turn(data, lambda turn: self._copy(data, told, {}, turn))
 
-    def _copy(self, data: DataEntry, told: _Told, tried: dict[int, set[int]]) -> None:
+    def _copy(self, data: DataEntry, told: _Told, tried: dict[int, set[int]], turn: DataTurn) -> None:
         """Copy the parts of some data that are not safe, each to a host that was not tried yet."""
         directory = self._directory
-        operation = Operation(lambda done: self._copied(data, told, tried, done))
+        operation = Operation(lambda done: self._copied(data, told, tried, turn, done))
         if data.state is DataState.READY:
             safe = self._safe_ranks()
             for number, part in data.parts.items():
@@ -103,7 +103,14 @@ class Vacating:
                     directory.call(operation, target, number, copy)
         directory.finish_if_done(operation)
 
-    def _copied(self, data: DataEntry, told: _Told, tried: dict[int, set[int]], operation: Operation) -> None:
+    def _copied(
+        self,
+        data: DataEntry,
+        told: _Told,
+        tried: dict[int, set[int]],
+        turn: DataTurn,
+        operation: Operation,
+    ) -> None:
         directory = self._directory
         for rank, number in operation.done:
             if data.state is DataState.READY and rank in directory.servers:
@@ -111,9 +118,9 @@ class Vacating:
             else:
                 directory.tell(rank, x.DropPart(data.data_id, number))
         if operation.failed and self._is_at_risk(data):
-            self._copy(data, told, tried)
+            self._copy(data, told, tried, turn)
             return
-        directory.end_turn(data)
+        directory.end_turn(data, turn)
         told.note(self._is_at_risk(data))
 
 

@@ -13,18 +13,19 @@ from msgspec.structs import replace
 
 from gspc_trio.core.machine import MachineBase, handles
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import DataEntry, Directory, Operation, Part, located, place, visible
+from gspc_trio.iml.directory import DataEntry, DataTurn, Directory, Operation, Part, located, place, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DataLost,
     DuplicateData,
     ImlError,
     UnknownData,
+    UnknownHost,
     WrongJob,
     error_of,
 )
 from gspc_trio.iml.events import LayerAction
-from gspc_trio.iml.layout import check_range, check_size, part_sizes, spans
+from gspc_trio.iml.layout import Layout, check_range, check_size, part_sizes, spans
 from gspc_trio.iml.messages import DataState
 
 BLOCKS_MAX = 1 << 20
@@ -88,6 +89,8 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
             raise BadLayout(
                 f"{request.size_bytes} bytes in blocks of {layout.block_bytes}: more than {BLOCKS_MAX} blocks"
             )
+        if request.is_there:
+            self._check_there(request, client)
         ranks = place(directory.servers, layout, request.size_bytes, first, directory.vacated)
         hosts = len(layout.hosts or directory.servers)
         sizes = part_sizes(request.size_bytes, layout.block_bytes, hosts)
@@ -111,7 +114,20 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
 
         if name:
             directory.names[name] = data_id
-        self._create(data, ranks, made, request.writing, write_token)
+        if request.is_there:
+            directory.data[data_id] = data
+            made(Operation(made, done=[(ranks[0][0], 0)]))
+        else:
+            self._create(data, ranks, made, request.writing, write_token)
+
+    def _check_there(self, request: x.Alloc, client: int) -> None:
+        """See that a server speaks, of what it writes in one part of its own."""
+        rank = self._directory.rank_at(client)
+        if rank is None:
+            raise UnknownHost("only a memory server knows what it has made")
+        host = self._directory.servers[rank].entry.host
+        if request.layout != Layout((host,)) or not (request.writing and request.data_id):
+            raise BadLayout(f"host {host} has made something else than a part of its own with an id")
 
     @handles(x.BeginPut)
     def _begin_put(self, request: x.BeginPut) -> None:
@@ -155,7 +171,7 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
             if target is None:
                 self._end_put(ask, data, UnknownData(f"data {data.target} was freed during the put"))
             else:
-                directory.take_turn(target, lambda: self._apply(ask, data, target))
+                directory.take_turn(target, lambda turn: self._apply(ask, data, target, turn))
             return
         if data.state is DataState.LOST:
             raise DataLost(f"what was written was lost: {data.why}")
@@ -227,14 +243,14 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
 
     # Putting
 
-    def _apply(self, ask: int, staging: DataEntry, target: DataEntry) -> None:
+    def _apply(self, ask: int, staging: DataEntry, target: DataEntry, turn: DataTurn) -> None:
         directory = self._directory
         problem = _why_not(staging, target)
         if problem is not None:
             self._end_put(ask, staging, problem)
-            directory.end_turn(target)
+            directory.end_turn(target, turn)
             return
-        operation = Operation(lambda done: self._applied(ask, staging, target, done))
+        operation = Operation(lambda done: self._applied(ask, staging, target, turn, done))
         for number, part in staging.parts.items():
             for rank in list(target.parts[number].holders):
                 if rank in part.holders:
@@ -244,7 +260,9 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
                     directory.remove_holder(target, number, rank)
                     directory.call(operation, rank, number, x.DropPart(target.data_id, number))
 
-    def _applied(self, ask: int, staging: DataEntry, target: DataEntry, operation: Operation) -> None:
+    def _applied(
+        self, ask: int, staging: DataEntry, target: DataEntry, turn: DataTurn, operation: Operation
+    ) -> None:
         directory = self._directory
         for (rank, number), (_, message) in operation.failed.items():
             if rank in target.parts[number].holders:
@@ -259,7 +277,7 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
         else:
             directory.note_loss(target, "")
         self._end_put(ask, staging, error)
-        directory.end_turn(target)
+        directory.end_turn(target, turn)
 
     def _end_put(self, ask: int, staging: DataEntry, error: ImlError | None) -> None:
         self._directory.discard(staging)

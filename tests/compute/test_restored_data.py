@@ -24,8 +24,9 @@ class Server:
         self.room_bytes = room_bytes
         self.data: dict[str, bytes] = {}
 
-    def write(self, pieces: Sequence[memoryview], data_id: str = "") -> str:
+    def write(self, pieces: Sequence[memoryview], data_id: str = "", *, promise: bool = False) -> str:
         """Keep data, under an id of its own if none is given."""
+        assert promise is not bool(data_id), "what is made again is waited for"
         content = b"".join(pieces)
         if len(content) > self.room_bytes:
             raise NoRoom("no room")

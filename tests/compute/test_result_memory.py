@@ -60,7 +60,7 @@ class Server:
         write_all(self.writing[made], [memoryview(b"\xff" * size_bytes)], 0)
         return made, os.dup(self.writing[made])
 
-    def commit(self, data_id: str) -> None:
+    def promise(self, data_id: str) -> None:
         """Let it be read."""
         if self.gone:
             raise self.gone.pop()
@@ -71,12 +71,13 @@ class Server:
         os.close(self.writing.pop(data_id))
         self.aborted.append(data_id)
 
-    def write(self, pieces: Sequence[memoryview], data_id: str = "") -> str:
+    def write(self, pieces: Sequence[memoryview], data_id: str = "", *, promise: bool = False) -> str:
         """Copy data."""
+        assert promise is not bool(data_id), "what is made again is waited for"
         made, descriptor = self.begin(sum(piece.nbytes for piece in pieces), data_id)
         write_all(descriptor, list(pieces), 0)
         os.close(descriptor)
-        self.commit(made)
+        self.promise(made)
         self.copied.append(made)
         return made
 

@@ -45,8 +45,9 @@ class Server:
         sent, self.sent = self.sent, []
         return self._keep(host, b"".join(sent))
 
-    def write(self, pieces: list[memoryview], data_id: str = "") -> str:
+    def write(self, pieces: list[memoryview], data_id: str = "", *, promise: bool = False) -> str:
         """Make data on this host."""
+        assert promise is not bool(data_id), "what is made again is waited for"
         return self._keep("here", b"".join(pieces), data_id)
 
     def _keep(self, host: str, content: bytes, data_id: str = "") -> str:

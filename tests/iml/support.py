@@ -20,7 +20,8 @@ class Layer:
         self.asks = 100
         for link, host in enumerate(hosts):
             hello = x.ServerHello(host, f"ws://{host}:1", "", 1000)
-            assert self.feed(ServerUp(link, 0, hello)) == [AnswerRequest(0, x.ServerJoined(link))]
+            joined = x.ServerJoined(link, f"s{link + 1}")
+            assert self.feed(ServerUp(link, 0, hello)) == [AnswerRequest(0, joined)]
         for client, job in ((CLIENT, JOB), (OTHER, "j2")):
             assert self.feed(ClientUp(client, 0, x.JoinLayer(job))) == [AnswerRequest(0, x.LayerJoined("i"))]
 

@@ -324,7 +324,8 @@ def test_a_copy_is_fetched_from_a_holder() -> None:
     layer = Layer("a", "b", "c")
     located = layer.do(x.Alloc(JOB, 10, replicated(1, ("b",))))
     actions = layer.ask(x.Replicate(JOB, "d1", hosts=("c",), cached=True))
-    assert actions == [CallServer(2, 2, x.CopyPart("d1", 0, 10, located.servers[0], True))]
+    copy = x.CopyPart("d1", 0, 10, located.servers[0], True, readers=JOB)
+    assert actions == [CallServer(2, 2, copy)]
     [reply] = layer.answer(actions)
     assert reply.message.parts == ((1, 2),)
     assert layer.ask(x.Replicate(JOB, "d1", 2, ("c",))) == [
@@ -390,7 +391,7 @@ def test_a_host_has_one_server_and_keeps_its_rank() -> None:
     assert (refused.ask, refused.kind) == (5, "DuplicateData")
     assert layer.feed(ServerDown(9, "was never in")) == []
     layer.feed(ServerDown(0, "killed"))
-    assert layer.feed(ServerUp(9, 6, hello)) == [AnswerRequest(6, x.ServerJoined(0))]
+    assert layer.feed(ServerUp(9, 6, hello)) == [AnswerRequest(6, x.ServerJoined(0, "s3"))]
     assert [entry.address for entry in layer.do(x.GetServers()).servers] == ["ws://a:2", "ws://b:1"]
 
 

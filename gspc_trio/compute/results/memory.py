@@ -88,7 +88,7 @@ class ResultMemory:
         try:
             write_all(self._descriptor, copied, self._rest)
             make_private(self._begin, self._size_bytes, self._descriptor)
-            self._client.commit(self._data_id)
+            self._client.promise(self._data_id)
         except (ImlError, OSError):
             return None
         self._close()

@@ -89,6 +89,22 @@ class Server(Protocol):
         """Begin new data; return its id."""
         ...
 
+    async def commit(self, data_id: str) -> None:
+        """Let data be read that was begun."""
+        ...
+
+    async def abort(self, data_id: str) -> None:
+        """Give up data that was begun."""
+        ...
+
+    def promise(self, data_id: str) -> bool:
+        """Let data be read here that was begun, elsewhere soon; False: that has to be waited for."""
+        ...
+
+    async def settle(self, job: str, data_id: str) -> bool:
+        """Wait until others can read what was promised; return whether anything is ever promised."""
+        ...
+
     async def lend(self, size_bytes: int) -> Key:
         """Return memory for data of another host."""
         ...
@@ -283,6 +299,12 @@ class _Connection:
                 if found is not None:
                     self._reply([number, "", *found])
                 return found is not None
+            elif operation == local.PROMISE and fields[0] in self._writing:
+                if not self._server.promise(fields[0]):
+                    return False
+                del self._writing[fields[0]]
+                self._reply([number, ""])
+                return True
             else:
                 return False
         except ImlError as error:
@@ -365,7 +387,10 @@ class _Connection:
         if operation == local.FETCH:
             await self._server.fetch(*fields)
             return [], -1
+        if operation == local.SETTLE:
+            return [int(await self._server.settle(*fields))], -1
         if operation == local.COPY:
+            await self._server.settle(fields[0], fields[1])
             await self._server.ask(Replicate(*fields))
             return [], -1
         if operation == local.NEW:
@@ -401,19 +426,21 @@ class _Connection:
                 raise UnknownData(f"{key[0]} part {key[1]} is not lent by this process")
             store.seal(key)
             return [], -1
-        (data_id,) = fields
+        await self._end_writing(operation, *fields)
+        return [], -1
+
+    async def _end_writing(self, operation: int, data_id: str) -> None:
         if data_id not in self._writing:
             if operation == local.ABORT:
-                return [], -1
+                return
             raise UnknownData(f"nothing is being written under {data_id} by this process")
-        if operation == local.COMMIT:
-            await self._server.ask(CommitData(data_id))
+        if operation in (local.COMMIT, local.PROMISE):
+            await self._server.commit(data_id)
             self._writing.pop(data_id, None)
         else:
             assert operation == local.ABORT, operation
             self._writing.pop(data_id, None)
-            await self._server.ask(AbortData(data_id))
-        return [], -1
+            await self._server.abort(data_id)
 
     async def _new(self, job: str, data_id: str, size_bytes: int) -> tuple[Fields, int]:
         made = await self._server.new(job, data_id, size_bytes)

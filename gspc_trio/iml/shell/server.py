@@ -17,6 +17,7 @@ from gspc_trio.iml.layout import Layout, extents, part_sizes
 from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.shell.bulk import answer_chunks
 from gspc_trio.iml.shell.local import LENT, LocalServer
+from gspc_trio.iml.shell.own_data import OwnData
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import By, Into, ServerLinks, fetch
 from gspc_trio.iml.store import Store
@@ -26,9 +27,6 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
 
 log: logging.Logger = logging.getLogger(__name__)
-
-EVERY_JOB = "*"
-"""May read what is published."""
 
 TRIES = 10
 """How often bytes are fetched again because a put came between."""
@@ -73,8 +71,11 @@ class ImlServer:
         self._joined = trio.Event()
         self._gathered = 0
         self._readers: dict[str, str] = {}  # data that lies here whole -> job that may read it
+        self._copying: dict[Key, x.CopyPart] = {}
+        self._fetching: dict[str, list[trio.CancelScope]] = {}  # data -> who waits for it to come
         self.store: StoreShell
         self.links: ServerLinks
+        self._own: OwnData
 
     async def run(
         self,
@@ -103,6 +104,9 @@ class ImlServer:
                 self._nursery = nursery
                 self.store = StoreShell(self.machine, self._spill_directory, nursery, self._evicted)
                 self.links = ServerLinks(self._network, nursery, self.host)
+                self._own = OwnData(
+                    self.host, self.store, self.ask, nursery, self._forget, promises=not inside
+                )
                 self.address = await nursery.start(self._listen, listen)
                 if local:
                     address = socket_address_of(self._network.token, coordinator, self.host)
@@ -129,6 +133,7 @@ class ImlServer:
             self.host, self.address, self.local_address, machine.memory_bytes, machine.spill_bytes
         )
         joined: x.ServerJoined = await self._call(hello)
+        self._own.prefix = joined.prefix
         self._joined.set()
         return joined
 
@@ -180,7 +185,7 @@ class ImlServer:
         if self.machine.size_of((data_id, 0)) is None:
             return False
         readers = self._readers.get(data_id)
-        return readers is not None and (not job or readers in (job, EVERY_JOB))
+        return readers is not None and (not job or readers in (job, x.EVERY_JOB))
 
     async def fetch(self, job: str, data_id: str) -> x.Located | None:
         """Have all of some data here, in one part; return where it lies if that is in stripes, which stay.
@@ -188,11 +193,21 @@ class ImlServer:
         Raises:
             ImlError: there is no such data, or no room here.
         """
-        found = await self.locate(job, data_id)
-        if found is None or len(found.parts) > 1:
-            return found
-        await self.ask(x.Replicate(job, data_id, hosts=(self.host,), cached=True))
-        self._readers[data_id] = found.job or EVERY_JOB
+        request = x.Replicate(job, data_id, hosts=(self.host,), cached=True, undivided=True)
+        while not self._is_here(job, data_id):
+            with trio.CancelScope() as waiting:
+                fetching = self._fetching.setdefault(data_id, [])
+                fetching.append(waiting)
+                try:
+                    found: x.Located = await self.ask(request)
+                finally:
+                    fetching.remove(waiting)
+                    if not fetching:
+                        self._fetching.pop(data_id, None)
+                if len(found.parts) > 1:
+                    return found
+                self._readers[data_id] = found.job or x.EVERY_JOB
+                return None
         return None
 
     async def locate(self, job: str, data_id: str) -> x.Located | None:
@@ -207,7 +222,7 @@ class ImlServer:
         found: x.Located = await self.ask(x.Locate(job, data_id))
         if len(found.parts) > 1 or size_bytes is None or self.rank not in found.parts[0]:
             return found
-        self._readers[data_id] = found.job or EVERY_JOB
+        self._readers[data_id] = found.job or x.EVERY_JOB
         return None
 
     async def _gather(self, found: x.Located) -> Granted:
@@ -246,10 +261,52 @@ class ImlServer:
         Raises:
             ImlError: there is no room, or such data is there already.
         """
-        request = x.Alloc(job, size_bytes, Layout((self.host,)), writing=True, data_id=data_id)
-        found: x.Located = await self.ask(request)
-        self._readers[found.data_id] = job
-        return found.data_id
+        await self._joined.wait()
+        if not data_id and self._own.prefix:
+            made = await self._own.begin(job, size_bytes)
+        else:
+            request = x.Alloc(job, size_bytes, Layout((self.host,)), writing=True, data_id=data_id)
+            found: x.Located = await self.ask(request)
+            made = found.data_id
+        self._readers[made] = job
+        return made
+
+    async def commit(self, data_id: str) -> None:
+        """Let data be read that was written here.
+
+        Raises:
+            ImlError: the coordinator does not take it; then it is gone.
+        """
+        await self._own.commit(data_id)
+
+    async def abort(self, data_id: str) -> None:
+        """Give up data that was being written here.
+
+        Raises:
+            LayerGone: with all else.
+        """
+        await self._own.abort(data_id)
+
+    def promise(self, data_id: str) -> bool:
+        """Let data be read here that was written here, and by others soon.
+
+        Returns:
+            False if that has to be waited for: see :meth:`commit`.
+        """
+        return self._own.promise(data_id)
+
+    async def settle(self, job: str, data_id: str) -> bool:
+        """Wait until others can read what was promised.
+
+        Returns:
+            whether anything is ever promised here.
+
+        Raises:
+            ImlError: they never will: the coordinator did not take it, or its server has died before.
+        """
+        if not await self._own.settle(data_id):
+            await self.ask(x.Locate(job, data_id))
+        return self._own.promises
 
     async def lend(self, size_bytes: int) -> Key:
         """Make a part that no directory knows, to be written here and fetched by another server.
@@ -269,7 +326,7 @@ class ImlServer:
 
     async def _abort(self, data_id: str) -> None:
         try:
-            await self.ask(x.AbortData(data_id))
+            await self.abort(data_id)
         except ImlError as error:
             log.info("%s is not aborted: %s", data_id, error)
 
@@ -296,6 +353,7 @@ class ImlServer:
             case x.ApplyPut():
                 self._nursery.start_soon(self._apply, message)
             case x.CopyPart():
+                self._copying[message.data_id, message.part] = message
                 self._nursery.start_soon(self._copy, message)
             case x.LostData():
                 pass
@@ -321,8 +379,13 @@ class ImlServer:
             error = problem
         self._done(order.call, error)
 
+    def _forget(self, data_id: str) -> None:
+        self._readers.pop(data_id, None)
+        self.store.drop((data_id, 0))
+
     def _drop(self, order: x.DropPart) -> None:
         self._readers.pop(order.data_id, None)
+        self._copying.pop((order.data_id, order.part), None)
         self.store.drop((order.data_id, order.part))
         self._done(order.call)
 
@@ -345,13 +408,26 @@ class ImlServer:
             await self.store.create(key, order.size_bytes, writing=True, cached=order.cached)
             try:
                 await self._fetch_all(order, key)
+                if self._copying.get(key) is not order:
+                    raise UnknownData(f"data {order.data_id} was dropped while it was copied")
             except BaseException:
                 self.store.drop(key)
                 raise
             self.store.seal(key)
+            self._arrived(order)
         except ImlError as problem:
             error = problem
+        finally:
+            if self._copying.get(key) is order:
+                del self._copying[key]
         self._done(order.call, error)
+
+    def _arrived(self, order: x.CopyPart) -> None:
+        """Let all of some data be read that has come: the coordinator has said by whom."""
+        if order.readers:
+            self._readers[order.data_id] = order.readers
+            for waiting in self._fetching.get(order.data_id, ()):
+                waiting.cancel()
 
     async def _fetch_all(self, order: x.CopyPart, key: Key) -> None:
         link = self.links.to(order.source)

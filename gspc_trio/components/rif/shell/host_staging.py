@@ -115,7 +115,8 @@ class HostStaging:
         layers.prepare(opening.data)
         data = DataStaging(opening.data, layers)
         staging = JobStaging(data, self._folders, opening.stage, files, home, self._failed, with_uris)
-        return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
+        settle = partial(layers.settle_job, opening)
+        return JobCode(opening, settle=settle, staging=staging, settled=data.settling)
 
     def _took(self, job: str, source: str, size_bytes: int) -> None:
         """Note that a task has taken data from a memory layer."""

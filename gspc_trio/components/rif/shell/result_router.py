@@ -31,6 +31,7 @@ from gspc_trio.components.worker.messages import (
 )
 from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute_channel import Printed
+from gspc_trio.components.worker.shell.staging import Settle
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.shell.worker import WorkerShell
 from gspc_trio.components.worker.verdict import without_values
@@ -91,6 +92,95 @@ def job_of(first: OpenJob | WorkBack) -> JobId:
     return first.job if isinstance(first, OpenJob) else first.opening.job
 
 
+class _Waiting(Struct, eq=False):
+    """What is to be passed on; ``message`` is None while it is not known what that will be."""
+
+    first: Finished | Begun
+    message: Finished | Begun | None = None
+
+
+class Delivery:
+    """Holds back what workers report, in its order, until it may go: results once others can read them.
+
+    For its job server that is as if it had travelled a little longer.
+
+    Args:
+        deliver, tell_begun: pass it on.
+    """
+
+    def __init__(self, deliver: Callable[[Finished], None], tell_begun: Callable[[Begun], None]) -> None:
+        self._deliver = deliver
+        self._tell_begun = tell_begun
+        self._waiting: dict[tuple[JobId, ResourceId], deque[_Waiting]] = {}
+        self._empty = trio.Event()
+
+    def finished(self, finished: Finished, settled: Settle | None, nursery: trio.Nursery) -> None:
+        """Attempts have ended.
+
+        Args:
+            finished: how.
+            settled: returns what is to be told of it, when it may be; None: it may be told as it is.
+            nursery: in which that is waited for.
+        """
+        key = finished.job, finished.resource_id
+        if settled is None and key not in self._waiting:
+            self._deliver(finished)
+            return
+        entry = _Waiting(finished, finished if settled is None else None)
+        self._waiting.setdefault(key, deque()).append(entry)
+        if settled is not None:
+            nursery.start_soon(self._settle, key, entry, settled)
+
+    def begun(self, begun: Begun) -> None:
+        """An attempt has begun."""
+        waiting = self._waiting.get((begun.job, begun.resource_id))
+        if waiting is None:
+            self._tell_begun(begun)
+        else:
+            waiting.append(_Waiting(begun, begun))
+
+    async def _settle(self, key: tuple[JobId, ResourceId], entry: _Waiting, settled: Settle) -> None:
+        entry.message = await settled()
+        waiting = self._waiting.get(key)
+        if waiting is None or entry not in waiting:
+            return  # its job is over
+        while waiting and (message := waiting[0].message) is not None:
+            waiting.popleft()
+            if type(message) is Finished:
+                self._deliver(message)
+            elif type(message) is Begun:
+                self._tell_begun(message)
+        if not waiting:
+            self._forget(key)
+
+    def _forget(self, key: tuple[JobId, ResourceId]) -> None:
+        del self._waiting[key]
+        if not self._waiting:
+            self._empty.set()
+            self._empty = trio.Event()
+
+    def held_back(self, job: JobId) -> set[tuple[TaskId, Attempt]]:
+        """Return the attempts of a job that have ended, and of which nobody was told."""
+        return {
+            (outcome.task_id, outcome.attempt)
+            for (its_job, _), waiting in self._waiting.items()
+            if its_job == job
+            for entry in waiting
+            if isinstance(entry.first, Finished)
+            for outcome in entry.first.outcomes
+        }
+
+    def forget_job(self, job: JobId) -> None:
+        """A job is over here: nobody wants to know any more."""
+        for key in [key for key in self._waiting if key[0] == job]:
+            self._forget(key)
+
+    async def wait_empty(self) -> None:
+        """Wait until nothing is held back."""
+        while self._waiting:
+            await self._empty.wait()
+
+
 class ResultRouter:
     """Sends the outcomes of a RIF to the job servers that are to have them.
 
@@ -109,9 +199,14 @@ class ResultRouter:
         self.grace_s = grace_s
         self._end = end
         self._lately: dict[JobId, _Lately] = {}
+        self._delivery = Delivery(self.deliver, self._tell_begun)
 
     def enter(
-        self, first: OpenJob | WorkBack, peer: Peer, known: Container[JobId], workers: Mapping[str, Worker]
+        self,
+        first: OpenJob | WorkBack,
+        peer: Peer,
+        known: Container[JobId],
+        workers: Mapping[str, Worker],
     ) -> tuple[JobId, OpenJob | None]:
         """A job server has connected; return its job, and what the RIF's machine is to be told.
 
@@ -127,7 +222,7 @@ class ResultRouter:
         job = first.opening.job
         if job not in known:
             self.attach(first.opening, peer)
-            self._report(job, peer, first, {}, {})
+            self._report(job, peer, first, {}, {}, ())
             return job, first.opening
         before, self.peers[job] = self.peers.get(job), peer
         if before is not None:
@@ -141,7 +236,8 @@ class ResultRouter:
             work.timer = trio.CancelScope()
             if work.same:
                 del self.retained[job]
-        self._report(job, peer, first, {(one.task_id, one.attempt): one for one in kept}, workers)
+        by_key = {(one.task_id, one.attempt): one for one in kept}
+        self._report(job, peer, first, by_key, workers, self._delivery.held_back(job))
         return job, None
 
     def is_anothers(self, first: OpenJob | WorkBack, peer: Peer) -> bool:
@@ -156,6 +252,7 @@ class ResultRouter:
         back: WorkBack,
         kept: Mapping[tuple[TaskId, Attempt], Outcome],
         workers: Mapping[str, Worker],
+        held_back: Container[tuple[TaskId, Attempt]],
     ) -> None:
         """Say what became of attempts of which the job server has heard nothing."""
         for resource_id, task_id, attempt in back.attempts:
@@ -163,7 +260,7 @@ class ResultRouter:
             worker = workers.get(resource_id)
             if key in kept:
                 _post(peer, Finished(job, resource_id, (kept[key],)))
-            elif worker is None or worker.status(key) is None:
+            elif (worker is None or worker.status(key) is None) and key not in held_back:
                 lost = Outcome(task_id, attempt, Reason.LOST, error=UNHEARD)
                 peer.post(Finished(job, resource_id, (lost,)))
 
@@ -232,6 +329,14 @@ class ResultRouter:
         if work is not None:
             work.outstanding.update(dict.fromkeys([one.task_id for one in submit.submissions]))
 
+    def report(self, finished: Finished, settled: Settle | None, nursery: trio.Nursery) -> None:
+        """Pass on what a worker reports, after what it has reported before: as :meth:`Delivery.finished`."""
+        self._delivery.finished(finished, settled, nursery)
+
+    async def wait_told(self) -> None:
+        """Wait until nothing that workers have reported is held back."""
+        await self._delivery.wait_empty()
+
     def deliver(self, finished: Finished) -> None:
         """Send outcomes to whoever is to have them, or keep them, or drop them."""
         work = self.retained.get(finished.job) if self.retained else None
@@ -248,6 +353,9 @@ class ResultRouter:
 
     def begun(self, begun: Begun) -> None:
         """Tell the job server, if it is there, what cannot be taken back any more."""
+        self._delivery.begun(begun)
+
+    def _tell_begun(self, begun: Begun) -> None:
         peer = self.peers.get(begun.job)
         if peer is not None:
             peer.post(begun)
@@ -255,6 +363,7 @@ class ResultRouter:
     def forget(self, job: JobId) -> None:
         """Nothing runs any more for the job."""
         self._lately.pop(job, None)
+        self._delivery.forget_job(job)
         work = self.retained.pop(job, None)
         if work is None:
             return

@@ -72,13 +72,7 @@ from gspc_trio.components.worker.events import (
     StageOut,
     begun_with,
 )
-from gspc_trio.components.worker.messages import (
-    DefineCode,
-    Finished,
-    OpenJob,
-    Submit,
-    ToTask,
-)
+from gspc_trio.components.worker.messages import DefineCode, Finished, OpenJob, Submit, ToTask
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
@@ -216,6 +210,8 @@ class RifService(Performer[HostAction]):
                     nursery.start_soon(self._end_in_time)
                     task_status.started(self)
                     await drive(self.machine, self._inbox, self)
+                    with trio.move_on_after(STOP_S):
+                        await self._router.wait_told()
                     self._post_records()
                     self._sampling.cancel()
                     for _ in range(2):  # it tells what it has measured last
@@ -457,7 +453,9 @@ class RifService(Performer[HostAction]):
         if self._staging.reads.is_wanted:
             self._staging.reads.ended(finished.outcomes)
         shell = self._shells.get(finished.resource_id)
-        self._router.deliver(finished if shell is None else shell.reported(finished))
+        job = self._jobs.get(finished.job)
+        reported = finished if shell is None else shell.reported(finished)
+        self._router.report(reported, None if job is None else job.settled(reported), self._nursery)
 
     @performs(StopWorker)
     def _stop_worker(self, action: StopWorker) -> None:

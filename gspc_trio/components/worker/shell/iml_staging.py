@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import trio
+from msgspec.structs import replace
 
+from gspc_trio.components.worker.messages import Finished
 from gspc_trio.components.worker.shell.file_transfer import Room
-from gspc_trio.components.worker.shell.staging import StagingError
-from gspc_trio.core.task import Outcome
+from gspc_trio.components.worker.shell.staging import Settle, StagingError
+from gspc_trio.components.worker.verdict import without_values
+from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.iml import local
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import DataLost, DuplicateData, ImlError, LayerGone, UnknownData
@@ -56,9 +60,13 @@ class DataStaging:
     Args:
         layer: of the job.
         layers: this host's memory servers.
+
+    Attributes:
+        promises: whether results may be here before other hosts can read them, as the server has said.
     """
 
     def __init__(self, layer: DataLayer, layers: HostLayers) -> None:
+        self.promises: bool = True
         self._layer = layer
         self._layers = layers
 
@@ -131,6 +139,45 @@ class DataStaging:
                 await link.ask(local.COPY, layer.job, decode_reference(value).data_id, layer.copies)
         except ImlError as error:
             raise StagingError(f"its results cannot be copied: {error}") from error
+
+    def settling(self, finished: Finished) -> Settle | None:
+        """Return what waits until all hosts can read the results in what a worker reports; None: they can.
+
+        A result that is gone before anybody could read it is lost, and its attempt with it.
+        """
+        if not (self.promises and any(map(makes_data, finished.outcomes))):
+            return None
+        return partial(self._settled, finished)
+
+    async def _settled(self, finished: Finished) -> Finished:
+        outcomes = list(finished.outcomes)
+
+        async def settle(place: int) -> None:
+            outcomes[place] = await self._settle(outcomes[place])
+
+        async with open_scope() as nursery:
+            for place, outcome in enumerate(outcomes):
+                if makes_data(outcome):
+                    nursery.start_soon(settle, place)
+        return replace(finished, outcomes=tuple(outcomes))
+
+    async def _settle(self, outcome: Outcome) -> Outcome:
+        made = [value for values in outcome.values for value in values if is_reference(value)]
+        for data_id in [decode_reference(value).data_id for value in made]:
+
+            async def ask(data_id: str = data_id) -> bool:
+                link = await self._layers.link(self._layer)
+                (promises, *_), _ = await link.ask(local.SETTLE, self._layer.job, data_id)
+                return bool(promises)
+
+            try:
+                self.promises = await _patiently(ask)
+            except (DataLost, UnknownData, LayerGone) as error:
+                why = f"its result was lost before it was reported: {error}"
+                return replace(outcome, reason=Reason.LOST, values=(), error=TaskError("lost", why))
+            except ImlError as error:
+                return without_values(outcome, error)
+        return outcome
 
     async def read_into(self, reference: Reference, target: int, room: Room) -> None:
         """Write the bytes that a reference stands for to a descriptor.
@@ -289,6 +336,11 @@ class DataStaging:
             if not done:
                 raise OSError("the file has become shorter while it was staged")
             offset += done
+
+
+def makes_data(outcome: Outcome) -> bool:
+    """Return whether an attempt has made data that lies in a memory layer."""
+    return any(is_reference(value) for values in outcome.values for value in values)
 
 
 def _one_after_the_other(moved: list[tuple[str, int, float]], taken_s: float) -> Moved:

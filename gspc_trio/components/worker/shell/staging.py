@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import trio
 from msgspec import Struct
@@ -18,6 +18,9 @@ from gspc_trio.core.ids import JobId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError
 from gspc_trio.core.uri import mask_text
+
+Settle: TypeAlias = Callable[[], Awaitable[Finished]]
+"""Returns what is to be reported of a worker, when others can read the data in it."""
 
 
 class StagingError(Exception):

@@ -19,7 +19,7 @@ from gspc_trio.components.worker.events import AttemptKey, ComputeAction, Worker
 from gspc_trio.components.worker.messages import Finished, OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, ComputeError
 from gspc_trio.components.worker.shell.compute_channel import Printed
-from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
+from gspc_trio.components.worker.shell.staging import NoStaging, Settle, Staging, Stagings
 from gspc_trio.components.worker.shell.task_listener import TaskConnection
 from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.core.ids import JobId, ResourceId
@@ -30,12 +30,17 @@ from gspc_trio.iml.errors import ImlError
 
 
 class JobCode(Struct, eq=False):
-    """What a job has told this RIF: how its compute processes are to be, and its code table."""
+    """What a job has told this RIF: how its compute processes are to be, and its code table.
+
+    ``settled`` returns what waits until others can read the data in what is reported of a worker; None if
+    there is no such data.
+    """
 
     opening: OpenJob
     codes: dict[int, bytes] = field(default_factory=dict)
     settle: Callable[[], Awaitable[OpenJob]] | None = None
     staging: Staging = field(default_factory=NoStaging)
+    settled: Callable[[Finished], Settle | None] = lambda _: None
 
 
 class JobCompute:
