@@ -347,10 +347,9 @@ def test_a_job_says_at_its_end_that_the_process_was_killed_that_sends_its_spans(
         (world.folder / "gate").write_text("")
         done = completed(program)
     assert done.returncode == 0
+    # That of the job, and those of which it could not say any more that they were sent.
     said = r"(\d) spans were dropped: \1 could not be sent: the process that sends them has ended"
-    assert re.search(
-        said, done.stderr
-    )  # that of the job, and those of which it could not say that they were sent
+    assert re.search(said, done.stderr)
 
 
 ODD = """
