@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -116,3 +118,24 @@ def test_a_future_describes_itself(end: Callable[[TaskFuture[Any]], Any], told: 
     future: TaskFuture[Any] = TaskFuture(Nobody())
     end(future)
     assert f"state={told}" in repr(future)
+
+
+MANY = """
+import gc
+from gspc_trio.executor.futures import TaskFuture, dumps, finish_all
+
+owner = type("Owner", (), {"forked": False})
+futures = [TaskFuture(owner) for _ in range(200)]
+finish_all(futures[:100], range(100))
+for future in futures[100:]:
+    future._task_id = 7
+    future.finish(dumps(7))
+assert [future.result() for future in futures] == [*range(100), *[7] * 100]
+print(sum(type(it) is dict and it.get("_owner") is owner for it in gc.get_objects()))
+"""
+
+
+def test_futures_that_were_made_together_before_they_end_have_no_dictionaries() -> None:
+    """The garbage collector would look at as many as there are futures."""
+    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
