@@ -450,7 +450,7 @@ def seen_loss(extent: Extent, seen_by: tuple[str, ...] = ("metrics", "spans", "r
     Each pair is of many short turns, so that a machine that is slower for some seconds is so for both. What a
     side does after its turn, as to send spans, counts as well.
     """
-    turns, tasks, found = (1, 1_000, []) if extent.small else (4, W1_TASKS, list[float]())
+    turns, tasks, found = (1, 1_000, []) if extent.small else (10, W1_TASKS, list[float]())
     with (
         TemporaryDirectory() as name,
         started("-c", COLLECTOR, until="http") as (_, endpoint),
