@@ -399,6 +399,8 @@ class Executor(ExecutorInterface):
     def calls_together(self, *, are_independent: bool = False) -> CallsTogether:
         """Return a block whose ``submit(name, fn, *args, **kwargs)`` adds calls that all go at its end.
 
+        ``submit_rows(name, fn, rows)`` adds one for each row of arguments.
+
         Whole graphs are submitted like this: a call may have the futures of earlier ones as arguments.
 
         Args:

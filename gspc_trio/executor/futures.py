@@ -403,6 +403,8 @@ def wait_finished(futures: Sequence[SomeTaskFuture]) -> None:
         Exception: what one of them raised, soon after that, also while others run.
     """
     for future in futures:
+        if future._state == _FINISHED and future._exception is None:
+            continue
         while not future.done():
             future._wait(LOOK_INTERVAL_S)
             if not future.done():

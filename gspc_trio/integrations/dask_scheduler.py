@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, groupby
 from queue import SimpleQueue
 from types import NoneType
 from typing import Any, TypeAlias
@@ -178,14 +178,28 @@ class Submission:
         self.kept: dict[Key, SomeTaskFuture] = {}
         self.ranks: dict[Key, int] = {} if are_independent else order(graph)
         with executor.calls_together(are_independent=are_independent) as self._calls:
-            for key in graph if are_independent else sorted(graph, key=self.ranks.__getitem__):
-                self._futures[key] = self._future(self._calls, graph[key])
+            if are_independent:
+                self._submit_rows(self._calls, graph)
+            else:
+                for key in sorted(graph, key=self.ranks.__getitem__):
+                    self._futures[key] = self._future(self._calls, graph[key])
             self.kept = {key: self._futures[key] for key in wanted}
+
+    def _submit_rows(self, calls: CallsTogether, graph: Graph) -> None:
+        """Submit tasks none of which needs another one: those of one function with plain values at once."""
+        for is_plain, items in groupby(graph.items(), _plain_function):
+            group = list(items)
+            if not is_plain:
+                for key, node in group:
+                    self._futures[key] = self._future(calls, node)
+                continue
+            function = group[0][1].func
+            rows = [node.args for _, node in group]
+            futures = calls.submit_rows(funcname(function), function, rows)
+            self._futures.update(zip([key for key, _ in group], futures, strict=True))
 
     def _future(self, calls: CallsTogether, node: Any) -> SomeTaskFuture:
         is_task = type(node) is Task
-        if is_task and not node.kwargs and _PLAIN.issuperset(map(type, node.args)):
-            return calls.submit(self._name_of(node.func), node.func, *node.args)
         if isinstance(node, Alias):
             return self._futures[node.target]
         if isinstance(node, DataNode):
@@ -222,6 +236,14 @@ class Submission:
     def values(self) -> dict[Key, object]:
         """Return the values of the wanted keys, which have finished."""
         return {key: own_value(future) for key, future in self.kept.items()}
+
+
+def _plain_function(item: tuple[Key, GraphNode]) -> int:
+    """Return which function a task calls with values that name no other task; 0 if it is no such task."""
+    node = item[1]
+    if type(node) is Task and not node.kwargs and _PLAIN.issuperset(map(type, node.args)):
+        return id(node.func)
+    return 0
 
 
 def _has_others_within(value: object) -> bool:

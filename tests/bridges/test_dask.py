@@ -82,6 +82,11 @@ if __name__ == "__main__":
                 on(graph, key)
             except (KeyError, ValueError) as error:
                 print(repr(error))
+        mixed = {}
+        for number in range(1000):
+            mixed |= {("inc", number): (inc, number), ("len", number): (len, str(number))}
+            mixed |= {("data", number): number, ("range", number): (list, (range, number % 3))}
+        print(on(mixed, list(mixed)) == dask.get(mixed, list(mixed)))
         told = []
         with Callback(
             start=lambda graph: told.append("start"),
@@ -99,6 +104,7 @@ if __name__ == "__main__":
         "2999 (2999, 1500)",
         "KeyError('w')",
         "ValueError('no 2')",
+        "True",
         "['start', 1, 'y', ('y', 2, 'gspc'), 'z', ('z', 3, 'gspc'), False]",
     ]
 

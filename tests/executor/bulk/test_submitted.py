@@ -122,6 +122,23 @@ def test_calls_together_that_need_no_other_are_few_tasks(executor: Executor) -> 
     raise AssertionError("each call was a task")
 
 
+@pytest.mark.parametrize("are_independent", [True, False])
+def test_rows_of_arguments_are_calls_as_others_are(executor: Executor, are_independent: bool) -> None:
+    added = [1, 2]
+    rows = [(number, 2) for number in range(CALLS)]
+    long = [(bytes([number % 256]) * (1 << (number % 20)),) for number in range(40)]
+    with executor.calls_together(are_independent=are_independent) as calls:
+        squares = calls.submit_rows("pow", pow, rows)
+        alone = calls.submit("pow", pow, 2, 5)
+        lengths = calls.submit_rows("len", len, long)
+        sums = calls.submit_rows("more", lambda *more: sum(more, sum(added)), [(), (4,), (5, 6)])
+        assert calls.submit_rows("none", pow, []) == []
+    assert [future.result() for future in squares] == [number**2 for number, _ in rows]
+    assert alone.result() == 32
+    assert [future.result() for future in lengths] == [len(value) for (value,) in long]
+    assert [future.result() for future in sums] == [3, 7, 14]
+
+
 def test_results_are_arguments_of_further_calls(executor: Executor) -> None:
     values = [executor.submit(of_kind, 0) for _ in range(CALLS)]
     futures = [executor.submit(pow, 2, value) for value in values]
