@@ -27,6 +27,7 @@ from dask.local import finish_task, nested_get, start_state_from_dask
 from dask.order import order
 from dask.utils import funcname
 
+from gspc_trio.core.imports import collector_paused
 from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed
 from gspc_trio.executor.calls import CallsTogether
 from gspc_trio.executor.futures import SomeTaskFuture, own_value, wait_finished
@@ -85,13 +86,14 @@ class Get:
             BrokenProcessPool: a worker, or the run-time system, has gone.
             Exception: what a task raised.
         """
-        graph = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
-        wanted = dict.fromkeys(_flat(keys))
-        graph = needed(graph, wanted)
-        are_independent = is_flat(graph)
-        if optimize_graph and not are_independent:
-            graph = fused(graph, wanted)
+        with collector_paused():  # a graph is no garbage
+            graph = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
+            wanted = dict.fromkeys(_flat(keys))
+            graph = needed(graph, wanted)
             are_independent = is_flat(graph)
+            if optimize_graph and not are_independent:
+                graph = fused(graph, wanted)
+                are_independent = is_flat(graph)
         executor = self._executor or _own.executor()
         with local_callbacks(callbacks) as active, _told_as_dask_does():
             if active:
@@ -104,9 +106,11 @@ class Get:
 def _flat(keys: Any) -> Iterator[Key]:
     if not isinstance(keys, list):
         yield keys
-        return
-    for one in keys:
-        yield from _flat(one)
+    elif not any(issubclass(kind, list) for kind in set(map(type, keys))):
+        yield from keys
+    else:
+        for one in keys:
+            yield from _flat(one)
 
 
 def needed(graph: Graph, wanted: Iterable[Key]) -> Graph:
